@@ -1,0 +1,48 @@
+package fabric
+
+import (
+	"context"
+
+	"meridian/wire"
+)
+
+// Mem is one contiguous payload: header, then body. Seg 0 is plain memory.
+type Mem struct {
+	B   []byte
+	Seg uint32
+	Off uint64
+}
+
+// Handle is opaque and persistable; the zero handle is never valid.
+type Handle [32]byte
+
+// Item is one block of a Push, Pull, Find or Drop. The caller fills NS, Key,
+// Tier, H (zero: by key) and M; the fabric fills H, Head, Via, Loose and Err.
+type Item struct {
+	NS    wire.Namespace
+	Key   wire.Key
+	Tier  wire.Tier
+	H     Handle
+	M     Mem // Push: exactly header + body. Pull: room for header + the largest body wanted.
+	Head  wire.Header
+	Via   string // the transport really used: tcp, tls, unix, mem, ...
+	Loose bool   // M may still be touched until Quiesce returns
+	Err   error  // matches a wire.Code by errors.Is
+}
+
+// Caps says what a fabric can do.
+type Caps struct {
+	Verified, Persistent, OneSided, NeedsSegment, TwoPhase bool
+	MaxItem, MaxBatch                                      int
+}
+
+// Fabric moves blocks. Every item has its own Err; a batch never fails as a
+// whole for one item. Calls may run at the same time.
+type Fabric interface {
+	Label() string
+	Caps() Caps
+	Push(ctx context.Context, it []Item)
+	Pull(ctx context.Context, it []Item) // idempotent, verified
+	Quiesce(ctx context.Context) error   // no memory of a finished call is touched any more
+	Close() error
+}
