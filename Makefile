@@ -1,0 +1,32 @@
+# Two commands do everything: `go run ./cmd/mrdn demo` and `make test`.
+GO ?= go
+
+.PHONY: test test-full setup build bench lint generate clean
+
+# Everything: sets up what the tests need, then runs them all.
+test: setup
+	./internal/ci/test.sh
+
+# What takes longer: the whole trace, longer fuzzing.
+test-full: test
+	MERIDIAN_TEST_FULL=1 ./internal/ci/test-full.sh
+
+setup:
+	./internal/ci/setup.sh
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
+
+# The figures of README and docs/claims.md. Stop other work first.
+bench:
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./wire/... ./blocks/... ./scheduler/... ./adapters/link/ ./agent/engine/
+	$(GO) run ./cmd/mrdn bench link
+
+lint:
+	./internal/ci/lint.sh
+
+generate:
+	$(GO) generate ./...
+
+clean:
+	rm -rf bin .tools .run

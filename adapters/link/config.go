@@ -1,0 +1,151 @@
+package link
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+
+	"meridian/adapters/link/internal/core"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// Config is read once by New. Zero values take the defaults named here.
+type Config struct {
+	Agent       [16]byte // this agent; never zero
+	Incarnation uint64   // new at each start; never zero
+	Name        string   // by which peers list this agent: HELLO carries it
+
+	Store      Store
+	Namespaces Namespaces
+
+	Peers    []PeerConfig
+	Tenants  []string // that a peer may have which no entry of Peers describes; empty: all, where Insecure or a Unix socket let it in
+	PSK      []byte   // of peers whose entry has none
+	TLS      *TLS     // nil: no tls:// address
+	UIDs     []uint32 // besides the daemon's own, for Unix sockets
+	Insecure bool     // take peers without proof, and listen beyond loopback without TLS
+
+	Lanes      int          // data lanes a dialled session, 1..16; default min(4, cores)
+	Limits     proto.Limits // granted to a peer; default link.DefaultLimits of the protocol
+	Congestion string       // TCP_CONGESTION; empty: the system's
+
+	Clock    func() time.Duration // monotonic; default: since New
+	Log      *slog.Logger         // default: discard
+	Observer Observer             // may be nil
+}
+
+// PeerConfig is one entry of the allow list.
+type PeerConfig struct {
+	Name    string
+	Addr    string   // tcp://host:port, tls://host:port, unix:///path; empty: it dials us
+	Agent   [16]byte // pin; zero: any
+	Tenants []string // that it may have; empty: none, where it proves itself by certificate or key
+	PSK     []byte
+}
+
+// TLS is this agent's certificate and the authority of its peers. Certificates
+// of peers carry their name as first DNS name and their tenants as URIs
+// meridian://tenant/NAME.
+type TLS struct {
+	Certificate tls.Certificate
+	CA          *x509.CertPool
+}
+
+// LoadTLS reads PEM files.
+func LoadTLS(cert, key, ca string) (*TLS, error) {
+	c, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("link certificate: %w: %w", err, wire.CodeConfig)
+	}
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, fmt.Errorf("link authority: %w: %w", err, wire.CodeConfig)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("link authority %s: no certificate in it: %w", ca, wire.CodeConfig)
+	}
+	return &TLS{Certificate: c, CA: pool}, nil
+}
+
+// Observer hears what a metrics registry wants to count. Calls come from the
+// data path's goroutines and must not block.
+type Observer interface {
+	PeerState(peer string, state State, code wire.Code)
+	Transfer(t Transfer)
+	Refusal(peer string, code wire.Code)
+	ChecksumFailure(peer string)
+}
+
+// Transfer is one finished PULL or PUSH of either side.
+type Transfer struct {
+	Peer   string
+	In     bool // body bytes came to this agent
+	Served bool // the peer asked for it
+	Class  proto.Class
+	Via    string // tcp, tls, unix
+	Items  int    // that succeeded
+	Bytes  uint64 // body bytes of those
+	Took   time.Duration
+	Code   wire.Code
+}
+
+// nobody hears nothing.
+type nobody struct{}
+
+func (nobody) PeerState(string, State, wire.Code) {}
+func (nobody) Transfer(Transfer)                  {}
+func (nobody) Refusal(string, wire.Code)          {}
+func (nobody) ChecksumFailure(string)             {}
+
+// withDefaults fills what is zero, and refuses what contradicts itself.
+func (c Config) withDefaults() (Config, error) {
+	if c.Agent == ([16]byte{}) || c.Incarnation == 0 {
+		return c, fmt.Errorf("link: agent and incarnation must not be zero: %w", wire.CodeConfig)
+	}
+	if c.Store == nil || c.Namespaces == nil {
+		return c, fmt.Errorf("link: no store or no namespaces: %w", wire.CodeConfig)
+	}
+	if c.Lanes == 0 {
+		c.Lanes = min(defaultLanes, runtime.NumCPU())
+	}
+	if c.Lanes < 1 || c.Lanes > proto.MaxLanes {
+		return c, fmt.Errorf("link: lanes: want 1..%d, got %d: %w", proto.MaxLanes, c.Lanes, wire.CodeConfig)
+	}
+	if c.Limits == (proto.Limits{}) {
+		c.Limits = core.DefaultLimits
+	}
+	if c.Clock == nil {
+		start := time.Now()
+		c.Clock = func() time.Duration { return time.Since(start) }
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
+	seen := map[string]bool{}
+	for _, p := range c.Peers {
+		if p.Name == "" || seen[p.Name] {
+			return c, fmt.Errorf("link: peer %q: a name that is empty or used twice: %w", p.Name, wire.CodeConfig)
+		}
+		seen[p.Name] = true
+		if p.Addr == "" {
+			continue
+		}
+		a, err := parseAddr(p.Addr)
+		if err != nil {
+			return c, err
+		}
+		if a.network == viaTLS && c.TLS == nil {
+			return c, fmt.Errorf("link: peer %s: %s without a certificate: %w", p.Name, p.Addr, wire.CodeConfig)
+		}
+	}
+	return c, nil
+}

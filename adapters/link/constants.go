@@ -1,0 +1,42 @@
+package link
+
+import "time"
+
+// Times of the shell; those of the protocol are in wire/link.
+const (
+	// tickEvery is how often deadlines, keepalive and linger are looked at.
+	tickEvery = 50 * time.Millisecond
+	// defaultTimeout is a call's deadline where its context has none.
+	defaultTimeout = 30 * time.Second
+	// dialTimeout bounds connect and, for TLS, its handshake.
+	dialTimeout = 3 * time.Second
+	// redialMin and redialMax bound the pause between two tries to reach a peer;
+	// it doubles from one to the next, and half of it is random.
+	redialMin = 100 * time.Millisecond
+	redialMax = 5 * time.Second
+	// refusedFor is how long a namespace that the peer refused is answered from
+	// memory before it is asked again.
+	refusedFor = 5 * time.Second
+)
+
+// Sizes and counts of the shell.
+const (
+	// defaultLanes bounds the data lanes where Config.Lanes is 0: one a core,
+	// and not more than this.
+	defaultLanes = 4
+	// bounceLen is the buffer between a stream that cannot gather or scatter
+	// (TLS, pipes) and the arena: some TLS records.
+	bounceLen = 64 << 10
+	// hashQueue is how many reads may wait for a lane's hasher before the lane
+	// waits for it.
+	hashQueue = 8
+	// sliceBytes is how much of a large batch goes into one request, so that its
+	// parts travel by several lanes.
+	sliceBytes = 16 << 20
+	// resumeTries is how often a pull goes on by another lane after LANE_LOST.
+	resumeTries = 3
+	// maxIov is the kernel's bound on the pieces of one readv or writev.
+	maxIov = 1024
+	// maxInfoNamespaces bounds the namespaces that Peers lists a peer.
+	maxInfoNamespaces = 64
+)

@@ -1,0 +1,262 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"meridian/adapters/link/internal/core"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// keepConnected dials the peer until the node or the peer is closed: first lane
+// 0, then the data lanes, and again what was lost.
+func (p *Peer) keepConnected() {
+	n := p.node
+	defer n.running.Done()
+	pause := redialMin
+	for n.ctx.Err() == nil {
+		p.mu.Lock()
+		closed := p.closed
+		p.mu.Unlock()
+		if closed {
+			return
+		}
+		s, err := p.connect()
+		p.mu.Lock()
+		if err == nil {
+			p.refusal = nil
+		} else {
+			p.refusal = err
+		}
+		p.mu.Unlock()
+		n.state(p.cfg.Name)
+		if err != nil {
+			n.cfg.Log.Debug("link dial", "peer", p.cfg.Name, "addr", p.cfg.Addr, "code", wire.CodeOf(err).String(), "err", err)
+			p.sleep(pause/2 + rand.N(pause/2+1))
+			pause = min(2*pause, redialMax)
+			continue
+		}
+		pause = redialMin
+		for s.complete(n.cfg.Lanes) {
+			select {
+			case <-s.kick:
+			case <-p.kick:
+			case <-n.ctx.Done():
+			}
+			n.state(p.cfg.Name)
+			if n.ctx.Err() != nil || p.isClosed() {
+				return
+			}
+		}
+	}
+}
+
+func (p *Peer) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+func (p *Peer) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-p.kick:
+	case <-p.node.ctx.Done():
+	}
+}
+
+// complete reports whether all lanes of a live session are up.
+func (s *session) complete(lanes int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, dead := s.core.Dead()
+	return !dead && s.core.Lane(0) != nil && s.core.DataLanes() >= lanes
+}
+
+// connect brings up what is missing of the peer's session.
+func (p *Peer) connect() (*session, error) {
+	n := p.node
+	p.mu.Lock()
+	s := p.dialled
+	p.mu.Unlock()
+	if s != nil {
+		s.mu.Lock()
+		_, dead := s.core.Dead()
+		lane0 := s.core.Lane(0)
+		leaving := s.core.Leaving()
+		s.mu.Unlock()
+		switch {
+		case dead:
+			s = nil
+		case leaving:
+			return nil, fmt.Errorf("the peer is leaving: %w", wire.CodeDraining)
+		case lane0 == nil:
+			if err := p.rejoin(s); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if s == nil {
+		var err error
+		if s, err = p.begin(); err != nil {
+			return nil, err
+		}
+	}
+	for i := uint8(1); int(i) <= n.cfg.Lanes; i++ {
+		s.mu.Lock()
+		up := s.core.Lane(i) != nil
+		s.mu.Unlock()
+		if up {
+			continue
+		}
+		if err := p.addLane(s, i); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// begin dials lane 0 of a new session.
+func (p *Peer) begin() (*session, error) {
+	n := p.node
+	h, id, theirs, err := p.dialLane([16]byte{}, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer n.endOpening(h.base)
+	n.adopt(id)
+	s := n.newSession(theirs.Session, id, h.via, p.cfg.Addr, true, theirs.Limits)
+	n.mu.Lock()
+	if n.closed || n.draining || n.sessions[s.id] != nil {
+		n.mu.Unlock()
+		_ = h.base.Close()
+		s.drop(wire.CodeDraining)
+		return nil, fmt.Errorf("this agent is leaving: %w", wire.CodeDraining)
+	}
+	n.sessions[s.id] = s
+	n.mu.Unlock()
+	p.mu.Lock()
+	p.dialled, p.agent = s, id.agent
+	p.mu.Unlock()
+	if err := p.attach(s, h, 0); err != nil {
+		s.drop(wire.CodeOf(err))
+		return nil, err
+	}
+	return s, nil
+}
+
+// rejoin dials lane 0 of a session that lost it. A peer that has forgotten the
+// session begins a new one; the old one's state is gone then.
+func (p *Peer) rejoin(s *session) error {
+	if err := p.addLane(s, 0); err != nil {
+		s.drop(wire.CodeLaneLost)
+		return err
+	}
+	return nil
+}
+
+// addLane dials one more lane of a session.
+func (p *Peer) addLane(s *session, idx uint8) error {
+	h, id, theirs, err := p.dialLane(s.id, idx)
+	if err != nil {
+		return err
+	}
+	defer p.node.endOpening(h.base)
+	if theirs.Session != s.id || id.agent != s.peer.agent || id.inc != s.peer.inc {
+		_ = h.base.Close()
+		p.node.adopt(id)
+		return fmt.Errorf("another agent or incarnation answers: %w", wire.CodeIncarnation)
+	}
+	return p.attach(s, h, idx)
+}
+
+// attach adds the lane and waits for the answer to its first PING, which says
+// that the acceptor took our proof.
+func (p *Peer) attach(s *session, h *hello, idx uint8) error {
+	if err := s.addLane(idx, h); err != nil {
+		_ = h.base.Close()
+		return err
+	}
+	c := &core.Call{Type: proto.TypePing, Timeout: proto.HelloTimeout}
+	s.callOn(p.node.ctx, c, idx)
+	if c.Code != wire.CodeOK {
+		p.mu.Lock()
+		refusal := p.refusal
+		p.mu.Unlock()
+		if re, ok := refusal.(*RemoteError); ok {
+			return re
+		}
+		return codeError(c.Code, "the first PING of a lane was not answered")
+	}
+	s.mu.Lock()
+	s.rtt = c.RTT
+	s.mu.Unlock()
+	return nil
+}
+
+// callOn is call, by a lane of the caller's choice.
+func (s *session) callOn(ctx context.Context, c *core.Call, idx uint8) {
+	c.Done = make(chan struct{})
+	s.mu.Lock()
+	s.core.StartOn(s.now(), idx, c)
+	s.unlock()
+	select {
+	case <-c.Done:
+		return
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	s.core.Cancel(s.now(), c, wire.CodeCancelled)
+	s.unlock()
+	<-c.Done
+}
+
+// dialLane connects and goes through the HELLOs. The caller owes endOpening.
+func (p *Peer) dialLane(session [16]byte, idx uint8) (*hello, identity, *proto.Hello, error) {
+	n := p.node
+	a, err := parseAddr(p.cfg.Addr)
+	if err != nil {
+		return nil, identity{}, nil, err
+	}
+	network := "tcp"
+	if a.network == viaUnix {
+		network = "unix"
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, dialTimeout)
+	defer cancel()
+	d := net.Dialer{KeepAlive: -1}
+	c, err := d.DialContext(ctx, network, a.target)
+	if err != nil {
+		return nil, identity{}, nil, fmt.Errorf("%w: %w", wire.CodeUnreachable, err)
+	}
+	if !n.beginOpening(c) {
+		_ = c.Close()
+		return nil, identity{}, nil, fmt.Errorf("this agent is leaving: %w", wire.CodeDraining)
+	}
+	defer n.running.Done()
+	n.tune(c)
+	h := &hello{conn: c, base: c, via: a.network}
+	if a.network == viaTLS {
+		tc := tls.Client(c, n.cfg.TLS.client(p.cfg.Name))
+		h.conn = tc
+		if err := tc.HandshakeContext(ctx); err != nil {
+			n.endOpening(c)
+			_ = c.Close()
+			return nil, identity{}, nil, fmt.Errorf("tls: %w: %w", wire.CodeAuth, err)
+		}
+	}
+	id, theirs, err := n.dialHello(h, p.cfg, session, idx)
+	if err != nil {
+		n.endOpening(c)
+		h.refuse(err)
+		return nil, identity{}, nil, err
+	}
+	return h, id, theirs, nil
+}

@@ -1,0 +1,36 @@
+// Package link connects agents: MRDN LINK v1 over TCP, TLS 1.3 and Unix
+// sockets.
+//
+// A Node listens, dials its configured peers and keeps them connected. A Peer
+// is a fabric: Push, Pull and Find work on items named by namespace and key, or
+// by reference. What a peer asks for is served from the block store, and what
+// it pushes is committed there.
+//
+// # Sessions and lanes
+//
+// A session belongs to one incarnation of one peer. Its lane 0 carries control,
+// lanes 1..n carry PULL, PUSH and their DATA. A session is symmetric: either
+// side may ask over it. When two agents dial each other there are two sessions;
+// each side asks over the one that it dialled, and falls back to the accepted
+// one while its own is down. So a one-way reachable peer works in both
+// directions, and no tie has to be broken.
+//
+// A lane begins with three HELLOs: the dialler's, the acceptor's with its
+// proof, and the dialler's again with its own; then the dialler sends PING, and
+// counts as connected when that is answered. A session's state of an earlier
+// incarnation is dropped as soon as a later one has proved itself.
+//
+// # Structure
+//
+// All decisions are in internal/core, a state machine without sockets, clock,
+// goroutines or locks. This package is the shell round it: sockets, TLS,
+// credentials, one lock a session, and a reader, a writer and a hasher a lane.
+// lane.go draws the way of the bytes.
+//
+// # Imports
+//
+// The package may import fabric, wire, wire/link, blocks and x/sys. It must
+// never import another adapter, agent or scheduler. It must never serve a byte
+// to a peer that has not proved the tenant, report a block that was not
+// verified, or touch memory of a call that has returned.
+package link

@@ -1,0 +1,235 @@
+package link
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"meridian/adapters/link/internal/core"
+	"meridian/fabric"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// label is the link's fabric label.
+const label = "link"
+
+var (
+	_ fabric.Fabric = (*Peer)(nil)
+	_ fabric.Finder = (*Peer)(nil)
+	_ fabric.Prober = (*Peer)(nil)
+)
+
+type fabricCall = core.Call
+
+type classKey struct{}
+
+// WithClass sets the urgency of calls made with the context. Without it the
+// tier decides: OutputCritical is urgent, ThinkActive normal, ThinkComplete bulk.
+func WithClass(ctx context.Context, c proto.Class) context.Context {
+	return context.WithValue(ctx, classKey{}, min(c, proto.ClassBulk))
+}
+
+func classOf(ctx context.Context, it []fabric.Item) proto.Class {
+	if c, ok := ctx.Value(classKey{}).(proto.Class); ok {
+		return c
+	}
+	class := proto.ClassBulk
+	for i := range it {
+		switch it[i].Tier {
+		case wire.OutputCritical:
+			return proto.ClassUrgent
+		case wire.ThinkActive:
+			class = proto.ClassNormal
+		}
+	}
+	return class
+}
+
+// Label implements fabric.Fabric.
+func (p *Peer) Label() string { return label }
+
+// Caps implements fabric.Fabric. Larger batches are cut.
+func (p *Peer) Caps() fabric.Caps {
+	return fabric.Caps{Verified: true, TwoPhase: true, MaxItem: proto.MaxBytesInFlight + wire.HeaderLen, MaxBatch: proto.MaxItems}
+}
+
+// Quiesce implements fabric.Fabric. A call returns only once its memory is
+// quiet, so there is nothing to wait for.
+func (p *Peer) Quiesce(ctx context.Context) error { return fabric.ContextError(ctx, label) }
+
+// Close implements fabric.Fabric: the peer is not dialled any more, and the
+// session that this side dialled ends.
+func (p *Peer) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	s := p.dialled
+	p.mu.Unlock()
+	p.poke()
+	if s != nil {
+		s.drop(wire.CodeUnreachable)
+	}
+	return nil
+}
+
+func (p *Peer) poke() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+func codeError(code wire.Code, text string) error {
+	if code == wire.CodeOK {
+		return nil
+	}
+	if text == "" {
+		return code
+	}
+	return &fabric.Error{Code: code, Fabric: label, Text: text}
+}
+
+func failAll(it []fabric.Item, err error) {
+	for i := range it {
+		it[i].Err = err
+	}
+}
+
+// batch is one call of the fabric: its items, and which of them are to be asked
+// for.
+type batch struct {
+	p     *Peer
+	s     *session
+	it    []fabric.Item
+	num   []uint16 // the peer's number of each item's namespace
+	at    []int    // items that have no verdict yet
+	class proto.Class
+	until time.Time
+}
+
+// batch opens the namespaces that the items need. Items that cannot be asked
+// for get their Err.
+func (p *Peer) batch(ctx context.Context, s *session, it []fabric.Item) *batch {
+	b := &batch{p: p, s: s, it: it, num: make([]uint16, len(it)), class: classOf(ctx, it)}
+	b.at = make([]int, 0, len(it))
+	for i := range it {
+		x := &it[i]
+		x.Err, x.Loose, x.Via = nil, false, s.via
+		if x.H != (fabric.Handle{}) {
+			if r := wire.RefOf(x.H); r.Agent != s.peer.agent || r.Inc != s.peer.inc || r.Gen == 0 {
+				x.Err = &fabric.Error{Code: wire.CodeStale, Fabric: label, Text: "the reference is of another agent or incarnation"}
+				continue
+			}
+		}
+		if i > 0 && x.NS == it[i-1].NS && b.num[i-1] != 0 {
+			b.num[i] = b.num[i-1]
+		} else if b.num[i], x.Err = s.open(ctx, x.NS); x.Err != nil {
+			continue
+		}
+		b.at = append(b.at, i)
+	}
+	return b
+}
+
+// want is an item's name on the wire.
+func (b *batch) want(i int) core.Item {
+	x := &b.it[i]
+	w := core.Item{NS: b.num[i], Key: x.Key}
+	if x.H != (fabric.Handle{}) {
+		r := wire.RefOf(x.H)
+		w.Slot, w.Gen = r.Slot, r.Gen
+	}
+	return w
+}
+
+// found copies what the holder said about each item.
+func (b *batch) found(c *core.Call, at []int) {
+	for n, i := range at {
+		x, a := &b.it[i], &c.Items[n]
+		if a.Code != wire.CodeOK {
+			x.Err = codeError(a.Code, c.Text)
+			continue
+		}
+		x.Err = nil
+		x.H = wire.Ref{Agent: b.s.peer.agent, Inc: b.s.peer.inc, Slot: a.Slot, Gen: a.Gen}.Handle()
+		if h, err := wire.ParseHeader(a.Head[:], wire.Strict, wire.MaxBody); err == nil {
+			x.Head = h
+		}
+	}
+}
+
+// Find implements fabric.Finder.
+func (p *Peer) Find(ctx context.Context, it []fabric.Item) {
+	s, err := p.session()
+	if err != nil {
+		failAll(it, err)
+		return
+	}
+	b := p.batch(ctx, s, it)
+	for at := b.at; len(at) > 0; {
+		n := min(len(at), proto.MaxItems)
+		c := &core.Call{Type: proto.TypeHas, Class: b.class, Items: make([]core.Item, n)}
+		for k, i := range at[:n] {
+			c.Items[k] = b.want(i)
+		}
+		s.retryBusy(ctx, c)
+		b.found(c, at[:n])
+		at = at[n:]
+	}
+}
+
+// Probe implements fabric.Prober: it pushes one block of 1 MiB to the peer, in
+// a namespace that serves for nothing else, and pulls it back.
+func (p *Peer) Probe(ctx context.Context, _ string) (via string, gbps float64, err error) {
+	s, err := p.session()
+	if err != nil {
+		return "", 0, err
+	}
+	ns, err := p.probeNamespace(s)
+	if err != nil {
+		return s.via, 0, err
+	}
+	body := make([]byte, probeBytes)
+	for i := range body {
+		body[i] = byte(i * 131 >> 3)
+	}
+	payload, err := wire.AppendPayload(nil, wire.ThinkComplete, body)
+	if err != nil {
+		return s.via, 0, err
+	}
+	it := []fabric.Item{{NS: ns, Key: wire.KeyOf(ns, []byte(probeModel)), M: fabric.Mem{B: payload}}}
+	p.Push(WithClass(ctx, proto.ClassUrgent), it)
+	if it[0].Err != nil && wire.CodeOf(it[0].Err) != wire.CodeExists {
+		return s.via, 0, it[0].Err
+	}
+	it[0].H = fabric.Handle{}
+	it[0].M.B = make([]byte, len(payload))
+	start := p.node.cfg.Clock()
+	p.Pull(WithClass(ctx, proto.ClassUrgent), it)
+	took := p.node.cfg.Clock() - start
+	if it[0].Err != nil {
+		return it[0].Via, 0, it[0].Err
+	}
+	if took > 0 {
+		gbps = probeBytes / took.Seconds() / 1e9
+	}
+	return it[0].Via, gbps, nil
+}
+
+// The block that Probe moves.
+const (
+	probeBytes = 1 << 20
+	probeModel = "meridian/probe"
+)
+
+// probeNamespace is a namespace of a tenant that the peer proved to us: it will
+// have us prove the same.
+func (p *Peer) probeNamespace(s *session) (wire.Namespace, error) {
+	tenant := probeModel
+	if names := s.peer.tenants.Names; len(names) > 0 {
+		tenant = names[0]
+	}
+	m := wire.Manifest{Tenant: tenant, Model: probeModel, Role: fmt.Sprintf("%x", sha256.Sum256([]byte(tenant)))[:8], BlockBytes: probeBytes}
+	return p.node.cfg.Namespaces.Open(m)
+}

@@ -1,0 +1,240 @@
+package link
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// hello is a connection during its HELLOs. They go
+//
+//	dialler   HELLO  session (zero: a new one), lane, nonce, the method's element empty
+//	acceptor  HELLO  session, nonce, proof
+//	dialler   HELLO  as the first, with proof
+//	dialler   PING   its END says that the proof was taken
+//
+// or end with ERROR. Both sides compute a proof over both nonces, so neither
+// can be played back.
+type hello struct {
+	conn, base net.Conn
+	via        string
+	sp         proto.Splitter
+	buf        [proto.HeadLen]byte
+}
+
+// RemoteError is an ERROR that the peer sent. It matches its code.
+type RemoteError struct {
+	Code   wire.Code
+	Offset uint64
+	Text   string
+}
+
+func (e *RemoteError) Error() string {
+	return fmt.Sprintf("the peer says %s: %s", e.Code, e.Text)
+}
+
+// Unwrap returns the code.
+func (e *RemoteError) Unwrap() error { return e.Code }
+
+// send writes one HELLO.
+func (h *hello) send(m *proto.Hello) error {
+	_, err := h.conn.Write(proto.AppendMessage(nil, proto.Frame{Type: proto.TypeHello, Flags: proto.FlagCritical}, *m))
+	return err
+}
+
+// receive reads one HELLO, and not a byte more.
+func (h *hello) receive() (proto.Hello, error) {
+	for {
+		b := h.buf[:]
+		if n := h.sp.Need(); n < len(b) {
+			b = b[:n]
+		}
+		if _, err := io.ReadFull(h.conn, b); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return proto.Hello{}, fmt.Errorf("no complete HELLO within %v: %w", proto.HelloTimeout, wire.CodeHelloTimeout)
+			}
+			return proto.Hello{}, fmt.Errorf("connection lost before HELLO was through: %w: %w", err, wire.CodeLaneLost)
+		}
+		_, ev, err := h.sp.Next(b)
+		if err != nil {
+			return proto.Hello{}, err
+		}
+		if ev.Kind != proto.EventMessage {
+			if ev.Kind == proto.EventNone {
+				continue
+			}
+			return proto.Hello{}, h.outOfPlace(ev.Frame)
+		}
+		switch ev.Frame.Type {
+		case proto.TypeHello:
+			m, err := proto.ParseHello(ev.Payload)
+			for i := range m.Auth {
+				m.Auth[i].Value = append([]byte(nil), m.Auth[i].Value...)
+			}
+			return m, err
+		case proto.TypeError:
+			m, err := proto.ParseError(ev.Payload)
+			if err != nil {
+				return proto.Hello{}, err
+			}
+			return proto.Hello{}, &RemoteError{Code: m.Code, Offset: m.Offset, Text: m.Text}
+		}
+		return proto.Hello{}, h.outOfPlace(ev.Frame)
+	}
+}
+
+func (h *hello) outOfPlace(f proto.Frame) error {
+	return &proto.FrameError{
+		Code: wire.CodeState, Offset: h.sp.Offset(), Field: "type", Text: f.Type.String() + " before HELLO was through",
+	}
+}
+
+// refuse tells the peer why, and closes. It takes at most DrainError.
+func (h *hello) refuse(err error) {
+	var re *RemoteError
+	if !errors.As(err, &re) {
+		m := proto.Error{Code: wire.CodeOf(err), Offset: h.sp.Offset(), Text: text(err)}
+		var fe *proto.FrameError
+		if errors.As(err, &fe) {
+			m = fe.Message()
+		}
+		_ = h.base.SetDeadline(time.Now().Add(proto.DrainError))
+		f := proto.Frame{Type: proto.TypeError, Flags: proto.FlagCritical}
+		if _, werr := h.conn.Write(proto.AppendMessage(nil, f, m)); werr == nil {
+			halfClose(h.conn)
+			_, _ = io.Copy(io.Discard, io.LimitReader(h.base, proto.MaxControl))
+		}
+	}
+	_ = h.base.Close()
+}
+
+// text is an error without what the code says already.
+func text(err error) string {
+	s := err.Error()
+	if len(s) > proto.MaxText {
+		s = s[:proto.MaxText]
+	}
+	return s
+}
+
+// mine is this side's HELLO.
+func (n *Node) mine(session [16]byte, lane uint8, method uint16) *proto.Hello {
+	h := &proto.Hello{
+		Min: proto.Version, Max: proto.Version, Agent: n.cfg.Agent, Inc: n.cfg.Incarnation,
+		Session: session, Lane: lane, Limits: n.cfg.Limits, Auth: []proto.TLV{{Type: method}},
+	}
+	_, _ = rand.Read(h.Nonce[:])
+	if n.cfg.Name != "" {
+		h.Auth = append(h.Auth, proto.TLV{Type: proto.AuthName, Value: []byte(n.cfg.Name)})
+	}
+	return h
+}
+
+// dialHello is the dialler's part, up to its proof.
+func (n *Node) dialHello(h *hello, p PeerConfig, session [16]byte, lane uint8) (identity, *proto.Hello, error) {
+	_ = h.base.SetDeadline(time.Now().Add(proto.HelloTimeout))
+	psk := n.pskOf(p)
+	method, err := n.method(h.via, psk)
+	if err != nil {
+		return identity{}, nil, err
+	}
+	if h.via == viaTLS {
+		if name := certName(h.conn.(*tls.Conn)); name != p.Name {
+			return identity{}, nil, fmt.Errorf("the certificate is of %q, not of %q: %w", name, p.Name, wire.CodeAuth)
+		}
+	}
+	mine := n.mine(session, lane, method)
+	if err := h.send(mine); err != nil {
+		return identity{}, nil, fmt.Errorf("sending HELLO: %w: %w", err, wire.CodeLaneLost)
+	}
+	theirs, err := h.receive()
+	if err != nil {
+		return identity{}, nil, err
+	}
+	if _, err := mine.Agree(theirs); err != nil {
+		return identity{}, nil, err
+	}
+	if err := check(h, &theirs, method, psk, roleAcceptor, mine, &theirs); err != nil {
+		return identity{}, nil, err
+	}
+	id, err := n.identify(h.via, h.conn, &theirs, p, true, method)
+	if err != nil {
+		return identity{}, nil, err
+	}
+	if mine.Auth[0], err = proof(h, method, psk, roleDialler, mine, &theirs); err != nil {
+		return identity{}, nil, err
+	}
+	if err := h.send(mine); err != nil {
+		return identity{}, nil, fmt.Errorf("sending HELLO: %w: %w", err, wire.CodeLaneLost)
+	}
+	return id, &theirs, nil
+}
+
+// acceptHello is the acceptor's part. A new session's id is minted here, and
+// means nothing until the dialler's proof was taken.
+func (n *Node) acceptHello(h *hello) (identity, *proto.Hello, error) {
+	theirs, err := h.receive()
+	if err != nil {
+		return identity{}, nil, err
+	}
+	if h.via == viaUnix {
+		if err := n.checkUID(h.base); err != nil {
+			return identity{}, nil, err
+		}
+	}
+	p, listed := n.entry(h.via, h.conn, &theirs)
+	psk := n.pskOf(p)
+	method, err := n.method(h.via, psk)
+	if err != nil {
+		return identity{}, nil, err
+	}
+	session := theirs.Session
+	if session == ([16]byte{}) {
+		_, _ = rand.Read(session[:])
+	}
+	mine := n.mine(session, theirs.Lane, method)
+	if _, err := mine.Agree(theirs); err != nil {
+		return identity{}, nil, err
+	}
+	if _, ok := theirs.Find(method); !ok {
+		return identity{}, nil, fmt.Errorf("this agent wants %s, and the peer offers none: %w", methodName(method), wire.CodeAuth)
+	}
+	if mine.Auth[0], err = proof(h, method, psk, roleAcceptor, &theirs, mine); err != nil {
+		return identity{}, nil, err
+	}
+	if err := h.send(mine); err != nil {
+		return identity{}, nil, fmt.Errorf("sending HELLO: %w: %w", err, wire.CodeLaneLost)
+	}
+	again, err := h.receive()
+	if err != nil {
+		return identity{}, nil, err
+	}
+	if !sameHello(&theirs, &again) {
+		return identity{}, nil, fmt.Errorf("the second HELLO differs from the first: %w", wire.CodeState)
+	}
+	if err := check(h, &again, method, psk, roleDialler, &theirs, mine); err != nil {
+		return identity{}, nil, err
+	}
+	id, err := n.identify(h.via, h.conn, &again, p, listed, method)
+	if err != nil {
+		return identity{}, nil, err
+	}
+	again.Session = session
+	return id, &again, nil
+}
+
+// sameHello reports whether two HELLOs of a dialler say the same but for their
+// proof.
+func sameHello(a, b *proto.Hello) bool {
+	x, y := *a, *b
+	x.Auth, y.Auth = nil, nil
+	return string(x.Append(nil)) == string(y.Append(nil))
+}

@@ -1,0 +1,44 @@
+package core
+
+import (
+	"time"
+
+	proto "meridian/wire/link"
+)
+
+// Times beside those of wire/link.
+const (
+	// WriteStall is how long a lane may have bytes to send and send none: as
+	// long as pings may go unanswered.
+	WriteStall = proto.PingEvery * (proto.MaxPings + 1)
+	// pinSlack is added to a request's deadline for the pins and reservations
+	// that serve it, so that the store's own expiry comes last.
+	pinSlack = 5 * time.Second
+	// cancelSlack is added to a call's deadline before it is taken back: the
+	// holder's own END DEADLINE, which says more, should win on a short path.
+	cancelSlack = 50 * time.Millisecond
+	// busyRetry is the advice in END BUSY.
+	busyRetry = 20 * time.Millisecond
+)
+
+// Internal bounds, in bytes.
+const (
+	// idleRead is what an idle lane reads at once: some control frames. Body
+	// bytes that come along are copied.
+	idleRead = 4 << 10
+	// scratchLen bounds a read of a long control frame.
+	scratchLen = 64 << 10
+	// hashStep is how much of a long body is hashed at once: it is then still
+	// in the second-level cache.
+	hashStep = 128 << 10
+	// busyQueue is how many bytes of unsent answers make new requests BUSY, and
+	// maxQueue how many end the lane: a peer that never reads its answers.
+	busyQueue = 4 << 20
+	maxQueue  = 16 << 20
+)
+
+// DefaultLimits are what a side grants unless it is told otherwise.
+var DefaultLimits = proto.Limits{
+	Reqs: proto.MaxReqs, Items: proto.MaxItems, Frame: proto.MaxControl,
+	BytesInFlight: proto.MaxBytesInFlight, LingerMS: uint32(proto.Linger / time.Millisecond),
+}

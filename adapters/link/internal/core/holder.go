@@ -1,0 +1,73 @@
+package core
+
+import (
+	"time"
+
+	"meridian/wire"
+)
+
+// Block is one block of the store, in the terms of the link.
+type Block struct {
+	NS        wire.Namespace
+	Key       wire.Key
+	Slot, Gen uint32 // Gen 0: named by NS and Key
+	Head      wire.Header
+	Tier      wire.Tier
+	Att       wire.Attest
+	Body      []byte // the body's bytes in the arena while pinned or reserved, else nil
+	Code      wire.Code
+}
+
+// Lease is a holder's lease on pinned blocks.
+type Lease [16]byte
+
+// Holder is what a session needs of the block store. It is bound to one owner,
+// so that a peer can name only its own leases. Calls do not block, and do not
+// call back. Every call with blocks leaves alone those whose Code is not OK,
+// and sets Code on the others.
+type Holder interface {
+	// Stat fills Slot, Gen, Head, Tier and Att, or Code.
+	Stat(b []Block)
+	// Pin is Stat, and pins what is there; Body is set. The lease is zero where
+	// nothing was pinned.
+	Pin(b []Block, ttl time.Duration) Lease
+	Renew(l Lease, ttl time.Duration) wire.Code
+	Unpin(l Lease)
+	// Reserve makes room for Head.BodyLen bytes each: Slot, Gen and Body are
+	// set. EXISTS where the key is published, FULL where there is no room.
+	Reserve(b []Block, ttl time.Duration)
+	// Publish makes reserved blocks visible, with Head as it is; their bodies
+	// were verified. A block that is refused is freed.
+	Publish(b []Block)
+	// Abort frees reserved blocks.
+	Abort(b []Block)
+	// Drop frees all that the owner has.
+	Drop()
+}
+
+// Registry knows the namespaces of this agent.
+type Registry interface {
+	// Open takes a manifest of a tenant that the peer has proved. It returns
+	// the namespace, or a code and, for GEOMETRY, the field that differs with
+	// both values.
+	Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string)
+}
+
+// Tenants is what a peer has proved: a set of names, or all of them.
+type Tenants struct {
+	All   bool
+	Names []string
+}
+
+// Has reports whether name was proved.
+func (t Tenants) Has(name string) bool {
+	if t.All {
+		return true
+	}
+	for _, n := range t.Names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}

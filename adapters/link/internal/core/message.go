@@ -1,0 +1,84 @@
+package core
+
+import (
+	"time"
+
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// laneRule says on which lanes a message may come.
+type laneRule uint8
+
+const (
+	onControl laneRule = 1 << iota
+	onData
+	onAny = onControl | onData
+)
+
+var laneRules = map[proto.Type]laneRule{
+	proto.TypeOpen: onControl, proto.TypeOpened: onControl, proto.TypeHas: onControl, proto.TypeStat: onControl,
+	proto.TypeRenew: onControl, proto.TypeRelease: onControl, proto.TypeGoAway: onControl,
+	proto.TypePull: onData, proto.TypePush: onData, proto.TypeGrant: onData, proto.TypeCommit: onData,
+	proto.TypeTable: onAny, proto.TypeEnd: onAny, proto.TypePing: onAny, proto.TypeCancel: onAny,
+	proto.TypeAbort: onAny, proto.TypeError: onAny,
+}
+
+// message handles one control frame.
+func (l *Lane) message(now time.Duration, f proto.Frame, p []byte) {
+	at := l.rx.at
+	var err error
+	rule := onData
+	if l.idx == 0 {
+		rule = onControl
+	}
+	if laneRules[f.Type]&rule == 0 {
+		l.fail(now, at, wire.CodeState, f.Type.String()+" may not come on this lane")
+		return
+	}
+	// A request carries the id of its sender, an answer that of its receiver.
+	switch f.Type {
+	case proto.TypeOpened, proto.TypeTable, proto.TypeGrant, proto.TypeEnd:
+		err = l.answer(now, f, p)
+	case proto.TypeGoAway:
+		err = l.goAway(p)
+	case proto.TypeError:
+		err = l.peerError(now, p)
+	default:
+		if theirs := f.Req&1 == 1 != l.s.cfg.Dialler; !theirs || f.Req == 0 {
+			l.fail(now, at, wire.CodeState, "a request with an id that is not its sender's")
+			return
+		}
+		err = l.serve(now, f, p)
+	}
+	if err != nil {
+		l.failWith(now, at+proto.FrameLen, err)
+	}
+}
+
+func (l *Lane) goAway(p []byte) error {
+	m, err := proto.ParseGoAway(p)
+	if err != nil {
+		return err
+	}
+	s := l.s
+	s.peerLeaves = true
+	s.events = append(s.events, Event{Kind: EventGoAway, Code: m.Code, Text: m.Text, Took: time.Duration(m.MS) * time.Millisecond})
+	for c := range s.queue {
+		for _, call := range s.queue[c] {
+			s.finishCall(call, wire.CodeDraining, "the peer is leaving")
+		}
+		s.queue[c] = nil
+	}
+	return nil
+}
+
+func (l *Lane) peerError(now time.Duration, p []byte) error {
+	m, err := proto.ParseError(p)
+	if err != nil {
+		return err
+	}
+	l.s.events = append(l.s.events, Event{Kind: EventPeerError, Lane: l.idx, Code: m.Code, Text: m.Text})
+	l.kill(now, wire.CodeLaneLost, "the peer closed the lane: "+m.Code.String()+": "+m.Text)
+	return nil
+}

@@ -1,0 +1,195 @@
+package core
+
+import (
+	"time"
+
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// request is one request of either side, from its first frame until nothing
+// of it is left: END was seen, and no memory of it is in use.
+type request struct {
+	id       uint64
+	typ      proto.Type
+	class    proto.Class
+	mine     bool
+	lane     *Lane
+	began    time.Duration
+	deadline time.Duration
+	bytes    uint64 // counted against BytesInFlight
+	counted  bool   // counts against Reqs
+
+	refs     int  // reads, writes and hashes under way in its memory
+	dead     bool // its memory must get no further byte: discard, or fill
+	laneGone bool
+	code     wire.Code // how it ended
+	text     string
+	retry    time.Duration
+
+	in  inflow
+	out outflow
+
+	// mine
+	call   *Call
+	items  int        // of the batch
+	room   []wantRoom // PULL: what each item asked for
+	ended  bool       // END was received
+	tabled bool       // PUSH: the TABLE after COMMIT came
+
+	// the peer's
+	blocks    []Block
+	lease     Lease
+	keep      time.Duration // lease that outlives END
+	endSent   bool
+	committed bool // COMMIT came
+	terminal  bool // the pusher will send no more for it
+	freed     bool
+	announced bool // GRANT or TABLE was sent
+}
+
+// wantRoom is what a pull asked for; it outlives the call, so that what comes
+// after a cancel is still counted right.
+type wantRoom struct {
+	room, off uint32
+	lease     bool // no bytes, only the lease
+}
+
+// inItem is one body that comes in.
+type inItem struct {
+	body  []byte // size bytes; what is there from an earlier try included. Nil when only discarded
+	size  int
+	got   int // bytes that are in place, from the front
+	given int // bytes given to the hasher
+	sum   wire.Sum
+	skip  bool // nothing comes
+	code  wire.Code
+	ok    bool // verified
+}
+
+// inflow is the receiving side of a PULL of mine or a PUSH of the peer's.
+type inflow struct {
+	items  []inItem
+	cur    int    // the item that the next byte belongs to
+	left   uint64 // bytes still to come
+	hasher *wire.Hasher
+	active bool
+}
+
+// settleCursor moves cur to the next item that lacks bytes.
+func (in *inflow) settleCursor() {
+	for in.cur < len(in.items) {
+		it := &in.items[in.cur]
+		if !it.skip && it.got < it.size {
+			return
+		}
+		in.cur++
+	}
+}
+
+// outItem is one body that goes out, from off on.
+type outItem struct {
+	body []byte
+	off  int
+	skip bool
+}
+
+// outflow is the sending side of a PULL of the peer's or a PUSH of mine.
+type outflow struct {
+	items []outItem
+	cur   int
+	left  uint64
+	queue bool // in its lane's class queue
+}
+
+func (o *outflow) settleCursor() {
+	for o.cur < len(o.items) {
+		it := &o.items[o.cur]
+		if !it.skip && it.off < len(it.body) {
+			return
+		}
+		o.cur++
+	}
+}
+
+// HashJob asks for the hash of one piece of a body. Jobs of a lane are done in
+// order; Run does one and Session.Hashed hands the finished ones back.
+type HashJob struct {
+	r           *request
+	item        int
+	body        []byte
+	first, last bool
+	sum         wire.Sum
+}
+
+// Run hashes. It touches nothing of the session.
+func (j *HashJob) Run() {
+	if j.first && j.last {
+		j.sum = wire.SumOf(j.body)
+		return
+	}
+	h := j.r.in.hasher
+	if j.first {
+		h.Reset()
+	}
+	_, _ = h.Write(j.body)
+	if j.last {
+		j.sum = h.Sum()
+	}
+}
+
+// Len is the number of bytes to hash.
+func (j *HashJob) Len() int { return len(j.body) }
+
+// giveHash makes jobs of what has come in of item i and is worth hashing.
+func (l *Lane) giveHash(r *request, i int) {
+	it := &r.in.items[i]
+	last := it.got == it.size
+	n := it.got - it.given
+	if !last {
+		n -= n % hashStep
+		if n == 0 {
+			return
+		}
+	}
+	if (it.given > 0 || !last) && r.in.hasher == nil {
+		r.in.hasher = new(wire.Hasher)
+	}
+	l.rx.jobs = append(l.rx.jobs, HashJob{
+		r: r, item: i, body: it.body[it.given : it.given+n], first: it.given == 0, last: last,
+	})
+	it.given += n
+	r.refs++
+}
+
+// Hashed takes back jobs that were run.
+func (s *Session) Hashed(now time.Duration, jobs []HashJob) {
+	for i := range jobs {
+		j := &jobs[i]
+		it := &j.r.in.items[j.item]
+		if j.last {
+			it.ok = j.sum == it.sum
+			if !it.ok {
+				it.code = wire.CodeChecksum
+			}
+		}
+		s.unref(now, j.r)
+	}
+}
+
+// unref gives back one use of a request's memory.
+func (s *Session) unref(now time.Duration, r *request) {
+	r.refs--
+	s.settle(now, r)
+}
+
+// settle does what had to wait until no memory of r was in use.
+func (s *Session) settle(now time.Duration, r *request) {
+	switch {
+	case r.refs > 0:
+	case r.mine:
+		s.settleCall(now, r)
+	default:
+		s.settleServed(now, r)
+	}
+}

@@ -1,0 +1,192 @@
+package core
+
+import (
+	"time"
+
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// rx is the incoming half of a lane. The Splitter assembles frames from what
+// was read to scratch; body bytes of DATA are read straight to their home, with
+// the head of the next frame behind them.
+type rx struct {
+	sp      proto.Splitter
+	scratch []byte
+	at      uint64 // where the frame at hand began, from the lane's start
+
+	req     *request // whose DATA is at hand; nil: discard
+	dump    []byte   // where discarded bytes go
+	planned int      // bytes of the pieces that RxWant gave out before scratch
+	busy    *request // whose memory those pieces are
+	jobs    []HashJob
+}
+
+// RxWant appends to iov where the next bytes of the stream shall go. RxGot
+// must follow, with 0 where nothing was read.
+func (l *Lane) RxWant(iov [][]byte) [][]byte {
+	x := &l.rx
+	x.planned, x.busy = 0, nil
+	if x.scratch == nil {
+		x.scratch = make([]byte, idleRead)
+	}
+	if l.failed {
+		return append(iov, x.scratch)
+	}
+	if left := x.sp.Left(); left > 0 {
+		iov = x.wantData(iov, left)
+		return append(iov, x.scratch[:proto.HeadLen])
+	}
+	if n := min(x.sp.Need(), scratchLen); n > len(x.scratch) {
+		x.scratch = make([]byte, scratchLen)
+	}
+	return append(iov, x.scratch[:min(max(x.sp.Need(), idleRead), len(x.scratch))])
+}
+
+// wantData appends the pieces of the bodies that the rest of the DATA frame
+// belongs to, or the place where it is discarded.
+func (x *rx) wantData(iov [][]byte, left int) [][]byte {
+	x.planned = left
+	if x.req == nil || x.req.dead {
+		if len(x.dump) < left {
+			x.dump = make([]byte, left)
+		}
+		return append(iov, x.dump[:left])
+	}
+	x.busy = x.req
+	x.req.refs++
+	in := &x.req.in
+	for i := in.cur; left > 0; i++ {
+		it := &in.items[i]
+		if it.skip || it.got == it.size {
+			continue
+		}
+		n := min(left, it.size-it.got)
+		iov = append(iov, it.body[it.got:it.got+n])
+		left -= n
+	}
+	return iov
+}
+
+// RxGot says that n bytes came into the pieces of the last RxWant.
+func (l *Lane) RxGot(now time.Duration, n int) {
+	x := &l.rx
+	busy := x.busy
+	x.busy = nil
+	if n > 0 {
+		l.lastRx, l.pings = now, 0
+	}
+	if !l.failed && !l.dead {
+		if k := min(n, x.planned); k > 0 {
+			n -= k
+			if err := x.sp.Direct(k); err != nil {
+				l.failWith(now, 0, err)
+			}
+			l.placed(now, k)
+		}
+		l.parse(now, x.scratch[:n])
+	}
+	x.planned = 0
+	if busy != nil {
+		l.s.unref(now, busy)
+	}
+}
+
+// parse takes what was read to scratch apart.
+func (l *Lane) parse(now time.Duration, b []byte) {
+	x := &l.rx
+	for len(b) > 0 && !l.failed && !l.dead {
+		n, ev, err := x.sp.Next(b)
+		if err != nil {
+			l.failWith(now, 0, err)
+			return
+		}
+		b = b[n:]
+		switch ev.Kind {
+		case proto.EventMessage:
+			x.at = x.sp.Offset() - proto.FrameLen - uint64(ev.Frame.Len)
+			l.message(now, ev.Frame, ev.Payload)
+		case proto.EventSkipped:
+			l.end(ev.Frame.Req, proto.End{Code: wire.CodeUnsupported})
+		case proto.EventPlace:
+			x.at = x.sp.Offset() - proto.HeadLen
+			l.beginData(now, ev)
+		case proto.EventBytes:
+			l.copyData(ev.Payload)
+			l.placed(now, len(ev.Payload))
+		}
+	}
+}
+
+// beginData finds the owner of a DATA frame and checks that it was granted.
+func (l *Lane) beginData(now time.Duration, ev proto.Event) {
+	x := &l.rx
+	r := l.s.find(ev.Frame.Req)
+	switch {
+	case r == nil || r.lane != l || !r.in.active:
+		l.fail(now, x.at, wire.CodeFlowViolation, "DATA for no open transfer")
+	case r.terminal || uint64(ev.Left) > r.in.left:
+		l.fail(now, x.at, wire.CodeFlowViolation, "DATA beyond what was granted")
+	case int(ev.Frame.Arg) != r.in.cur || ev.Offset != uint64(r.in.items[r.in.cur].got):
+		l.fail(now, x.at, wire.CodeState, "DATA out of order")
+	default:
+		x.req = r
+	}
+}
+
+// copyData brings body bytes that were read ahead to where they belong.
+func (l *Lane) copyData(src []byte) {
+	r := l.rx.req
+	if r == nil || r.dead {
+		return
+	}
+	for i := r.in.cur; len(src) > 0; i++ {
+		if it := &r.in.items[i]; !it.skip {
+			src = src[copy(it.body[it.got:], src):]
+		}
+	}
+}
+
+// placed moves the cursor of the DATA at hand over k bytes that are in place,
+// or were discarded.
+func (l *Lane) placed(now time.Duration, k int) {
+	l.lastData = now
+	r := l.rx.req
+	if r == nil {
+		return
+	}
+	in := &r.in
+	in.left -= uint64(k)
+	for k > 0 {
+		it := &in.items[in.cur]
+		if it.skip || it.got == it.size {
+			in.cur++
+			continue
+		}
+		n := min(k, it.size-it.got)
+		it.got += n
+		k -= n
+		if !r.dead {
+			l.giveHash(r, in.cur)
+		}
+	}
+	in.settleCursor()
+	if l.rx.sp.Left() == 0 {
+		l.rx.req = nil
+	}
+}
+
+// TakeHash returns the hash jobs that came up since the last call.
+func (l *Lane) TakeHash() []HashJob {
+	j := l.rx.jobs
+	l.rx.jobs = nil
+	return j
+}
+
+// find returns a request of either side by its id.
+func (s *Session) find(id uint64) *request {
+	if r := s.calls[id]; r != nil {
+		return r
+	}
+	return s.served[id]
+}

@@ -1,0 +1,300 @@
+package core
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// Config is what a session is made of: its own side, and what HELLO told
+// about the other.
+type Config struct {
+	Dialler     bool // its request ids are odd, the acceptor's even
+	Holder      Holder
+	Registry    Registry
+	Tenants     Tenants      // proved by the peer
+	Mine        proto.Limits // granted to the peer
+	Theirs      proto.Limits // granted by the peer
+	KeepQuietly bool         // no keepalive: tests that move time by hand
+}
+
+// Session is one peer incarnation's requests in both directions, over its
+// lanes. Not safe for concurrent use: its owner has one lock round it.
+type Session struct {
+	cfg     Config
+	lanes   [proto.MaxLanes + 1]*Lane
+	nextReq uint64
+
+	calls  map[uint64]*request // mine, until END or the lane's end
+	served map[uint64]*request // the peer's
+	queue  [4][]*Call          // mine that wait for the peer's limits, by class
+
+	nsIn  []wire.Namespace // what the peer opened here; its number is the index + 1
+	nsNum map[wire.Namespace]uint16
+
+	servedReqs, callReqs   int    // that count against Reqs
+	servedBytes, callBytes uint64 // that count against BytesInFlight
+
+	wake       uint32 // lanes that have something to send
+	done       []*Call
+	events     []Event
+	lane0Lost  time.Duration
+	lane0Ever  bool
+	draining   bool // we said GOAWAY
+	peerLeaves bool // the peer said GOAWAY
+	closeAt    time.Duration
+	dead       bool
+	why        wire.Code
+	released   bool
+	totals     Totals
+}
+
+// Totals count what a session did since it began.
+type Totals struct {
+	BytesIn, BytesOut       uint64 // bodies, verified or sent
+	ChecksumFailures        uint64
+	RequestsIn, RequestsOut uint64
+	Busy                    uint64
+}
+
+// Stats are the counts that return to zero when nothing runs.
+type Stats struct {
+	Calls, Waiting, Served, Refs int
+	CallBytes, ServedBytes       uint64
+	Totals                       Totals
+}
+
+// EventKind says what an Event tells.
+type EventKind uint8
+
+// The events. EventLaneDead asks the caller to close the lane's connection.
+const (
+	EventLaneDead EventKind = iota + 1
+	EventPeerError
+	EventGoAway
+	EventChecksum
+	EventServed
+	EventRefused
+	EventGone
+)
+
+// Event is something that the caller may want to act on, log or count.
+type Event struct {
+	Kind  EventKind
+	Lane  uint8
+	Code  wire.Code
+	Text  string
+	Push  bool // EventServed: bytes came in
+	Class proto.Class
+	Items int
+	Bytes uint64
+	Took  time.Duration
+}
+
+// New begins a session without lanes.
+func New(cfg Config) *Session {
+	s := &Session{
+		cfg: cfg, nextReq: 1,
+		calls: map[uint64]*request{}, served: map[uint64]*request{}, nsNum: map[wire.Namespace]uint16{},
+	}
+	if !cfg.Dialler {
+		s.nextReq = 2
+	}
+	s.cfg.Theirs = clampLimits(cfg.Theirs)
+	s.cfg.Mine = clampLimits(cfg.Mine)
+	return s
+}
+
+// clampLimits brings limits into the range of the protocol.
+func clampLimits(l proto.Limits) proto.Limits {
+	l.Reqs = min(max(l.Reqs, 1), proto.MaxReqs)
+	l.Items = min(max(l.Items, 1), proto.MaxItems)
+	l.BytesInFlight = min(max(l.BytesInFlight, 1), proto.MaxBytesInFlight)
+	l.LingerMS = min(l.LingerMS, 60_000)
+	return l
+}
+
+// AddLane attaches lane idx, whose HELLOs are done and went through sp. A lane
+// that is there already must be taken down first.
+func (s *Session) AddLane(now time.Duration, idx uint8, sp proto.Splitter) (*Lane, error) {
+	if idx > proto.MaxLanes {
+		return nil, fmt.Errorf("lane %d: %w", idx, wire.CodeState)
+	}
+	if s.dead || s.lanes[idx] != nil {
+		return nil, fmt.Errorf("lane %d is taken or the session has ended: %w", idx, wire.CodeState)
+	}
+	l := &Lane{s: s, idx: idx}
+	sp.Begun = true
+	l.rx.sp = sp
+	l.lastRx, l.lastTx, l.lastData = now, now, now
+	s.lanes[idx] = l
+	if idx == 0 {
+		s.lane0Ever = true
+	}
+	s.pump(now)
+	return l, nil
+}
+
+// LaneDown takes a lane out: its connection is closed, or is about to be.
+// Requests on it end with code. It may be called twice.
+func (s *Session) LaneDown(now time.Duration, l *Lane, code wire.Code) {
+	if s.lanes[l.idx] == l {
+		s.lanes[l.idx] = nil
+		if l.idx == 0 {
+			s.lane0Lost = now
+		}
+	}
+	l.dead = true
+	l.dropRequests(now, code)
+	s.wake |= 1 << l.idx
+	s.release()
+}
+
+// Lane returns lane idx, or nil.
+func (s *Session) Lane(idx uint8) *Lane { return s.lanes[idx] }
+
+// DataLanes counts the lanes above 0 that are up.
+func (s *Session) DataLanes() int {
+	n := 0
+	for _, l := range s.lanes[1:] {
+		if l.open() {
+			n++
+		}
+	}
+	return n
+}
+
+// Ready reports whether new calls can be sent: lane 0 and a data lane are up
+// and the peer is not leaving.
+func (s *Session) Ready() bool {
+	return !s.dead && !s.peerLeaves && s.lanes[0].open() && s.DataLanes() > 0
+}
+
+// Dead reports whether the session has ended, and why.
+func (s *Session) Dead() (wire.Code, bool) { return s.why, s.dead }
+
+// Leaving reports whether the peer sent GOAWAY.
+func (s *Session) Leaving() bool { return s.peerLeaves }
+
+// Drop ends the session at once: every lane is dead, every request ends with
+// code, and what the peer held here is freed as soon as nothing touches it.
+func (s *Session) Drop(now time.Duration, code wire.Code) {
+	if s.dead {
+		return
+	}
+	s.dead, s.why = true, code
+	for _, l := range s.lanes {
+		if l != nil {
+			l.kill(now, code, "the session ended")
+		}
+	}
+	for c := range s.queue {
+		for _, call := range s.queue[c] {
+			s.finishCall(call, code, "")
+		}
+		s.queue[c] = nil
+	}
+	s.events = append(s.events, Event{Kind: EventGone, Code: code})
+	s.release()
+}
+
+// release gives the store back what the peer held, once nothing is in use.
+func (s *Session) release() {
+	if !s.dead || s.released || len(s.served) > 0 {
+		return
+	}
+	s.released = true
+	s.cfg.Holder.Drop()
+}
+
+// GoAway tells the peer that this side leaves in ms milliseconds.
+func (s *Session) GoAway(now time.Duration, ms uint32, code wire.Code, text string) {
+	if s.draining || s.dead {
+		return
+	}
+	s.draining = true
+	s.closeAt = now + time.Duration(ms)*time.Millisecond
+	if l := s.lanes[0]; l.open() {
+		l.send(proto.Frame{Type: proto.TypeGoAway}, proto.GoAway{MS: ms, Code: code, Text: text})
+	}
+}
+
+// Idle reports whether no request of either side runs.
+func (s *Session) Idle() bool { return s.Stats().Calls == 0 && len(s.served) == 0 }
+
+// Stats counts what runs.
+func (s *Session) Stats() Stats {
+	st := Stats{
+		Calls: len(s.calls), Served: len(s.served),
+		CallBytes: s.callBytes, ServedBytes: s.servedBytes, Totals: s.totals,
+	}
+	for _, q := range s.queue {
+		st.Waiting += len(q)
+	}
+	for _, r := range s.calls {
+		st.Refs += r.refs
+	}
+	for _, r := range s.served {
+		st.Refs += r.refs
+	}
+	return st
+}
+
+// Tick moves time on: deadlines, keepalive, linger. Once in 50 ms is enough.
+func (s *Session) Tick(now time.Duration) {
+	if s.dead {
+		return
+	}
+	for _, r := range s.served {
+		if now >= r.deadline && !r.endSent {
+			s.endServed(now, r, wire.CodeDeadline, "")
+		}
+	}
+	s.tickCalls(now)
+	for _, l := range s.lanes {
+		if l != nil {
+			l.tick(now)
+		}
+	}
+	linger := time.Duration(s.cfg.Mine.LingerMS) * time.Millisecond
+	switch {
+	case s.lanes[0] == nil && s.lane0Ever && now-s.lane0Lost >= linger:
+		s.Drop(now, wire.CodeLaneLost)
+	case s.draining && now >= s.closeAt:
+		s.Drop(now, wire.CodeDraining)
+	}
+}
+
+// TakeWake returns the lanes, one a bit, that got something to send or died
+// since the last call.
+func (s *Session) TakeWake() uint32 {
+	w := s.wake
+	s.wake = 0
+	return w
+}
+
+// EachLane calls f for each lane of a mask of TakeWake.
+func EachLane(mask uint32, f func(idx uint8)) {
+	for mask != 0 {
+		i := bits.TrailingZeros32(mask)
+		mask &^= 1 << i
+		f(uint8(i))
+	}
+}
+
+// TakeDone returns the calls that finished since the last call.
+func (s *Session) TakeDone() []*Call {
+	d := s.done
+	s.done = nil
+	return d
+}
+
+// TakeEvents returns what happened since the last call.
+func (s *Session) TakeEvents() []Event {
+	e := s.events
+	s.events = nil
+	return e
+}

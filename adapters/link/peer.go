@@ -1,0 +1,295 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"meridian/fabric"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// State is where this agent stands with a peer.
+type State uint8
+
+// The states. A refused peer was reached and said no, or was told no: see
+// PeerInfo.Code and Text.
+const (
+	StateConnecting State = iota
+	StateReady
+	StateRefused
+	StateDraining
+)
+
+// String returns the state's name.
+func (s State) String() string {
+	switch s {
+	case StateReady:
+		return "ready"
+	case StateRefused:
+		return "refused"
+	case StateDraining:
+		return "draining"
+	}
+	return "connecting"
+}
+
+// Peer is one entry of the allow list, and the fabric that leads to it.
+type Peer struct {
+	node *Node
+	cfg  PeerConfig
+	kick chan struct{} // the dialler looks again
+
+	mu      sync.Mutex
+	dialled *session
+	agent   [16]byte // last proved
+	refusal error    // why the last try to dial failed
+	changed chan struct{}
+	told    State
+	closed  bool
+}
+
+func newPeer(n *Node, cfg PeerConfig) *Peer {
+	return &Peer{node: n, cfg: cfg, kick: make(chan struct{}, 1), changed: make(chan struct{}), agent: cfg.Agent}
+}
+
+// session chooses what calls go over: the session that this side dialled, or
+// else the youngest that the peer did.
+func (p *Peer) session() (*session, error) {
+	p.mu.Lock()
+	s, refusal, closed := p.dialled, p.refusal, p.closed
+	p.mu.Unlock()
+	if closed {
+		return nil, &fabric.Error{Code: wire.CodeUnreachable, Fabric: label, Text: "peer " + p.cfg.Name + " is closed"}
+	}
+	if s != nil && s.ready() {
+		return s, nil
+	}
+	var best *session
+	for _, a := range p.node.allSessions() {
+		if !a.dialled && a.peer.name == p.cfg.Name && a.ready() && (best == nil || a.began > best.began) {
+			best = a
+		}
+	}
+	if best != nil {
+		return best, nil
+	}
+	return nil, &fabric.Error{Code: wire.CodeUnreachable, Fabric: label, Text: "peer " + p.cfg.Name, Cause: refusal}
+}
+
+// Ready waits until calls can be made, or ctx ends; the error then says why not.
+func (p *Peer) Ready(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		changed := p.changed
+		p.mu.Unlock()
+		_, err := p.session()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// state works out the state of every peer of that name anew, and tells who
+// waits for it.
+func (n *Node) state(name string) {
+	p := n.Peer(name)
+	if p == nil {
+		return
+	}
+	st, code, _ := p.status()
+	p.mu.Lock()
+	close(p.changed)
+	p.changed = make(chan struct{})
+	news := p.told != st
+	p.told = st
+	p.mu.Unlock()
+	if news {
+		n.cfg.Log.Info("link peer", "peer", name, "state", st.String(), "code", code.String())
+		n.cfg.Observer.PeerState(name, st, code)
+	}
+}
+
+// status is the peer's state, and for a refused one why.
+func (p *Peer) status() (State, wire.Code, string) {
+	if s, err := p.session(); err == nil {
+		_ = s
+		return StateReady, wire.CodeOK, ""
+	}
+	p.mu.Lock()
+	s, refusal := p.dialled, p.refusal
+	p.mu.Unlock()
+	if s != nil {
+		s.mu.Lock()
+		leaving := s.core.Leaving()
+		s.mu.Unlock()
+		if leaving {
+			return StateDraining, wire.CodeDraining, "the peer is leaving"
+		}
+	}
+	if refusal == nil {
+		return StateConnecting, wire.CodeOK, ""
+	}
+	code := wire.CodeOf(refusal)
+	if code == wire.CodeUnreachable || code == wire.CodeLaneLost {
+		return StateConnecting, code, refusal.Error()
+	}
+	return StateRefused, code, refusal.Error()
+}
+
+// peerError remembers what the peer of a session sent as ERROR.
+func (n *Node) peerError(s *session, code wire.Code, why string) {
+	if p := n.Peer(s.peer.name); p != nil && s.dialled {
+		p.mu.Lock()
+		p.refusal = &RemoteError{Code: code, Text: why}
+		p.mu.Unlock()
+	}
+}
+
+// PeerInfo is what Peers tells about a peer.
+type PeerInfo struct {
+	Name      string
+	Agent     [16]byte
+	Inc       uint64
+	Addr      string
+	State     State
+	Code      wire.Code // why it is not ready
+	Text      string
+	Transport string // really used: tcp, tls, unix; empty while not connected
+	Auth      string // how it proved itself
+	Dialled   bool   // this side dialled the session in use
+	Lanes     int    // data lanes that are up
+	RTT       time.Duration
+	Tenants   []string // proved; "*" where any is taken
+
+	Namespaces []NamespaceInfo
+}
+
+// NamespaceInfo is what a peer said to OPEN.
+type NamespaceInfo struct {
+	NS   wire.Namespace
+	Code wire.Code
+	Text string // GEOMETRY: field and both values
+}
+
+// Peers tells about every peer, those that only dial us included.
+func (n *Node) Peers() []PeerInfo {
+	var out []PeerInfo
+	for _, p := range n.peers {
+		out = append(out, p.info())
+	}
+	for _, s := range n.allSessions() {
+		if !s.dialled && n.Peer(s.peer.name) == nil {
+			i := PeerInfo{Name: s.peer.name, Addr: s.addr}
+			s.describe(&i)
+			if s.ready() {
+				i.State = StateReady
+			}
+			out = append(out, i)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b PeerInfo) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (p *Peer) info() PeerInfo {
+	i := PeerInfo{Name: p.cfg.Name, Addr: p.cfg.Addr, Tenants: p.cfg.Tenants}
+	p.mu.Lock()
+	i.Agent = p.agent
+	s := p.dialled
+	p.mu.Unlock()
+	i.State, i.Code, i.Text = p.status()
+	if use, err := p.session(); err == nil {
+		s = use
+	}
+	if s != nil {
+		s.describe(&i)
+	}
+	return i
+}
+
+// describe fills in what a session knows.
+func (s *session) describe(i *PeerInfo) {
+	i.Agent, i.Inc, i.Transport, i.Dialled = s.peer.agent, s.peer.inc, s.via, s.dialled
+	i.Auth = methodName(s.peer.method)
+	i.Tenants = s.peer.tenants.Names
+	if s.peer.tenants.All {
+		i.Tenants = []string{"*"}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.Lanes, i.RTT = s.core.DataLanes(), s.rtt
+	for ns, e := range s.ns {
+		if len(i.Namespaces) == maxInfoNamespaces {
+			break
+		}
+		select {
+		case <-e.ready:
+			ni := NamespaceInfo{NS: ns, Code: wire.CodeOf(e.err)}
+			if e.err != nil {
+				ni.Text = e.err.Error()
+			}
+			i.Namespaces = append(i.Namespaces, ni)
+		default:
+		}
+	}
+	slices.SortFunc(i.Namespaces, func(a, b NamespaceInfo) int { return slices.Compare(a.NS[:], b.NS[:]) })
+}
+
+// Name is the peer's entry in the configuration.
+func (p *Peer) Name() string { return p.cfg.Name }
+
+// Lease is a holder's lease: a right to some of its blocks for a time.
+type Lease struct {
+	ID [16]byte
+	s  *session
+}
+
+// Hold leases blocks at the peer without moving them; items that it has not get
+// their Err. The lease lasts for ttl, at most 30 s, and ends with the session.
+func (p *Peer) Hold(ctx context.Context, it []fabric.Item, ttl time.Duration) (Lease, error) {
+	s, err := p.session()
+	if err != nil {
+		failAll(it, err)
+		return Lease{}, err
+	}
+	b := p.batch(ctx, s, it)
+	c := b.pull(b.at)
+	c.LeaseFor = min(ttl, proto.MaxLease)
+	for i := range c.Items {
+		c.Items[i].Flags, c.Items[i].Room = proto.WantKeepLease, nil
+	}
+	s.call(ctx, c)
+	b.found(c, b.at)
+	if c.Code != wire.CodeOK || c.Lease == ([16]byte{}) {
+		return Lease{}, codeError(c.Code, c.Text)
+	}
+	return Lease{ID: c.Lease, s: s}, nil
+}
+
+// Renew prolongs a lease. LEASE_LOST where it lapsed, or its session ended.
+func (p *Peer) Renew(ctx context.Context, l Lease, ttl time.Duration) error {
+	return p.leaseCall(ctx, l, &fabricCall{Type: proto.TypeRenew, Lease: l.ID, LeaseFor: min(ttl, proto.MaxLease)})
+}
+
+// Release gives a lease back.
+func (p *Peer) Release(ctx context.Context, l Lease) error {
+	return p.leaseCall(ctx, l, &fabricCall{Type: proto.TypeRelease, Leases: [][16]byte{l.ID}})
+}
+
+func (p *Peer) leaseCall(ctx context.Context, l Lease, c *fabricCall) error {
+	if l.s == nil {
+		return fmt.Errorf("link: no lease: %w", wire.CodeLeaseLost)
+	}
+	l.s.call(ctx, c)
+	return codeError(c.Code, c.Text)
+}

@@ -1,0 +1,239 @@
+package link
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"meridian/adapters/link/internal/core"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// identity is who a peer proved to be.
+type identity struct {
+	name    string // its entry in Peers; else the name it gave
+	agent   [16]byte
+	inc     uint64
+	tenants core.Tenants
+	method  uint16 // proto.AuthX
+}
+
+// session is a core session with its lock and its lanes.
+type session struct {
+	node    *Node
+	id      [16]byte
+	peer    identity
+	via     string
+	addr    string
+	dialled bool
+	began   time.Duration
+
+	mu    sync.Mutex
+	core  *core.Session
+	lanes [proto.MaxLanes + 1]*lane
+	ns    map[wire.Namespace]*nsEntry // what this side opened at the peer
+	rtt   time.Duration
+
+	kick chan struct{} // a lane went, or the session: the dialler looks
+}
+
+// nsEntry is the answer to one OPEN.
+type nsEntry struct {
+	ready  chan struct{} // closed once the answer is there
+	opened proto.Opened
+	err    error
+	until  time.Duration // a refusal is remembered until then
+}
+
+func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled bool, theirs proto.Limits) *session {
+	return &session{
+		node: n, id: id, peer: peer, via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
+		core: core.New(core.Config{
+			Dialler: dialled, Holder: newHolder(n.cfg.Store, n.cfg.Agent, n.cfg.Incarnation),
+			Registry: peerRegistry{n.cfg.Namespaces}, Tenants: peer.tenants,
+			Mine: n.cfg.Limits, Theirs: theirs,
+		}),
+		ns:   map[wire.Namespace]*nsEntry{},
+		kick: make(chan struct{}, 1),
+	}
+}
+
+func (s *session) now() time.Duration { return s.node.cfg.Clock() }
+
+// unlock ends a visit to the core: lanes that have something to do are woken,
+// and what happened is told, after the lock is free.
+func (s *session) unlock() {
+	core.EachLane(s.core.TakeWake(), func(i uint8) {
+		if l := s.lanes[i]; l != nil {
+			l.wake.Signal()
+			if l.core.Dead() {
+				_ = l.base.Close()
+			}
+		}
+	})
+	s.core.TakeDone()
+	events := s.core.TakeEvents()
+	s.mu.Unlock()
+	for i := range events {
+		s.tell(&events[i])
+	}
+}
+
+// tell logs and counts an event.
+func (s *session) tell(e *core.Event) {
+	n := s.node
+	log := n.cfg.Log.With("peer", s.peer.name, "via", s.via)
+	switch e.Kind {
+	case core.EventLaneDead:
+		log.Info("link lane is closed", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
+	case core.EventPeerError:
+		log.Warn("link peer closed a lane", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
+		n.peerError(s, e.Code, e.Text)
+	case core.EventRefused:
+		log.Warn("link lane refused", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
+		n.cfg.Observer.Refusal(s.peer.name, e.Code)
+	case core.EventGoAway:
+		log.Info("link peer is leaving", "in", e.Took, "code", e.Code.String(), "why", e.Text)
+	case core.EventChecksum:
+		log.Error("link body failed its checksum", "lane", e.Lane)
+		n.cfg.Observer.ChecksumFailure(s.peer.name)
+	case core.EventServed:
+		n.cfg.Observer.Transfer(Transfer{
+			Peer: s.peer.name, In: e.Push, Served: true, Class: e.Class, Via: s.via,
+			Items: e.Items, Bytes: e.Bytes, Took: e.Took, Code: e.Code,
+		})
+	case core.EventGone:
+		log.Info("link session ended", "code", e.Code.String())
+		n.forget(s)
+	}
+	s.poke()
+}
+
+// poke makes the dialler look at the session.
+func (s *session) poke() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// addLane attaches a connection whose HELLOs are done. A lane of that number
+// that is still there is one that the dialler has given up.
+func (s *session) addLane(idx uint8, c *hello) error {
+	s.mu.Lock()
+	if old := s.core.Lane(idx); old != nil {
+		s.core.LaneDown(s.now(), old, wire.CodeLaneLost)
+		if l := s.lanes[idx]; l != nil {
+			_ = l.base.Close()
+			l.wake.Signal()
+		}
+	}
+	cl, err := s.core.AddLane(s.now(), idx, c.sp)
+	if err == nil {
+		_ = c.base.SetDeadline(time.Time{})
+		s.startLane(cl, c.conn, c.base)
+	}
+	s.unlock()
+	return err
+}
+
+// laneGone forgets a lane whose goroutines have ended.
+func (s *session) laneGone(l *lane) {
+	s.mu.Lock()
+	if i := l.core.Index(); s.lanes[i] == l {
+		s.lanes[i] = nil
+	}
+	s.mu.Unlock()
+	s.poke()
+}
+
+// drop ends the session at once.
+func (s *session) drop(code wire.Code) {
+	s.mu.Lock()
+	s.core.Drop(s.now(), code)
+	s.unlock()
+}
+
+func (s *session) ready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.Ready()
+}
+
+// call runs one call until it is over, or ctx ends it.
+func (s *session) call(ctx context.Context, c *core.Call) {
+	c.Done = make(chan struct{})
+	if c.Timeout == 0 {
+		c.Timeout = timeout(ctx)
+	}
+	s.mu.Lock()
+	s.core.Start(s.now(), c)
+	s.unlock()
+	select {
+	case <-c.Done:
+		return
+	case <-ctx.Done():
+	}
+	code := wire.CodeCancelled
+	if ctx.Err() == context.DeadlineExceeded {
+		code = wire.CodeDeadline
+	}
+	s.mu.Lock()
+	s.core.Cancel(s.now(), c, code)
+	s.unlock()
+	<-c.Done
+}
+
+// timeout is what is left of ctx.
+func timeout(ctx context.Context) time.Duration {
+	if d, ok := ctx.Deadline(); ok {
+		return time.Until(d)
+	}
+	return defaultTimeout
+}
+
+// open returns the peer's number for a namespace, and asks for it once.
+func (s *session) open(ctx context.Context, ns wire.Namespace) (uint16, error) {
+	s.mu.Lock()
+	e := s.ns[ns]
+	if e != nil && e.until != 0 && s.now() >= e.until {
+		e = nil
+	}
+	if e != nil {
+		s.mu.Unlock()
+		select {
+		case <-e.ready:
+			return e.opened.NS, e.err
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	m, ok := s.node.cfg.Namespaces.Manifest(ns)
+	if !ok || len(s.ns) >= proto.MaxNamespaces {
+		s.mu.Unlock()
+		return 0, wire.CodeNSUnknown
+	}
+	e = &nsEntry{ready: make(chan struct{})}
+	s.ns[ns] = e
+	s.mu.Unlock()
+	c := &core.Call{Type: proto.TypeOpen, Manifest: m.Append(nil)}
+	s.call(ctx, c)
+	s.mu.Lock()
+	e.opened = c.Opened
+	switch {
+	case c.Code == wire.CodeGeometry:
+		e.err = &GeometryError{Field: c.Opened.Field, Ours: c.Opened.Theirs, Theirs: c.Opened.Ours}
+	case c.Code != wire.CodeOK:
+		e.err = c.Code
+	}
+	switch {
+	case c.Opened.Status == wire.CodeOK && e.err != nil:
+		delete(s.ns, ns) // not answered at all: the next one asks again
+	case e.err != nil:
+		e.until = s.now() + refusedFor
+	}
+	s.mu.Unlock()
+	close(e.ready)
+	return e.opened.NS, e.err
+}

@@ -1,0 +1,234 @@
+package link
+
+import (
+	"time"
+
+	"meridian/adapters/link/internal/core"
+	"meridian/blocks"
+	"meridian/wire"
+)
+
+// Store is what the link needs of *blocks.Store. Nothing here blocks.
+type Store interface {
+	NewOwner(pid int) blocks.Owner
+	Drop(o blocks.Owner)
+	Lookup(ns wire.Namespace, chain []wire.Key, v []blocks.View) int
+	Acquire(o blocks.Owner, v []blocks.View, ttl time.Duration, hold bool) (blocks.Lease, error)
+	Renew(o blocks.Owner, l blocks.Lease, ttl time.Duration) error
+	Release(o blocks.Owner, l blocks.Lease)
+	Payload(v blocks.View) []byte
+	Reserve(o blocks.Owner, ns wire.Namespace, size []uint32, ttl time.Duration) ([]blocks.View, error)
+	Room(v blocks.View) []byte
+	Commit(o blocks.Owner, c []blocks.Commit)
+	Abort(o blocks.Owner, slots []uint32)
+}
+
+// holder is the store as one session sees it: bound to one owner.
+type holder struct {
+	st    Store
+	owner blocks.Owner
+	agent [16]byte
+	inc   uint64
+}
+
+func newHolder(st Store, agent [16]byte, inc uint64) *holder {
+	return &holder{st: st, owner: st.NewOwner(0), agent: agent, inc: inc}
+}
+
+// fill copies what a view tells to b.
+func fill(b *core.Block, v *blocks.View) {
+	switch {
+	case v.Err != nil:
+		b.Code = wire.CodeOf(v.Err)
+	case v.Seg == 0:
+		b.Code = wire.CodeAbsent // known, but its bytes are elsewhere
+	default:
+		b.NS, b.Key, b.Slot, b.Gen = v.NS, v.Key, v.Ref.Slot, v.Ref.Gen
+		b.Head, b.Tier, b.Att = v.Head, v.Tier, v.Att
+	}
+}
+
+// Stat looks keys up in runs of one namespace. References are pinned for the
+// moment, which is the store's way to look at one.
+func (h *holder) Stat(b []core.Block) {
+	var refs []core.Block
+	var at []int
+	for i := 0; i < len(b); {
+		n := i + 1
+		switch {
+		case b[i].Code != wire.CodeOK:
+		case b[i].Gen != 0:
+			refs, at = append(refs, b[i]), append(at, i)
+		default:
+			for n < len(b) && b[n].Code == wire.CodeOK && b[n].Gen == 0 && b[n].NS == b[i].NS {
+				n++
+			}
+			h.lookup(b[i:n])
+		}
+		i = n
+	}
+	if len(refs) == 0 {
+		return
+	}
+	h.Unpin(h.Pin(refs, time.Second))
+	for n, i := range at {
+		b[i] = refs[n]
+		b[i].Body = nil
+	}
+}
+
+func (h *holder) lookup(b []core.Block) {
+	keys := make([]wire.Key, len(b))
+	for i := range b {
+		keys[i] = b[i].Key
+	}
+	v := make([]blocks.View, len(b))
+	h.st.Lookup(b[0].NS, keys, v)
+	for i := range b {
+		fill(&b[i], &v[i])
+	}
+}
+
+// Pin acquires what is there.
+func (h *holder) Pin(b []core.Block, ttl time.Duration) core.Lease {
+	v := make([]blocks.View, 0, len(b))
+	at := make([]int, 0, len(b))
+	for i := range b {
+		if b[i].Code != wire.CodeOK {
+			continue
+		}
+		w := blocks.View{NS: b[i].NS, Key: b[i].Key}
+		if b[i].Gen != 0 {
+			w.Ref = wire.Ref{Agent: h.agent, Inc: h.inc, Slot: b[i].Slot, Gen: b[i].Gen}
+			w.Key = wire.Key{}
+		}
+		v, at = append(v, w), append(at, i)
+	}
+	if len(v) == 0 {
+		return core.Lease{}
+	}
+	l, err := h.st.Acquire(h.owner, v, ttl, false)
+	for n, i := range at {
+		if err != nil && v[n].Err == nil {
+			v[n].Err = err
+		}
+		fill(&b[i], &v[n])
+		if b[i].Code == wire.CodeOK {
+			b[i].Body = h.st.Payload(v[n])[wire.HeaderLen:]
+		}
+	}
+	return core.Lease(l)
+}
+
+func (h *holder) Renew(l core.Lease, ttl time.Duration) wire.Code {
+	return wire.CodeOf(h.st.Renew(h.owner, blocks.Lease(l), ttl))
+}
+
+func (h *holder) Unpin(l core.Lease) {
+	if l != (core.Lease{}) {
+		h.st.Release(h.owner, blocks.Lease(l))
+	}
+}
+
+// Reserve asks for the whole batch first, and where that does not fit for one
+// block after the other, so that a batch fails item by item.
+func (h *holder) Reserve(b []core.Block, ttl time.Duration) {
+	for i := 0; i < len(b); {
+		n := i + 1
+		for n < len(b) && b[n].NS == b[i].NS {
+			n++
+		}
+		h.reserve(b[i:n], ttl)
+		i = n
+	}
+}
+
+func (h *holder) reserve(b []core.Block, ttl time.Duration) {
+	h.refuseKnown(b)
+	var at []int
+	var size []uint32
+	for i := range b {
+		if b[i].Code == wire.CodeOK {
+			at, size = append(at, i), append(size, b[i].Head.BodyLen)
+		}
+	}
+	if len(at) == 0 {
+		return
+	}
+	if v, err := h.st.Reserve(h.owner, b[0].NS, size, ttl); err == nil {
+		for n, i := range at {
+			h.reserved(&b[i], &v[n])
+		}
+		return
+	}
+	for n, i := range at {
+		v, err := h.st.Reserve(h.owner, b[0].NS, size[n:n+1], ttl)
+		if err != nil {
+			b[i].Code = wire.CodeOf(err)
+			continue
+		}
+		h.reserved(&b[i], &v[0])
+	}
+}
+
+// refuseKnown marks what is published already.
+func (h *holder) refuseKnown(b []core.Block) {
+	keys := make([]wire.Key, len(b))
+	for i := range b {
+		keys[i] = b[i].Key
+	}
+	v := make([]blocks.View, len(b))
+	h.st.Lookup(b[0].NS, keys, v)
+	for i := range b {
+		if b[i].Code == wire.CodeOK && v[i].Err == nil && v[i].Seg != 0 {
+			b[i].Code = wire.CodeExists
+		}
+	}
+}
+
+func (h *holder) reserved(b *core.Block, v *blocks.View) {
+	b.Slot, b.Gen = v.Ref.Slot, v.Ref.Gen
+	b.Body = h.st.Room(*v)[wire.HeaderLen:][:b.Head.BodyLen]
+}
+
+// Publish commits. The slot's generation changes with it, so the reference that
+// the pusher gets is looked up afterwards.
+func (h *holder) Publish(b []core.Block) {
+	if len(b) == 0 {
+		return
+	}
+	c := make([]blocks.Commit, len(b))
+	for i := range b {
+		c[i] = blocks.Commit{
+			Slot: b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att,
+		}
+	}
+	h.st.Commit(h.owner, c)
+	seen := make([]core.Block, len(b))
+	for i := range b {
+		seen[i] = core.Block{NS: b[i].NS, Key: b[i].Key, Code: wire.CodeOf(c[i].Err)}
+	}
+	h.Stat(seen)
+	for i := range b {
+		b[i].Code = wire.CodeOf(c[i].Err)
+		if b[i].Code == wire.CodeOK {
+			b[i].Slot, b[i].Gen = seen[i].Slot, seen[i].Gen
+		}
+	}
+}
+
+// Abort frees reserved slots.
+func (h *holder) Abort(b []core.Block) {
+	slots := make([]uint32, 0, len(b))
+	for i := range b {
+		if b[i].Code == wire.CodeOK {
+			slots = append(slots, b[i].Slot)
+		}
+	}
+	if len(slots) > 0 {
+		h.st.Abort(h.owner, slots)
+	}
+}
+
+// Drop frees all that the session held.
+func (h *holder) Drop() { h.st.Drop(h.owner) }

@@ -1,0 +1,149 @@
+package link
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stream moves a lane's bytes between its connection and the memory that the
+// core names. A connection with a descriptor of its own is read and written in
+// place, without blocking: where the bytes go is asked anew for each try, so no
+// memory is in use while the lane waits. Others (TLS, pipes) go through a
+// bounce buffer, for the same reason.
+type stream struct {
+	conn  net.Conn
+	raw   syscall.RawConn // nil: bounce
+	iov   [][]byte
+	buf   []byte
+	pull  func(fd uintptr) bool // readv once; made once, to save a closure a read
+	err   error
+	n     int
+	where func(iov [][]byte) [][]byte
+	moved func(n int)
+}
+
+// newStream makes one direction of a connection. where and moved are the core's
+// Want and Got, under the session's lock.
+func newStream(c net.Conn, read bool, where func([][]byte) [][]byte, moved func(int)) *stream {
+	s := &stream{conn: c, where: where, moved: moved}
+	if sc, ok := c.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			s.raw = raw
+		}
+	}
+	move := writev
+	if read {
+		move = readv
+	}
+	s.pull = func(fd uintptr) bool {
+		s.iov = s.where(s.iov[:0])
+		if len(s.iov) == 0 {
+			s.moved(0)
+			s.n, s.err = 0, nil
+			return true
+		}
+		s.n, s.err = move(int(fd), s.iov)
+		s.moved(max(s.n, 0))
+		return !errors.Is(s.err, unix.EAGAIN)
+	}
+	return s
+}
+
+func readv(fd int, iov [][]byte) (int, error) { return retryEINTR(unix.Readv, fd, iov) }
+
+func writev(fd int, iov [][]byte) (int, error) { return retryEINTR(unix.Writev, fd, iov) }
+
+func retryEINTR(f func(int, [][]byte) (int, error), fd int, iov [][]byte) (int, error) {
+	if len(iov) > maxIov {
+		iov = iov[:maxIov]
+	}
+	for {
+		n, err := f(fd, iov)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// read moves bytes in once. io.EOF at the end.
+func (s *stream) read() error {
+	if s.raw == nil {
+		return s.bounceIn()
+	}
+	if err := s.raw.Read(s.pull); err != nil {
+		return err
+	}
+	if s.err == nil && s.n == 0 {
+		return io.EOF
+	}
+	return s.err
+}
+
+// write moves bytes out once.
+func (s *stream) write() error {
+	if s.raw == nil {
+		return s.bounceOut()
+	}
+	if err := s.raw.Write(s.pull); err != nil {
+		return err
+	}
+	return s.err
+}
+
+func (s *stream) bounceIn() error {
+	if s.buf == nil {
+		s.buf = make([]byte, bounceLen)
+	}
+	n, err := s.conn.Read(s.buf)
+	for b := s.buf[:n]; len(b) > 0; {
+		s.iov = s.where(s.iov[:0])
+		took := 0
+		for _, p := range s.iov {
+			k := copy(p, b[took:])
+			took += k
+			if took == len(b) {
+				break
+			}
+		}
+		s.moved(took)
+		b = b[took:]
+	}
+	return err
+}
+
+func (s *stream) bounceOut() error {
+	if s.buf == nil {
+		s.buf = make([]byte, bounceLen)
+	}
+	s.iov = s.where(s.iov[:0])
+	n := 0
+	for _, p := range s.iov {
+		n += copy(s.buf[n:], p)
+		if n == len(s.buf) {
+			break
+		}
+	}
+	s.moved(n)
+	if n == 0 {
+		return nil
+	}
+	_, err := s.conn.Write(s.buf[:n])
+	return err
+}
+
+// halfClose says that nothing more comes, where the transport can.
+func halfClose(c net.Conn) {
+	if w, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = w.CloseWrite()
+		return
+	}
+	_ = c.Close()
+}
+
+// bound makes reads end at t at the latest.
+func bound(c net.Conn, t time.Time) { _ = c.SetReadDeadline(t) }

@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"errors"
+	"time"
+
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// transfer runs one batch on one fabric and accounts for it: the log of
+// transfers, the counters by fabric and transport really used, failures by
+// reason. It is the only place that counts transfers this daemon asked for.
+func (a *Agent) transfer(h holder, dir direction, op string, items []fabric.Item, do func()) {
+	label := h.Label()
+	t := transfer{fabric: label, peer: h.name, dir: dir, op: op, items: len(items), began: time.Now()}
+	id := a.transfers.begin(t)
+	do()
+	took := time.Since(t.began)
+	var bytes uint64
+	var failed int
+	var via string
+	code := wire.CodeOK
+	outcomes := map[string]int{}
+	perVia := map[string]uint64{}
+	for i := range items {
+		it := &items[i]
+		if it.Via != "" {
+			via = it.Via
+		}
+		if it.Err != nil && !errors.Is(it.Err, wire.CodeExists) {
+			failed++
+			code = wire.CodeOf(it.Err)
+			outcomes["failed"]++
+			a.failed(h, dir, code, it)
+			continue
+		}
+		if it.Err == nil {
+			n := uint64(it.Head.BodyLen)
+			bytes += n
+			perVia[it.Via] += n
+			outcomes["ok"]++
+		} else {
+			outcomes["exists"]++
+		}
+	}
+	for v, n := range perVia {
+		a.metrics.transferBytes.WithLabelValues(label, v, dir.String()).Add(float64(n))
+		a.moved.add(label, v, dir.String(), n)
+	}
+	for o, n := range outcomes {
+		a.metrics.transferBlocks.WithLabelValues(label, dir.String(), o).Add(float64(n))
+	}
+	a.metrics.transferSeconds.WithLabelValues(label, dir.String()).Observe(took.Seconds())
+	a.transfers.end(id, via, bytes, failed, code, took)
+}
+
+// failed counts one block that did not make it, and logs a wrong checksum,
+// which is never normal.
+func (a *Agent) failed(h holder, dir direction, code wire.Code, it *fabric.Item) {
+	a.metrics.failures.WithLabelValues(code.String()).Inc()
+	if code != wire.CodeChecksum {
+		return
+	}
+	a.checksumFailed(h.Label())
+	a.log.Error("checksum failure: the block was not served", "code", code.String(), "number", uint16(code),
+		"where", h.Label(), "peer", h.name, "transport", it.Via, "direction", dir.String(), "key", it.Key.String(), "err", it.Err)
+}
+
+// checksumFailed counts a body that did not match its checksum.
+func (a *Agent) checksumFailed(where string) {
+	a.metrics.checksumFailures.WithLabelValues(where).Inc()
+	a.checksums.Add(1)
+}

@@ -1,0 +1,303 @@
+package agent
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"meridian/adapters/link"
+	"meridian/agent/adminpb"
+	"meridian/blocks"
+	"meridian/fabric"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+const (
+	defaultBlocks    = 1000
+	defaultTransfers = 100
+	probeTimeout     = 10 * time.Second
+)
+
+// adminServer is adminpb's service.
+type adminServer struct {
+	adminpb.UnimplementedAdminServer
+	a *Agent
+}
+
+// adminError turns an error with a code into one of the API.
+func adminError(err error) error {
+	c := wire.CodeOf(err)
+	info, _ := wire.LookupCode(fmt.Sprint(uint16(c)))
+	return adminpb.Error(&adminpb.ErrorDetail{Code: uint32(c), Name: info.Name, Fix: info.Fix}, err.Error())
+}
+
+// Status says who the daemon is, whether it is ready, and how full it is.
+func (s *adminServer) Status(context.Context, *adminpb.StatusRequest) (*adminpb.StatusResponse, error) {
+	a := s.a
+	out := &adminpb.StatusResponse{
+		Name: a.id.name, Agent: hex.EncodeToString(a.id.agent[:]), Incarnation: a.id.incarnation,
+		Version: a.opt.Version, WireVersion: wire.Version, LinkVersion: proto.Version,
+		Pid: uint32(os.Getpid()), UptimeMs: uint64(time.Since(a.started).Milliseconds()),
+		Drain: adminpb.DrainState(a.drain.Load() + 1), Arena: s.arena(),
+		PeersConfigured: uint32(len(a.cfg.Link.Peers)), EngineSessions: uint32(a.engines.Stats().Sessions),
+		Namespaces: uint32(a.spaces.Len()), ConfigPath: a.cfg.File,
+	}
+	for _, r := range a.unready() {
+		out.Reasons = append(out.Reasons, &adminpb.Reason{Id: r.id, Text: r.text})
+	}
+	out.Ready = len(out.Reasons) == 0
+	for _, p := range a.ports {
+		out.Ports = append(out.Ports, &adminpb.Port{Kind: p.Kind, Address: p.Address})
+	}
+	for _, p := range a.node.Peers() {
+		if p.State == link.StateReady {
+			out.PeersReady++
+		}
+	}
+	return out, nil
+}
+
+func (s *adminServer) arena() *adminpb.ArenaUsage {
+	st := s.a.store.Stats()
+	out := &adminpb.ArenaUsage{
+		CapacityBytes: st.Capacity, UsedBytes: st.Used, ReservedBytes: st.ReservedBytes,
+		LeasedBytes: st.LeasedBytes(), QuarantinedBytes: st.QuarantinedBytes,
+		Leases: uint64(st.Leases), Segments: uint32(st.Segments), CapacityNote: s.a.cfg.KVMemory.CapacityNote,
+	}
+	for t := range st.Blocks {
+		out.Blocks += uint64(st.Blocks[t])
+		out.Tiers = append(out.Tiers, &adminpb.TierUsage{Tier: pbTier(wire.Tier(t)),
+			Blocks: uint64(st.Blocks[t]), Bytes: st.BlockBytes[t], Evictions: st.Evictions[t]})
+	}
+	return out
+}
+
+func pbTier(t wire.Tier) adminpb.Tier { return adminpb.Tier(t + 1) }
+
+// ListPeers lists every configured peer, connected or not.
+func (s *adminServer) ListPeers(_ context.Context, req *adminpb.ListPeersRequest) (*adminpb.ListPeersResponse, error) {
+	out := &adminpb.ListPeersResponse{}
+	for _, p := range s.a.node.Peers() {
+		if req.Name != "" && req.Name != p.Name {
+			continue
+		}
+		row := &adminpb.Peer{
+			Name: p.Name, Incarnation: p.Incarnation, Address: p.Addr, State: pbState(p.State),
+			ReasonCode: uint32(p.Code), Reason: p.Reason, Transport: p.Via, Lanes: uint32(p.Lanes),
+			RttNs: uint64(p.RTT), Tenants: p.Tenants,
+		}
+		if p.Agent != ([16]byte{}) {
+			row.Agent = hex.EncodeToString(p.Agent[:])
+		}
+		for _, ns := range p.Namespaces {
+			row.Namespaces = append(row.Namespaces, ns.String())
+		}
+		out.Peers = append(out.Peers, row)
+	}
+	if req.Name != "" && len(out.Peers) == 0 {
+		return nil, adminError(fmt.Errorf("peer %q: %w", req.Name, wire.CodeAbsent))
+	}
+	return out, nil
+}
+
+func pbState(s link.State) adminpb.PeerState {
+	switch s {
+	case link.StateReady:
+		return adminpb.PeerState_PEER_STATE_READY
+	case link.StateRefused:
+		return adminpb.PeerState_PEER_STATE_REFUSED
+	case link.StateDraining:
+		return adminpb.PeerState_PEER_STATE_DRAINING
+	default:
+		return adminpb.PeerState_PEER_STATE_CONNECTING
+	}
+}
+
+// ListBlocks streams the published blocks that match.
+func (s *adminServer) ListBlocks(req *adminpb.ListBlocksRequest, out grpc.ServerStreamingServer[adminpb.Block]) error {
+	limit := int(req.Limit)
+	if limit == 0 {
+		limit = defaultBlocks
+	}
+	var rows []*adminpb.Block // sent after the walk: the store is locked during it
+	s.a.store.List(func(v blocks.View) bool {
+		if req.Tier != adminpb.Tier_TIER_UNSPECIFIED && pbTier(v.Tier) != req.Tier {
+			return true
+		}
+		if req.Namespace != "" && v.NS.String() != req.Namespace {
+			return true
+		}
+		rows = append(rows, pbBlock(v))
+		return len(rows) < limit
+	})
+	for _, r := range rows {
+		if err := out.Send(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pbBlock(v blocks.View) *adminpb.Block {
+	where := "arena"
+	if v.Seg == 0 {
+		where = v.Where.Fabric
+	}
+	return &adminpb.Block{
+		Namespace: v.NS.String(), Key: v.Key.String(), Tier: pbTier(v.Tier), Where: where,
+		Length: v.Head.BodyLen, Sum: v.Head.Sum.String(), Attest: adminpb.Attest(v.Att + 1), Refs: uint32(v.Refs),
+		Slot: v.Ref.Slot, Generation: v.Ref.Gen, Segment: v.Seg, Offset: v.Off,
+		Header: hex.EncodeToString(v.Head.Append(nil)), HeaderTier: pbTier(v.Head.Tier),
+	}
+}
+
+// StatBlock describes one block.
+func (s *adminServer) StatBlock(_ context.Context, req *adminpb.StatBlockRequest) (*adminpb.Block, error) {
+	v, err := s.stat(req.Key)
+	if err != nil {
+		return nil, adminError(err)
+	}
+	return pbBlock(v), nil
+}
+
+func (s *adminServer) stat(text string) (blocks.View, error) {
+	key, err := wire.ParseKey(text)
+	if err != nil {
+		return blocks.View{}, fmt.Errorf("%w: %w", err, wire.CodeInvalid)
+	}
+	v, err := s.a.store.Stat(key)
+	if err != nil {
+		return v, fmt.Errorf("block %s: %w", text, err)
+	}
+	return v, nil
+}
+
+// VerifyBlock hashes the block again where it lies.
+func (s *adminServer) VerifyBlock(_ context.Context, req *adminpb.VerifyBlockRequest) (*adminpb.VerifyBlockResponse, error) {
+	v, err := s.stat(req.Key)
+	if err != nil {
+		return nil, adminError(err)
+	}
+	began := time.Now()
+	err = s.a.store.Verify(v)
+	out := &adminpb.VerifyBlockResponse{
+		Ok: err == nil, Want: v.Head.Sum.String(), Got: v.Head.Sum.String(), Length: v.Head.BodyLen,
+		DurationNs: uint64(time.Since(began)), Attest: adminpb.Attest(v.Att + 1),
+	}
+	var bad *wire.ChecksumError
+	switch {
+	case errors.As(err, &bad):
+		out.Got = bad.Got.String()
+		s.a.checksumFailed("arena")
+		s.a.log.Error("checksum failure: the block was taken out of the index", "code", wire.CodeChecksum.String(),
+			"number", uint16(wire.CodeChecksum), "where", "arena", "key", req.Key, "want", out.Want, "got", out.Got)
+	case err != nil:
+		return nil, adminError(err)
+	}
+	return out, nil
+}
+
+// ListTransfers lists running transfers first, then the recent ones.
+func (s *adminServer) ListTransfers(_ context.Context, req *adminpb.ListTransfersRequest) (*adminpb.ListTransfersResponse, error) {
+	limit := int(req.Limit)
+	if limit == 0 {
+		limit = defaultTransfers
+	}
+	out := &adminpb.ListTransfersResponse{}
+	now := time.Now()
+	for _, t := range s.a.transfers.list(limit, req.Peer, req.RunningOnly) {
+		out.Transfers = append(out.Transfers, &adminpb.Transfer{
+			Id: t.id, Fabric: t.fabric, Peer: t.peer, Direction: adminpb.Direction(t.dir), Op: t.op, Class: uint32(t.class),
+			Via: t.via, Bytes: t.bytes, Items: uint32(t.items), FailedItems: uint32(t.failed), Running: t.took == 0,
+			AgeMs: uint64(now.Sub(t.began).Milliseconds()), DurationNs: uint64(t.took), Code: uint32(t.code),
+		})
+	}
+	return out, nil
+}
+
+// ListFabrics lists the fabrics of this daemon.
+func (s *adminServer) ListFabrics(context.Context, *adminpb.ListFabricsRequest) (*adminpb.ListFabricsResponse, error) {
+	out := &adminpb.ListFabricsResponse{}
+	via := map[string][]string{}
+	for _, m := range s.a.moved.list() {
+		via[m.Fabric] = appendNew(via[m.Fabric], m.Transport)
+	}
+	for _, name := range s.a.fabrics.Names() {
+		f, _ := s.a.fabrics.Get(name)
+		if _, isPeer := f.(*link.Peer); isPeer {
+			continue
+		}
+		c := f.Caps()
+		row := &adminpb.Fabric{
+			Label: name, Enabled: true, Via: via[f.Label()], Verified: c.Verified, Persistent: c.Persistent,
+			OneSided: c.OneSided, TwoPhase: c.TwoPhase, MaxItemBytes: uint64(c.MaxItem), MaxBatch: uint32(c.MaxBatch),
+		}
+		if name == linkFabric {
+			for _, p := range s.a.cfg.Link.Peers {
+				row.Peers = append(row.Peers, p.Name)
+			}
+			row.Probes = len(row.Peers) > 0
+		} else {
+			_, row.Probes = f.(fabric.Prober)
+		}
+		out.Fabrics = append(out.Fabrics, row)
+	}
+	return out, nil
+}
+
+func appendNew(list []string, v string) []string {
+	for _, have := range list {
+		if have == v {
+			return list
+		}
+	}
+	return append(list, v)
+}
+
+// ProbeFabric moves one checked block over each path asked for.
+func (s *adminServer) ProbeFabric(ctx context.Context, req *adminpb.ProbeFabricRequest) (*adminpb.ProbeFabricResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	out := &adminpb.ProbeFabricResponse{}
+	for _, name := range s.a.fabrics.Names() {
+		f, _ := s.a.fabrics.Get(name)
+		pr, ok := f.(fabric.Prober)
+		if !ok {
+			continue
+		}
+		row := &adminpb.Probe{Fabric: f.Label()}
+		if p, isPeer := f.(*link.Peer); isPeer {
+			row.Peer = p.Info().Name
+		}
+		if (req.Fabric != "" && req.Fabric != row.Fabric) || (req.Peer != "" && req.Peer != row.Peer) {
+			continue
+		}
+		via, gbps, err := pr.Probe(ctx, "")
+		row.Ok, row.Via, row.GbytesPerSecond = err == nil, via, gbps
+		if err != nil {
+			row.Code, row.Text = uint32(wire.CodeOf(err)), err.Error()
+		}
+		out.Probes = append(out.Probes, row)
+	}
+	if len(out.Probes) == 0 {
+		return nil, adminError(fmt.Errorf("fabric %q, peer %q: no such path can be probed: %w", req.Fabric, req.Peer, wire.CodeAbsent))
+	}
+	return out, nil
+}
+
+// Doctor returns the findings of the daemon.
+func (s *adminServer) Doctor(context.Context, *adminpb.DoctorRequest) (*adminpb.DoctorResponse, error) {
+	out := &adminpb.DoctorResponse{}
+	for _, f := range s.a.findings() {
+		out.Findings = append(out.Findings, &adminpb.Finding{
+			Id: f.ID, Severity: adminpb.Severity(f.Severity + 1), Subject: f.Subject, Reason: f.Reason, Fix: f.Fix,
+		})
+	}
+	return out, nil
+}

@@ -1,0 +1,311 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+
+	"meridian/adapters/link"
+	"meridian/agent/config"
+	"meridian/agent/engine"
+	"meridian/blocks"
+	"meridian/fabric"
+	"meridian/fabric/synthetic"
+	"meridian/scheduler"
+	"meridian/wire"
+)
+
+// Options are what a configuration file cannot say.
+type Options struct {
+	Log *slog.Logger // nil: discarded
+	// Fabrics are added to the daemon's own under their names; Close closes
+	// them. Two daemons in one process share a synthetic fabric through it.
+	Fabrics map[string]fabric.Fabric
+	// Version of the program, as status and metrics show it.
+	Version string
+}
+
+// Agent is one running daemon.
+type Agent struct {
+	cfg     *config.Config
+	opt     Options
+	id      identity
+	log     *slog.Logger
+	started time.Time
+	tracer  trace.Tracer
+
+	store     *blocks.Store
+	spaces    *link.Registry
+	node      *link.Node
+	engines   *engine.Server
+	fabrics   fabric.Registry
+	routes    *fabric.Routes
+	loader    *loader
+	offloader *offloader
+
+	metrics   *metrics
+	transfers *transferLog
+	moved     movedBytes
+	checksums atomic.Uint64
+	limited   logLimiter
+	selftest  selfTest
+
+	admin *adminFace
+	http  *httpFace
+	ports []port
+
+	run    context.Context // ends when the daemon stops
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	drain  atomic.Int32 // drainState
+	closed sync.Once
+}
+
+// port is one address that the daemon listens on.
+type port struct{ Kind, Address string }
+
+// Start assembles a daemon and brings it up. On an error nothing is left
+// running.
+func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err error) {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), transfers: newTransferLog(), tracer: otel.Tracer("meridian/agent")}
+	a.run, a.stop = context.WithCancel(context.Background())
+	a.id, err = newIdentity(cfg.Agent, a.started)
+	if err != nil {
+		return nil, err
+	}
+	a.log = opt.Log.With("agent", a.id.name)
+	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
+	defer func() {
+		if err != nil {
+			_ = a.Close()
+		}
+	}()
+	for _, step := range []func(context.Context) error{a.openStore, a.openFabrics, a.openLink, a.openEngines, a.openFaces} {
+		if err = step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	a.background(a.offloader.run)
+	a.background(a.housekeep)
+	a.background(a.selftest.run(a))
+	a.background(func(ctx context.Context) { watchdog(ctx, a.alive) })
+	a.log.Info("started", "id", fmt.Sprintf("%x", a.id.agent), "incarnation", a.id.incarnation,
+		"capacity_bytes", cfg.KVMemory.Capacity, "capacity_note", cfg.KVMemory.CapacityNote, "ports", a.ports)
+	return a, nil
+}
+
+func (a *Agent) openStore(context.Context) (err error) {
+	a.store, err = blocks.Open(blocks.Config{
+		Capacity: a.cfg.KVMemory.Capacity, ExtentBytes: extentFor(a.cfg.Arena.Extent, a.cfg.KVMemory.Capacity),
+		ThinkFraction: a.cfg.KVMemory.ThinkPhaseMemoryFraction, Agent: a.id.agent, Incarnation: a.id.incarnation,
+		HoldBytes: a.cfg.Arena.Hold, VerifyAlways: a.cfg.Arena.Verify == "always",
+	})
+	if err != nil {
+		return fmt.Errorf("arena: %w", err)
+	}
+	a.spaces = link.NewRegistry(a.store.AddNamespace)
+	a.loader, a.offloader = newLoader(a), newOffloader(a)
+	a.metrics.reg.MustRegister(&collector{a})
+	return nil
+}
+
+// extentFor keeps an arena that is smaller than a few extents usable by more
+// than one size class: then the store's own default for that size is taken.
+func extentFor(extent, capacity uint64) uint64 {
+	if capacity < 8*extent {
+		return 0
+	}
+	return extent
+}
+
+func (a *Agent) openFabrics(context.Context) error {
+	for name, f := range a.opt.Fabrics {
+		if err := a.fabrics.Add(name, f); err != nil {
+			return err
+		}
+	}
+	if _, ok := a.fabrics.Get(synthetic.Label); !ok && a.wantsFabric(synthetic.Label) {
+		return a.fabrics.Add(synthetic.Label, synthetic.New(synthetic.Options{}))
+	}
+	return nil
+}
+
+// wantsFabric says whether a route or disagg.fabric names the fabric.
+func (a *Agent) wantsFabric(name string) bool {
+	if a.cfg.Disagg.Enabled && a.cfg.Disagg.Fabric == name {
+		return true
+	}
+	for _, r := range a.cfg.Routes {
+		if r.Fabric == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Agent) openEngines(context.Context) (err error) {
+	models := make([]scheduler.Model, 0, len(a.cfg.Models))
+	for _, m := range a.cfg.Models {
+		models = append(models, schedulerModel(m, a.cfg.Scheduler.MaxThinkTokens))
+	}
+	known, err := scheduler.NewModels(models)
+	if err != nil {
+		return fmt.Errorf("model: %w", err)
+	}
+	a.engines, err = engine.Listen(engine.Config{
+		Path: a.cfg.Engine.Socket, UIDs: a.uids(), Tenants: a.cfg.Security.Tenants,
+		Agent: a.id.agent, Incarnation: a.id.incarnation,
+		Store: a.store, Host: host{a}, Observer: engineObserver{a}, Log: a.log,
+		Scheduler: scheduler.Config{Models: known, OffloadThreshold: a.offloadThreshold()},
+		Limits:    engine.Limits{Sessions: a.cfg.Engine.MaxSessions, StagingBytes: int(a.cfg.Engine.Staging)},
+	})
+	if err != nil {
+		return err
+	}
+	a.ports = append(a.ports, port{"engine", "unix://" + a.cfg.Engine.Socket})
+	a.background(func(context.Context) {
+		if err := a.engines.Serve(); err != nil {
+			a.log.Error("engine socket ended", "err", err)
+		}
+	})
+	return nil
+}
+
+func (a *Agent) offloadThreshold() int {
+	if !a.cfg.Disagg.Enabled {
+		return 0
+	}
+	return int(a.cfg.Disagg.OffloadThresholdBlocks)
+}
+
+// uids are those that may use the engine socket: the daemon's own and the
+// config's.
+func (a *Agent) uids() []uint32 { return append([]uint32{uint32(os.Getuid())}, a.cfg.Security.UIDs...) }
+
+func schedulerModel(m config.Model, maxThink uint32) scheduler.Model {
+	out := scheduler.Model{Name: m.Name, MaxThink: maxThink}
+	if len(m.ThinkStart) > 0 {
+		out.Start = m.ThinkStart
+	}
+	if len(m.ThinkEnd) > 0 {
+		out.End = m.ThinkEnd
+	}
+	return out
+}
+
+// background runs f until the daemon stops; Close waits for it.
+func (a *Agent) background(f func(ctx context.Context)) {
+	a.wg.Go(func() { f(a.run) })
+}
+
+// housekeep steps the store when a lease or reservation is due.
+func (a *Agent) housekeep(ctx context.Context) {
+	t := time.NewTicker(storeTick)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			r := a.store.Step(blocks.Input{})
+			for _, e := range r.Evicted {
+				if e.Live {
+					a.logLimited("evict.live", "an OutputCritical block of a running request was evicted", "slot", e.Ref.Slot)
+				}
+			}
+			for range r.Aged {
+				a.logLimited("lease.aged", "a hold lease outlived its time")
+			}
+		}
+	}
+}
+
+// storeTick is how late a lapsed lease may be noticed when nothing else
+// touches the store; Acquire and Reserve notice at once.
+const storeTick = 100 * time.Millisecond
+
+// Identity returns the daemon's name, id and incarnation.
+func (a *Agent) Identity() (name string, id [16]byte, incarnation uint64) {
+	return a.id.name, a.id.agent, a.id.incarnation
+}
+
+// Ports maps what the daemon listens on to the addresses really bound:
+// link, engine, admin, http.
+func (a *Agent) Ports() map[string][]string {
+	out := map[string][]string{}
+	for _, p := range a.ports {
+		out[p.Kind] = append(out[p.Kind], p.Address)
+	}
+	return out
+}
+
+type drainState int32
+
+const (
+	serving drainState = iota
+	draining
+	drained
+)
+
+// Drain announces the leave to peers, lets running work end until ctx ends,
+// and refuses new work. Close follows.
+func (a *Agent) Drain(ctx context.Context) error {
+	if !a.drain.CompareAndSwap(int32(serving), int32(draining)) {
+		return nil
+	}
+	_ = notify("STOPPING=1")
+	a.log.Info("draining")
+	err := errors.Join(a.engines.Drain(ctx), a.node.Drain(ctx))
+	a.drain.Store(int32(drained))
+	return err
+}
+
+// Close stops everything at once and waits until it has stopped.
+func (a *Agent) Close() error {
+	var err error
+	a.closed.Do(func() {
+		a.stop()
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		if a.admin != nil {
+			a.admin.close()
+		}
+		if a.engines != nil {
+			err = errors.Join(err, a.engines.Close())
+		}
+		if a.node != nil {
+			err = errors.Join(err, a.node.Close())
+		}
+		err = errors.Join(err, a.fabrics.Close())
+		if a.http != nil {
+			a.http.close(ctx)
+		}
+		a.wg.Wait()
+		if a.store != nil {
+			err = errors.Join(err, a.store.Close())
+		}
+	})
+	return err
+}
+
+// closeTimeout bounds the wait for scrapes that are running at Close.
+const closeTimeout = 2 * time.Second
+
+// alive says whether the store answers: a daemon whose store is stuck shall be
+// restarted by the watchdog.
+func (a *Agent) alive() bool {
+	a.store.Stats()
+	return true
+}

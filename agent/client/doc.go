@@ -1,0 +1,40 @@
+// Package client talks to a Meridian daemon. This part is the inference engine's
+// side of the block socket: it maps the daemon's segments, puts blocks into the
+// staging ring and reads leased ones where they lie.
+//
+//	e, err := client.DialEngine(ctx, path, client.Options{})
+//	ns, err := e.Open(ctx, manifest)
+//	errs := e.Put(ctx, []client.Block{{NS: ns, Key: key, Tier: wire.OutputCritical, Body: kv}})
+//	l, err := e.Acquire(ctx, ns, keys, client.AcquireOptions{Fetch: true})
+//	for i := range l.Blocks {
+//		b := &l.Blocks[i]       // b.Err first: a batch never fails as a whole for one item
+//		err := b.CopyTo(dst[i]) // or use b.Body in place, and b.Check() afterwards
+//	}
+//	l.Release()
+//
+// # Reading mapped bytes
+//
+// Body points into memory that the daemon will use again. A timed lease lapses: a
+// reader checks the block's generation before and after it copied, which CopyTo
+// does, and takes a failed second check for a miss (STALE). A hold lease does not
+// lapse while the process lives, for readers that cannot check, such as a device
+// that copies by itself; there is a cap on the bytes that one engine may hold.
+// A Body may not be touched after Release, and is never written to.
+//
+// # Errors
+//
+// Every error matches a [wire.Code] by errors.Is. When the daemon goes, each call
+// fails with a *ClosedError (LANE_LOST, or the code that the daemon gave), and
+// all leases are void; dialling again is the caller's business.
+//
+// # Goroutines
+//
+// An Engine is safe for concurrent use. It has one goroutine that reads the
+// socket by blocking calls, one for callbacks if there are any, and a timer while
+// leases are renewed or released lazily.
+//
+// # Imports
+//
+// wire, wire/link, x/sys; nothing of the daemon. It must never trust a number
+// from the socket without holding it against the size of a map.
+package client

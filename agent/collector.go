@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"meridian/adapters/link"
+	"meridian/scheduler"
+	"meridian/wire"
+)
+
+// collector reads the rooms' Stats when somebody scrapes.
+type collector struct{ a *Agent }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("meridian_"+name, help, labels, nil)
+}
+
+var (
+	dReady         = desc("ready", "1 when the self-test passed on every path and enough peers are reachable.")
+	dPeerReady     = desc("peer_ready", "1 while the peer is connected; the transport is the one really used.", "peer", "transport")
+	dPeerRTT       = desc("peer_rtt_seconds", "Last round trip to the peer.", "peer")
+	dInFlight      = desc("transfers_in_flight", "Batches that run now.", "direction")
+	dUsed          = desc("block_manager_used_bytes", "Bytes of the arena that hold blocks, reservations or quarantined slots.")
+	dCapacity      = desc("block_manager_capacity_bytes", "Bytes that the arena may take.")
+	dBlocks        = desc("block_manager_blocks", "Published blocks by tier.", "tier")
+	dBlockBytes    = desc("block_manager_block_bytes", "Bytes of published blocks by tier.", "tier")
+	dEvictions     = desc("block_manager_evictions_total", "Evicted blocks by tier.", "tier")
+	dLiveEvictions = desc("output_critical_eviction_total", "Evicted OutputCritical blocks of running requests: users notice these.")
+	dLookups       = desc("prefix_lookups_total", "Keys looked up.")
+	dHits          = desc("prefix_hits_total", "Keys found in an unbroken run from the front of their chain.")
+	dLeases        = desc("leases", "Live leases by kind.", "kind")
+	dLapsed        = desc("leases_expired_total", "Leases that lapsed without a release.")
+	dReserved      = desc("reservations", "Slots reserved and not yet committed.")
+	dReservedGone  = desc("reservations_expired_total", "Reserved slots whose deadline passed.")
+	dQuarantined   = desc("quarantined_bytes", "Bytes out of use until a fabric is quiet or a process gone.")
+	dLeaked        = desc("leaked", "Slots and references that no account explains; must stay 0.", "what")
+	dRemote        = desc("block_manager_remote_copies", "Copies outside the arena that are remembered.")
+	dTracked       = desc("phase_router_tracked_requests", "Generation requests that are followed now.")
+	dPhases        = desc("phase_requests", "Generation requests by phase.", "phase")
+	dThinkTokens   = desc("think_tokens_per_request", "Thinking tokens of requests that stopped thinking.")
+	dForced        = desc("budget_force_triggered_total", "Requests whose thinking was cut short.")
+	dForceReason   = desc("budget_force_reason_total", "The same by reason.", "reason")
+	dVocab         = desc("vocab_fallback_total", "Requests whose token ids came from the built-in table.")
+	dSessions      = desc("engine_sessions", "Connected engines.")
+)
+
+// Describe sends nothing: some series appear with their first peer, so the
+// collector is an unchecked one.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads everything once.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	c.blocks(gauge, counter)
+	if c.a.node != nil {
+		c.peers(gauge)
+		gauge(dReady, flag(len(c.a.unready()) == 0))
+	}
+	gauge(dInFlight, float64(c.a.transfers.inFlight(dirIn)), dirIn.String())
+	gauge(dInFlight, float64(c.a.transfers.inFlight(dirOut)), dirOut.String())
+	if c.a.engines != nil {
+		c.engines(out, gauge, counter)
+	}
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	st := c.a.store.Stats()
+	gauge(dUsed, float64(st.Used))
+	gauge(dCapacity, float64(st.Capacity))
+	for _, t := range []wire.Tier{wire.ThinkComplete, wire.ThinkActive, wire.OutputCritical} {
+		gauge(dBlocks, float64(st.Blocks[t]), t.String())
+		gauge(dBlockBytes, float64(st.BlockBytes[t]), t.String())
+		counter(dEvictions, st.Evictions[t], t.String())
+	}
+	counter(dLiveEvictions, st.LiveEvictions)
+	counter(dLookups, st.Lookups)
+	counter(dHits, st.Hits)
+	gauge(dLeases, float64(st.Leases-st.Holds), "timed")
+	gauge(dLeases, float64(st.Holds), "hold")
+	counter(dLapsed, st.LeasesLapsed)
+	gauge(dReserved, float64(st.Reserved))
+	counter(dReservedGone, st.ReservationsExpired)
+	gauge(dQuarantined, float64(st.QuarantinedBytes))
+	gauge(dLeaked, float64(st.Leaked), "slots")
+	gauge(dRemote, float64(st.Remote))
+}
+
+func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {
+	for i, p := range c.a.node.Peers() {
+		if i >= maxPeerLabels {
+			return // ListPeers shows the rest
+		}
+		gauge(dPeerReady, flag(p.State == link.StateReady), p.Name, p.Via)
+		gauge(dPeerRTT, p.RTT.Seconds(), p.Name)
+	}
+}
+
+func (c *collector) engines(out chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	st := c.a.engines.Stats()
+	gauge(dSessions, float64(st.Sessions))
+	gauge(dTracked, float64(st.Scheduler.Tracked()))
+	for p := scheduler.Prefill; p <= scheduler.Complete; p++ {
+		gauge(dPhases, float64(st.Scheduler.Phases[p]), p.String())
+	}
+	h := &st.Scheduler.Think
+	out <- prometheus.MustNewConstHistogram(dThinkTokens, h.Count(), float64(h.Sum), h.Buckets())
+	counter(dForced, st.Scheduler.Events[scheduler.ForceBudget])
+	counter(dForceReason, st.Scheduler.Reason[scheduler.HardCap], scheduler.HardCap.String())
+	counter(dVocab, st.Scheduler.VocabFallback)
+}

@@ -1,0 +1,180 @@
+package config
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config is a checked configuration. Every value is final: defaults are filled
+// in, "auto" is resolved, relative paths of the file are made absolute.
+type Config struct {
+	File      string // the file that was read; empty if there was none
+	Scheduler Scheduler
+	Entropy   Entropy
+	KVMemory  KVMemory
+	Disagg    Disagg
+	Telemetry Telemetry
+	Models    []Model // in the order of their names
+	Agent     Agent
+	Arena     Arena
+	Engine    Engine
+	Link      Link
+	Security  Security
+	Admin     Admin
+	Routes    []Route // in the order of the file: the first match wins
+
+	origins []Origin
+}
+
+// Scheduler is the table of the same name.
+type Scheduler struct {
+	ThinkTPOTBudget      float64 // ms
+	OutputTPOTBudget     float64 // ms
+	ThinkBatchMultiplier float64
+	MaxThinkTokens       uint32
+	MinThinkTokens       uint32
+}
+
+// Entropy is the table of the same name.
+type Entropy struct {
+	Enabled                    bool
+	EMAAlpha                   float64
+	RPDIThreshold              float64
+	EATEMAVarianceThreshold    float64
+	TransitionEntropyThreshold float64 // nats
+	EATProbeInterval           uint32  // tokens
+}
+
+// KVMemory is the table kv_memory: the arena's size and its shares.
+type KVMemory struct {
+	AggressiveThinkEviction  bool
+	ThinkPhaseMemoryFraction float64
+	BlockSize                uint64 // bytes
+	Capacity                 uint64 // bytes
+	CapacityNote             string // how an automatic capacity was computed; empty for a given one
+
+	setting capacity // as written
+}
+
+// Disagg is the table of the same name. Fabric is short for one route.
+type Disagg struct {
+	Enabled                bool
+	Fabric                 string
+	OffloadThresholdBlocks uint32
+}
+
+// Telemetry is the table of the same name.
+type Telemetry struct {
+	OTLPEnabled  bool
+	OTLPEndpoint string
+	ServiceName  string
+}
+
+// Model is one table [model.NAME].
+type Model struct {
+	Name                 string
+	ThinkStart, ThinkEnd []int32
+	ReasoningParser      string
+	SupportsThinkDisable bool
+}
+
+// Agent is who the daemon is and how it starts and stops.
+type Agent struct {
+	Name          string
+	ID            string // 32 hexadecimal digits; empty: the daemon keeps one in StateDir
+	StateDir      string
+	ReadyMinPeers int
+	LogLevel      slog.Level
+	LogFormat     string // text, json
+	DrainTimeout  time.Duration
+}
+
+// Arena holds what kv_memory does not say about the arena.
+type Arena struct {
+	Verify string // commit: hash once, when a block is made; always: at each read too
+	Hold   uint64 // bytes that one engine session may hold without a time limit
+	Extent uint64 // bytes; one size class an extent
+}
+
+// Engine is the engines' block socket.
+type Engine struct {
+	Socket      string
+	Staging     uint64 // bytes of staging ring a session
+	MaxSessions int
+}
+
+// Link is the agent-to-agent protocol.
+type Link struct {
+	Listen     []string // tcp://host:port, tls://host:port, unix:///path
+	Lanes      int
+	Insecure   bool
+	PSK        Secret
+	Linger     time.Duration
+	Congestion string // TCP congestion control; empty: the kernel's default
+	TLS        TLS
+	Peers      []Peer
+}
+
+// TLS is the table [link.tls]; all three files or none.
+type TLS struct {
+	Cert, Key, CA string
+}
+
+// On says whether certificates are configured.
+func (t TLS) On() bool { return t.Cert != "" }
+
+// Peer is one entry [[link.peer]] of the allow list.
+type Peer struct {
+	Name    string
+	Address string // as a listener's; empty: it dials us
+	Tenants []string
+	Agent   string // pinned id, 32 hexadecimal digits; empty: any
+	PSK     Secret // instead of link.psk
+}
+
+// Security is who may use the engine socket, and for which tenants.
+type Security struct {
+	Tenants []string // empty: every tenant
+	UIDs    []uint32 // besides the daemon's own
+}
+
+// Admin is the operator's side.
+type Admin struct {
+	Socket   string
+	HTTP     string // host:port of metrics and health; empty: none
+	Insecure bool
+}
+
+// Route is one entry [[route]].
+type Route struct {
+	Tier      string // think_complete, think_active, output_critical; empty: any
+	Namespace string // 64 hexadecimal digits; empty: any
+	Peer      string // empty: any
+	MinBytes  uint64
+	MaxBytes  uint64 // 0: no upper bound
+	Fabric    string
+	Require   bool // fail rather than fall back
+}
+
+// Secret is a value that is never printed: every way of formatting it says
+// only whether it is set. The conversion []byte(s) is the way to its bytes.
+type Secret string
+
+const redacted = "[redacted]"
+
+// String says whether the secret is set.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return redacted
+}
+
+// GoString is String, for %#v.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText is String, for JSON, YAML and TOML.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue is String, for slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

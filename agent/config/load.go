@@ -1,0 +1,248 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Options says where the configuration comes from.
+type Options struct {
+	Path  string            // the file; empty: MERIDIAN_CONFIG, then the search path
+	Env   []string          // as os.Environ returns it; nil: no variables
+	Flags map[string]string // table.key to value, as text
+
+	// Memory tells how much memory is free, for capacity "auto"; nil asks the
+	// host.
+	Memory func() Memory
+}
+
+// FileName is what the search path looks for.
+const FileName = "meridian.toml"
+
+// SearchPath lists where a configuration file is looked for, first match wins:
+// the current folder, then the user's config folder as env tells it.
+func SearchPath(env []string) []string {
+	paths := []string{FileName}
+	vars := variables(env)
+	dir := vars["XDG_CONFIG_HOME"]
+	if !filepath.IsAbs(dir) && filepath.IsAbs(vars["HOME"]) {
+		dir = filepath.Join(vars["HOME"], ".config")
+	}
+	if filepath.IsAbs(dir) {
+		paths = append(paths, filepath.Join(dir, "meridian", FileName))
+	}
+	return paths
+}
+
+// Find returns the file that Load(o) reads, or "" when there is none and the
+// defaults and the environment are all there is. A file that was named and
+// does not exist is returned all the same: Load says so.
+func (o Options) Find() string {
+	if o.Path != "" {
+		return o.Path
+	}
+	if p := variables(o.Env)["MERIDIAN_CONFIG"]; p != "" {
+		return p
+	}
+	for _, p := range SearchPath(o.Env) {
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	return ""
+}
+
+// Load reads, merges and checks a configuration. The error is an *Error with
+// every problem; warnings come with or without one.
+func Load(o Options) (*Config, []Warning, error) {
+	l := &loader{cfg: &Config{}, from: map[string]source{}, vars: variables(o.Env)}
+	for _, t := range tables() {
+		for _, f := range t.fields {
+			f.reset(l.cfg)
+		}
+	}
+	if path := o.Find(); path != "" {
+		l.readFile(path)
+	}
+	l.readEnv()
+	l.readFlags(o.Flags)
+	if len(l.problems) == 0 {
+		l.cfg.origins = l.origins()
+		l.resolve(o.Memory)
+		l.check()
+	}
+	slices.SortStableFunc(l.problems, func(a, b Problem) int { return a.Line - b.Line })
+	if len(l.problems) > 0 {
+		return nil, l.warnings, &Error{l.problems}
+	}
+	return l.cfg, l.warnings, nil
+}
+
+// tables are all tables that exist once.
+func tables() []table[Config] { return slices.Concat(seedTables, ourTables) }
+
+// source is where a value was written.
+type source struct {
+	kind string // file, env, flag
+	at   string // path, variable, or the flag's key
+	line int
+}
+
+type loader struct {
+	cfg      *Config
+	file     string
+	lines    lines
+	vars     map[string]string
+	from     map[string]source // by table.key; not there: the default
+	problems []Problem
+	warnings []Warning
+}
+
+// fail records a problem at the place where key was written.
+func (l *loader) fail(key, format string, args ...any) {
+	l.problems = append(l.problems, l.problem(key, format, args...))
+}
+
+func (l *loader) warn(key, format string, args ...any) {
+	l.warnings = append(l.warnings, l.problem(key, format, args...))
+}
+
+func (l *loader) problem(key, format string, args ...any) Problem {
+	p := Problem{Key: key, Text: fmt.Sprintf(format, args...)}
+	switch s, ok := l.from[key]; {
+	case ok:
+		p.File, p.Line = s.at, s.line
+	case l.file != "":
+		if n := l.lines.of(key); n > 0 {
+			p.File, p.Line = l.file, n
+		}
+	}
+	return p
+}
+
+func variables(env []string) map[string]string {
+	vars := map[string]string{}
+	for _, e := range env {
+		if k, v, ok := strings.Cut(e, "="); ok {
+			vars[k] = v
+		}
+	}
+	return vars
+}
+
+const envPrefix = "MERIDIAN_"
+
+// EnvName is the variable of a key: MERIDIAN_LINK_TLS_CERT for link.tls.cert.
+func EnvName(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// Reserved variables are no keys: the file's place, the command line's own
+// settings, and those that the client library in other languages reads.
+func reserved(name string) bool {
+	return name == "MERIDIAN_CONFIG" || strings.HasPrefix(name, "MERIDIAN_CLI_") || strings.HasPrefix(name, "MERIDIAN_PY_")
+}
+
+func (l *loader) readEnv() {
+	byName := map[string]string{}
+	var names []string
+	for _, t := range tables() {
+		for _, f := range t.fields {
+			n := EnvName(t.name + "." + f.name)
+			byName[n] = t.name + "." + f.name
+			names = append(names, n)
+		}
+	}
+	set := make([]string, 0, len(l.vars))
+	for name := range l.vars {
+		if strings.HasPrefix(name, envPrefix) && !reserved(name) {
+			set = append(set, name)
+		}
+	}
+	slices.Sort(set)
+	for _, name := range set {
+		key, ok := byName[name]
+		if !ok {
+			l.problems = append(l.problems, Problem{File: name, Text: unknownVariable(name, names)})
+			continue
+		}
+		l.setText(key, l.vars[name], source{kind: "env", at: name})
+	}
+}
+
+func unknownVariable(name string, names []string) string {
+	for _, p := range []string{"MERIDIAN_MODEL_", "MERIDIAN_ROUTE_", "MERIDIAN_LINK_PEER_"} {
+		if strings.HasPrefix(name, p) {
+			return "models, routes and peers are set in the file only"
+		}
+	}
+	return "unknown variable" + didYouMean(nearest(name, names))
+}
+
+func didYouMean(name string, ok bool) string {
+	if !ok {
+		return ""
+	}
+	return "; did you mean " + name + "?"
+}
+
+func (l *loader) readFlags(flags map[string]string) {
+	keys := make([]string, 0, len(flags))
+	for k := range flags {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		l.setText(k, flags[k], source{kind: "flag", at: "flag"})
+	}
+}
+
+// setText sets a key of a table from a variable or a flag.
+func (l *loader) setText(key, text string, s source) {
+	f := find(key)
+	if f == nil {
+		l.problems = append(l.problems, Problem{File: s.at, Key: key, Text: "unknown key" + l.suggest(key)})
+		return
+	}
+	l.from[key] = s
+	if err := f.setText(l.cfg, text); err != nil {
+		l.reject(key, f.secret, fmt.Sprintf("%q", text), err)
+	}
+}
+
+// reject names the key, the value (unless it is secret) and the range.
+func (l *loader) reject(key string, secret bool, value string, err error) {
+	if secret {
+		value = redacted
+	}
+	l.fail(key, "%s %s", value, err)
+}
+
+func find(key string) *field[Config] {
+	for _, t := range tables() {
+		if name, ok := strings.CutPrefix(key, t.name+"."); ok {
+			if f := t.field(name); f != nil {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// CheckVariable says which key a MERIDIAN_* variable sets. The key is empty
+// for a variable that is none of the daemon's keys and that Load lets pass.
+// The error is what Load would say about the variable alone.
+func CheckVariable(name, value string) (key string, err error) {
+	l := &loader{cfg: &Config{}, from: map[string]source{}, vars: map[string]string{name: value}}
+	l.readEnv()
+	if len(l.problems) > 0 {
+		return "", &Error{l.problems}
+	}
+	for k := range l.from {
+		key = k
+	}
+	return key, nil
+}

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"meridian/agent/client"
+)
+
+// resolve fills in what depends on the host: names, places, "auto".
+func (l *loader) resolve(memory func() Memory) {
+	c := l.cfg
+	if c.Agent.Name == "" {
+		c.Agent.Name, _ = os.Hostname()
+	}
+	if c.Agent.StateDir == "" {
+		c.Agent.StateDir = l.stateDir()
+	}
+	if c.Agent.ReadyMinPeers == auto {
+		c.Agent.ReadyMinPeers = min(len(c.Link.Peers), 1)
+	}
+	if c.Link.Lanes == auto {
+		c.Link.Lanes = min(4, runtime.NumCPU())
+	}
+	if c.Engine.Socket == "" {
+		c.Engine.Socket = client.DefaultEngineSocket()
+	}
+	if c.Admin.Socket == "" {
+		c.Admin.Socket = client.DefaultAdminSocket()
+	}
+	for key, path := range map[string]*string{
+		"agent.state_dir": &c.Agent.StateDir,
+		"engine.socket":   &c.Engine.Socket,
+		"admin.socket":    &c.Admin.Socket,
+		"link.tls.cert":   &c.Link.TLS.Cert,
+		"link.tls.key":    &c.Link.TLS.Key,
+		"link.tls.ca":     &c.Link.TLS.CA,
+	} {
+		l.absolute(key, path)
+	}
+	c.KVMemory.Capacity = c.KVMemory.setting.bytes
+	if c.KVMemory.setting.auto {
+		if memory == nil {
+			memory = HostMemory
+		}
+		c.KVMemory.Capacity, c.KVMemory.CapacityNote = memory().auto(c.Arena.Extent)
+	}
+}
+
+func (l *loader) stateDir() string {
+	if os.Getuid() == 0 {
+		return "/var/lib/meridian"
+	}
+	if d := l.vars["XDG_STATE_HOME"]; filepath.IsAbs(d) {
+		return filepath.Join(d, "meridian")
+	}
+	return filepath.Join(l.vars["HOME"], ".local", "state", "meridian")
+}

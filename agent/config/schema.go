@@ -1,0 +1,128 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A rule is the range of a value: in words, and as a test. The zero rule
+// allows everything.
+type rule[T any] struct {
+	words string
+	ok    func(T) bool
+}
+
+// A field is one key of a table whose values live in an S.
+type field[S any] struct {
+	name    string
+	kind    string
+	rng     string
+	doc     string
+	def     string // as it would be written, or a sentence for a default that depends on the host
+	live    bool   // a reload changes it without a restart
+	secret  bool
+	reset   func(*S)            // store the default
+	setTOML func(*S, any) error // parse, check, store
+	setText func(*S, string) error
+	show    func(*S) string
+}
+
+// key makes a field out of the place of its value, its kind, default and rule.
+func key[S, T any](name string, at func(*S) *T, k kind[T], def T, r rule[T], doc string) field[S] {
+	store := func(s *S, v T, err error) error {
+		if err != nil {
+			return err
+		}
+		if r.ok != nil && !r.ok(v) {
+			return fmt.Errorf("must be %s", r.words)
+		}
+		*at(s) = v
+		return nil
+	}
+	return field[S]{
+		name: name, kind: k.name, rng: r.words, doc: doc, def: k.show(def),
+		secret: strings.HasPrefix(k.name, "secret"),
+		reset:  func(s *S) { *at(s) = def },
+		setTOML: func(s *S, raw any) error {
+			v, err := k.toml(raw)
+			return store(s, v, err)
+		},
+		setText: func(s *S, raw string) error {
+			v, err := k.text(raw)
+			return store(s, v, err)
+		},
+		show: func(s *S) string { return k.show(*at(s)) },
+	}
+}
+
+// hostDefault replaces the written default by a sentence, for a value that
+// depends on the host.
+func (f field[S]) hostDefault(words string) field[S] {
+	f.def = words
+	return f
+}
+
+// reloads marks a key that SIGHUP changes.
+func (f field[S]) reloads() field[S] {
+	f.live = true
+	return f
+}
+
+// A table is one [table] of the file.
+type table[S any] struct {
+	name   string
+	doc    string
+	fields []field[S]
+}
+
+func (t table[S]) field(name string) *field[S] {
+	for i := range t.fields {
+		if t.fields[i].name == name {
+			return &t.fields[i]
+		}
+	}
+	return nil
+}
+
+func (t table[S]) names() []string {
+	out := make([]string, len(t.fields))
+	for i, f := range t.fields {
+		out[i] = f.name
+	}
+	return out
+}
+
+// fresh is an S with every default of the table.
+func (t table[S]) fresh() S {
+	var s S
+	for _, f := range t.fields {
+		f.reset(&s)
+	}
+	return s
+}
+
+// The ranges of numbers.
+
+func above(min float64) rule[float64] {
+	return rule[float64]{fmt.Sprintf("above %g", min), func(v float64) bool { return v > min }}
+}
+
+func atLeast[T int | uint32 | float64](min T) rule[T] {
+	return rule[T]{fmt.Sprintf("at least %v", min), func(v T) bool { return v >= min }}
+}
+
+func between[T ~int | ~uint32 | ~int64](min, max T) rule[T] {
+	return rule[T]{fmt.Sprintf("between %v and %v", min, max), func(v T) bool { return v >= min && v <= max }}
+}
+
+func bytesBetween(min, max uint64) rule[uint64] {
+	return rule[uint64]{
+		fmt.Sprintf("between %s and %s", FormatBytes(min), FormatBytes(max)),
+		func(v uint64) bool { return v >= min && v <= max },
+	}
+}
+
+// fraction is (0, 1].
+var fraction = rule[float64]{"above 0 and at most 1", func(v float64) bool { return v > 0 && v <= 1 }}
+
+func free[T any]() rule[T] { return rule[T]{} }

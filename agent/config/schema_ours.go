@@ -1,0 +1,88 @@
+package config
+
+import (
+	"log/slog"
+	"regexp"
+	"time"
+)
+
+// The tables that are Meridian's own.
+var ourTables = []table[Config]{
+	{"agent", "Who the daemon is, how it starts and stops.", []field[Config]{
+		key("name", func(c *Config) *string { return &c.Agent.Name }, words, "", nameRule, "Name in peer lists, logs and certificates.").hostDefault("the host's name"),
+		key("id", func(c *Config) *string { return &c.Agent.ID }, words, "", hexID(16), "Identity, 16 bytes. Empty: made at random once and kept in state_dir."),
+		key("state_dir", func(c *Config) *string { return &c.Agent.StateDir }, words, "", free[string](), "Folder of what survives a restart.").hostDefault("`/var/lib/meridian` for root, else `meridian` in the user's state folder"),
+		key("ready_min_peers", func(c *Config) *int { return &c.Agent.ReadyMinPeers }, autoCount, auto, rule[int]{`"auto", or at least 0`, nil}, "Peers that must be reachable before the daemon is ready. \"auto\" is 0 without peers, else 1.").reloads(),
+		key("log_level", func(c *Config) *slog.Level { return &c.Agent.LogLevel }, levels, slog.LevelInfo, rule[slog.Level]{"one of debug, info, warn, error", nil}, "Records below are dropped.").reloads(),
+		key("log_format", func(c *Config) *string { return &c.Agent.LogFormat }, words, "text", oneOf("text", "json"), "Form of log lines."),
+		key("drain_timeout", func(c *Config) *time.Duration { return &c.Agent.DrainTimeout }, durations, 30*time.Second, between(0, 10*time.Minute), "After SIGTERM, how long running transfers may take to end.").reloads(),
+	}},
+	{"arena", "The arena beyond its size, which is kv_memory.capacity_bytes.", []field[Config]{
+		key("verify", func(c *Config) *string { return &c.Arena.Verify }, words, "commit", oneOf("commit", "always"), "When a body is hashed: once at its commit, or at each local read too."),
+		key("hold_bytes", func(c *Config) *uint64 { return &c.Arena.Hold }, sizes, 1<<30, bytesBetween(1<<20, 1<<46), "Bytes that one engine session may hold without a time limit."),
+		key("extent_bytes", func(c *Config) *uint64 { return &c.Arena.Extent }, sizes, 64<<20, extentRule, "Unit in which the arena grows; one size class an extent."),
+	}},
+	{"engine", "The engines' block socket.", []field[Config]{
+		key("socket", func(c *Config) *string { return &c.Engine.Socket }, words, "", free[string](), "Path of the Unix socket, made with mode 0600.").hostDefault("`engine.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`"),
+		key("staging_bytes", func(c *Config) *uint64 { return &c.Engine.Staging }, sizes, 64<<20, bytesBetween(1<<20, 1<<32), "Size of one session's staging ring."),
+		key("max_sessions", func(c *Config) *int { return &c.Engine.MaxSessions }, integers, 16, between(1, 1024), "Engine sessions at the same time."),
+	}},
+	{"link", "The protocol between agents.", []field[Config]{
+		key("listen", func(c *Config) *[]string { return &c.Link.Listen }, strs, nil, rule[[]string]{"tcp://host:port, tls://host:port, unix:///path", nil}, "Where peers may connect. Empty: nowhere. Beyond loopback it takes TLS, or insecure."),
+		key("lanes", func(c *Config) *int { return &c.Link.Lanes }, autoCount, auto, rule[int]{`"auto", or between 1 and 16`, func(n int) bool { return n == auto || (n >= 1 && n <= 16) }}, "Data connections to a peer. \"auto\" is the number of cores, at most 4."),
+		key("insecure", func(c *Config) *bool { return &c.Link.Insecure }, booleans, false, free[bool](), "Allow peers without TLS beyond loopback, and without proof of identity."),
+		key("psk", func(c *Config) *Secret { return &c.Link.PSK }, secrets, "", pskRule, "Key shared with every peer that has none of its own. It proves identity and encrypts nothing."),
+		key("linger", func(c *Config) *time.Duration { return &c.Link.Linger }, durations, 5*time.Second, between(0, time.Minute), "How long a lost session's leases are kept for its return."),
+		key("congestion", func(c *Config) *string { return &c.Link.Congestion }, words, "", wordRule, "TCP congestion control of our sockets. Empty: the kernel's default.").hostDefault("the kernel's"),
+	}},
+	{"link.tls", "Certificates for tls:// addresses: all three files, or none. A peer is known by its certificate's first DNS name.", []field[Config]{
+		key("cert", func(c *Config) *string { return &c.Link.TLS.Cert }, words, "", free[string](), "This agent's certificate, PEM."),
+		key("key", func(c *Config) *string { return &c.Link.TLS.Key }, words, "", free[string](), "Its private key, PEM."),
+		key("ca", func(c *Config) *string { return &c.Link.TLS.CA }, words, "", free[string](), "The authority that signed every peer's certificate, PEM."),
+	}},
+	{"security", "Who may use the engine socket.", []field[Config]{
+		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, nil, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open. Empty: every tenant."),
+		key("uids", func(c *Config) *[]uint32 { return &c.Security.UIDs }, uidList, nil, free[[]uint32](), "Users that may connect, besides the daemon's own."),
+	}},
+	{"admin", "The operator's side.", []field[Config]{
+		key("socket", func(c *Config) *string { return &c.Admin.Socket }, words, "", free[string](), "Path of the admin API's Unix socket, made with mode 0600.").hostDefault("`admin.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`"),
+		key("http", func(c *Config) *string { return &c.Admin.HTTP }, words, "127.0.0.1:0", free[string](), "host:port of metrics, health and status. Port 0 takes a free one. Empty: none."),
+		key("insecure", func(c *Config) *bool { return &c.Admin.Insecure }, booleans, false, free[bool](), "Allow http beyond loopback: it has no TLS and asks nobody who they are."),
+	}},
+}
+
+var peerTable = table[Peer]{"link.peer", "`[[link.peer]]`: the allow list. Nobody else may connect. Not settable from the environment.", []field[Peer]{
+	key("name", func(p *Peer) *string { return &p.Name }, words, "", nameRule, "The peer's agent.name. Required, unique."),
+	key("address", func(p *Peer) *string { return &p.Address }, words, "", free[string](), "Where it listens: tcp://, tls:// or unix://. Empty: it dials us."),
+	key("tenants", func(p *Peer) *[]string { return &p.Tenants }, strs, nil, free[[]string](), "Tenants whose blocks it may see, at most those it proves. Empty: none."),
+	key("agent", func(p *Peer) *string { return &p.Agent }, words, "", hexID(16), "Its id, if it must be this one."),
+	key("psk", func(p *Peer) *Secret { return &p.PSK }, secrets, "", pskRule, "Key shared with this peer only."),
+}}
+
+var routeTable = table[Route]{"route", "`[[route]]`: which fabric carries which blocks; the first match wins. Not settable from the environment.", []field[Route]{
+	key("tier", func(r *Route) *string { return &r.Tier }, words, "", orEmpty(oneOf("think_complete", "think_active", "output_critical")), "Only this tier. Empty: any."),
+	key("namespace", func(r *Route) *string { return &r.Namespace }, words, "", hexID(32), "Only this namespace. Empty: any."),
+	key("peer", func(r *Route) *string { return &r.Peer }, words, "", free[string](), "Only to this peer. Empty: any."),
+	key("min_bytes", func(r *Route) *uint64 { return &r.MinBytes }, sizes, 0, free[uint64](), "Only bodies of at least so many bytes."),
+	key("max_bytes", func(r *Route) *uint64 { return &r.MaxBytes }, sizes, 0, free[uint64](), "Only bodies of at most so many bytes. 0: no bound."),
+	key("fabric", func(r *Route) *string { return &r.Fabric }, words, "", oneOf("nixl", "mooncake", "link", "nixl-synth", "file"), "The fabric. Required; this build has link and nixl-synth."),
+	key("require", func(r *Route) *bool { return &r.Require }, booleans, false, free[bool](), "Fail rather than fall back to another fabric."),
+}}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+
+// nameRule is that of a DNS name's labels and dots, since a certificate
+// carries the name.
+var nameRule = rule[string]{"1 to 63 letters, digits, dots, hyphens or underscores", nameForm.MatchString}
+
+var wordRule = rule[string]{"one word of letters, digits and underscores", func(s string) bool { return s == "" || wordForm.MatchString(s) }}
+
+var wordForm = regexp.MustCompile(`^[A-Za-z0-9_]{1,15}$`) // TCP_CA_NAME_MAX is 16 with its NUL
+
+// pskRule: 128 bits is the least that HMAC-SHA256 is worth using with.
+var pskRule = rule[Secret]{"at least 16 bytes", func(s Secret) bool { return s == "" || len(s) >= 16 }}
+
+var extentRule = rule[uint64]{
+	"a multiple of 64 KiB between " + FormatBytes(minCapacity) + " and 1 GiB",
+	func(v uint64) bool { return v%(64<<10) == 0 && v >= minCapacity && v <= 1<<30 },
+}

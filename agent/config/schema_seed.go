@@ -1,0 +1,54 @@
+package config
+
+// The tables that the seed documents define; their names, defaults and ranges
+// are fixed.
+var seedTables = []table[Config]{
+	{"scheduler", "Service levels and the bounds of thinking.", []field[Config]{
+		key("think_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.ThinkTPOTBudget }, floats, 80, above(0), "Milliseconds a thinking token may take."),
+		key("output_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.OutputTPOTBudget }, floats, 20, above(0), "Milliseconds an output token may take."),
+		key("think_batch_multiplier", func(c *Config) *float64 { return &c.Scheduler.ThinkBatchMultiplier }, floats, 2.5, atLeast(1.0), "How much larger a batch of thinking requests may be. Above 3.5 is a warning."),
+		key("max_think_tokens", func(c *Config) *uint32 { return &c.Scheduler.MaxThinkTokens }, counts, 32768, atLeast[uint32](1), "Thinking ends by force after so many tokens."),
+		key("min_think_tokens", func(c *Config) *uint32 { return &c.Scheduler.MinThinkTokens }, counts, 512, free[uint32](), "Signals end no thinking before so many tokens. Below max_think_tokens."),
+	}},
+	{"entropy", "When signals say that a request has thought enough.", []field[Config]{
+		key("enabled", func(c *Config) *bool { return &c.Entropy.Enabled }, booleans, true, free[bool](), "Use the signals that an engine sends."),
+		key("ema_alpha", func(c *Config) *float64 { return &c.Entropy.EMAAlpha }, floats, 0.05, fraction, "Weight of the newest value in the moving average."),
+		key("rpdi_threshold", func(c *Config) *float64 { return &c.Entropy.RPDIThreshold }, floats, 3, above(1), "RPDI above this ends thinking."),
+		key("eat_ema_variance_threshold", func(c *Config) *float64 { return &c.Entropy.EATEMAVarianceThreshold }, floats, 0.001, atLeast(0.0), "Variance of EAT below this ends thinking."),
+		key("transition_entropy_threshold", func(c *Config) *float64 { return &c.Entropy.TransitionEntropyThreshold }, floats, 2.5, free[float64](), "Nats."),
+		key("eat_probe_interval_tokens", func(c *Config) *uint32 { return &c.Entropy.EATProbeInterval }, counts, 32, atLeast[uint32](1), "Tokens between two probes of EAT."),
+	}},
+	{"kv_memory", "The arena: its size and who may fill it.", []field[Config]{
+		key("aggressive_think_eviction", func(c *Config) *bool { return &c.KVMemory.AggressiveThinkEviction }, booleans, false, free[bool](), "Free think blocks when thinking ends, instead of demoting them."),
+		key("think_phase_memory_fraction", func(c *Config) *float64 { return &c.KVMemory.ThinkPhaseMemoryFraction }, floats, 0.4, fraction, "Share that think blocks may hold while output blocks wait."),
+		key("block_size_bytes", func(c *Config) *uint64 { return &c.KVMemory.BlockSize }, sizes, 16384, bytesBetween(64, 1<<30), "Size of a full block's body that the arena is laid out for. At most one extent."),
+		key("capacity_bytes", func(c *Config) *capacity { return &c.KVMemory.setting }, autoSize, capacity{auto: true}, capacityRule, "Bytes of the arena. \"auto\" takes half of what is free when the daemon starts (the smaller of MemAvailable and what the memory cgroup leaves), in whole extents."),
+	}},
+	{"disagg", "Off-loading of think blocks. One fabric here is short for one [[route]].", []field[Config]{
+		key("enabled", func(c *Config) *bool { return &c.Disagg.Enabled }, booleans, false, free[bool](), "Off-load think blocks when thinking ends."),
+		key("fabric", func(c *Config) *string { return &c.Disagg.Fabric }, words, "none", oneOf("none", "nixl", "mooncake", "link", "nixl-synth", "file"), "Where to. None is refused when enabled; this build has link and nixl-synth."),
+		key("offload_threshold_blocks", func(c *Config) *uint32 { return &c.Disagg.OffloadThresholdBlocks }, counts, 4, atLeast[uint32](1), "Blocks of one off-load batch. The rest goes by a timer and at the end."),
+	}},
+	{"telemetry", "OpenTelemetry.", []field[Config]{
+		key("otlp_enabled", func(c *Config) *bool { return &c.Telemetry.OTLPEnabled }, booleans, false, free[bool](), "Send traces and metrics by OTLP. This build has no exporter: true is a warning."),
+		key("otlp_endpoint", func(c *Config) *string { return &c.Telemetry.OTLPEndpoint }, words, "http://localhost:4318", free[string](), "Where to: an http or https URL."),
+		key("service_name", func(c *Config) *string { return &c.Telemetry.ServiceName }, words, "meridian", nonEmpty, "Name of the service in traces."),
+	}},
+}
+
+var modelTable = table[Model]{"model.NAME", "One table a model, named as the engine names it. Not settable from the environment.", []field[Model]{
+	key("think_start_token_ids", func(m *Model) *[]int32 { return &m.ThinkStart }, tokenIDs, nil, free[[]int32](), "The token sequence that starts thinking."),
+	key("think_end_token_ids", func(m *Model) *[]int32 { return &m.ThinkEnd }, tokenIDs, nil, free[[]int32](), "The token sequence that ends it. Empty: thinking is never ended by force, with a warning."),
+	key("reasoning_parser", func(m *Model) *string { return &m.ReasoningParser }, words, "", free[string](), "The engine's name for its parser."),
+	key("supports_think_disable", func(m *Model) *bool { return &m.SupportsThinkDisable }, booleans, false, free[bool](), "Whether a request can switch thinking off."),
+}}
+
+var nonEmpty = rule[string]{"not empty", func(s string) bool { return s != "" }}
+
+// minCapacity is the smallest arena: one extent of the smallest size.
+const minCapacity = 1 << 20
+
+var capacityRule = rule[capacity]{
+	`"auto", or between ` + FormatBytes(minCapacity) + " and " + FormatBytes(1<<46),
+	func(c capacity) bool { return c.auto || (c.bytes >= minCapacity && c.bytes <= 1<<46) },
+}

@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"meridian/blocks"
+	"meridian/wire"
+	"meridian/wire/link"
+)
+
+// leaseTime is what a lease of ms milliseconds gets; 0: as long as may be.
+func leaseTime(ms uint32) time.Duration {
+	if ms == 0 {
+		return link.MaxLease
+	}
+	return min(time.Duration(ms)*time.Millisecond, link.MaxLease)
+}
+
+// acquire answers ACQUIRE. What is here is granted at once; only where an item
+// with WantFetch is not does the request become a flight.
+func (s *session) acquire(f link.Frame, p []byte) error {
+	start := time.Now()
+	x := &s.in.acquire
+	if err := s.parse(x, p); err != nil {
+		return err
+	}
+	code := s.admit(len(x.Items), x.DeadlineMS)
+	text := ""
+	if x.Hold && s.pid == 0 {
+		code, text = wire.CodeUnsupported, "a hold lease needs a process that the daemon can see: share its PID namespace"
+	}
+	if code != wire.CodeOK {
+		s.answerEnd(f.Req, link.End{Code: code, Text: text})
+		s.observe(link.TypeAcquire, len(x.Items), start, code)
+		return nil
+	}
+	s.in.views = s.wanted(s.in.views, x.Items)
+	v := s.in.views
+	lease, err := s.srv.cfg.Store.Acquire(s.owner, v, leaseTime(x.LeaseMS), x.Hold)
+	if err != nil {
+		code = codeOf(err)
+		s.answerEnd(f.Req, link.End{Code: code, RetryMS: busyRetryMS, Text: err.Error()})
+		s.observe(link.TypeAcquire, len(x.Items), start, code)
+		return nil
+	}
+	if !fetchable(x.Items, v) {
+		s.in.places = placesOf(s.in.places, s.spaces, x.Items, v)
+		code = s.answerAcquired(f.Req, lease, s.in.places)
+		s.observe(link.TypeAcquire, len(x.Items), start, code)
+		return nil
+	}
+	ask := link.Acquire{DeadlineMS: x.DeadlineMS, LeaseMS: x.LeaseMS, Hold: x.Hold, Items: slices.Clone(x.Items)}
+	views := slices.Clone(v)
+	spaces := s.spaces // append never writes to what this slice shows
+	ok, err := s.launch(f.Req, x.DeadlineMS, func(fl *flight) { s.fetch(fl, ask, spaces, views, lease) })
+	if !ok {
+		s.srv.cfg.Store.Release(s.owner, lease)
+	}
+	return err
+}
+
+// wanted makes a view of each item. One of a namespace that is not open here gets
+// none, so the store cannot find it.
+func (s *session) wanted(v []blocks.View, items []link.Want) []blocks.View {
+	v = slices.Grow(v[:0], len(items))[:len(items)]
+	for i := range items {
+		v[i] = blocks.View{Key: items[i].Key}
+		if n := int(items[i].NS); n < len(s.spaces) {
+			v[i].NS = s.spaces[n].ns
+		}
+	}
+	return v
+}
+
+// fetchable tells whether an item that is not here may come from elsewhere.
+func fetchable(items []link.Want, v []blocks.View) bool {
+	for i := range items {
+		if items[i].Flags&link.WantFetch != 0 && v[i].Err != nil && v[i].NS != (wire.Namespace{}) && codeOf(v[i].Err) == wire.CodeAbsent {
+			return true
+		}
+	}
+	return false
+}
+
+// placesOf makes the items of ACQUIRED.
+func placesOf(p []link.Place, spaces []space, items []link.Want, v []blocks.View) []link.Place {
+	p = slices.Grow(p[:0], len(items))[:len(items)]
+	for i := range items {
+		p[i] = link.Place{Status: codeOf(v[i].Err)}
+		switch {
+		case int(items[i].NS) >= len(spaces):
+			p[i].Status = wire.CodeNSUnknown
+		case v[i].Err != nil:
+		case items[i].Gen != 0 && (items[i].Gen != v[i].Ref.Gen || items[i].Slot != v[i].Ref.Slot):
+			p[i].Status = wire.CodeStale
+		default:
+			p[i] = link.Place{
+				Tier: v[i].Tier, Att: v[i].Att, Slot: v[i].Ref.Slot, Gen: v[i].Ref.Gen,
+				Seg: v[i].Seg, Len: v[i].Head.BodyLen, Off: v[i].Off, GenOff: v[i].GenOff,
+			}
+		}
+	}
+	return p
+}
+
+// answerAcquired appends ACQUIRED and END, and before them MAP where an item lies
+// in a segment that the engine has not mapped. Where that fails nothing is
+// granted.
+func (s *session) answerAcquired(req uint64, lease blocks.Lease, p []link.Place) wire.Code {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	last := uint32(0)
+	for i := range p {
+		if p[i].Seg == last || p[i].Status != wire.CodeOK {
+			continue
+		}
+		last = p[i].Seg
+		if _, ok := s.mapped[last]; ok {
+			continue
+		}
+		if err := s.announce([]uint32{last}, 0); err != nil {
+			s.log.Warn("segment cannot be announced", "segment", last, "err", err)
+			s.srv.cfg.Store.Release(s.owner, lease)
+			s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Code: wire.CodeInternal, Text: "a segment cannot be mapped"})
+			return wire.CodeInternal
+		}
+	}
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeAcquired, Req: req}, link.Acquired{Lease: lease, Items: p})
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, link.End{})
+	if len(s.out) > flushAt {
+		s.flushLocked()
+	}
+	return wire.CodeOK
+}
+
+// fetch pulls what is missing, while first pins what is here: otherwise making
+// room for one block of a chain could evict another.
+func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.View, first blocks.Lease) {
+	store := s.srv.cfg.Store
+	if x.Hold {
+		// The hold is taken for the whole batch at the end; until then a timed pin
+		// does, which does not count twice against the owner's cap.
+		pin := slices.Clone(v)
+		lease, err := store.Acquire(s.owner, pin, link.MaxLease, false)
+		store.Release(s.owner, first)
+		first = lease
+		if err != nil {
+			s.endFetch(fl, len(x.Items), link.End{Code: codeOf(err), RetryMS: busyRetryMS, Text: err.Error()})
+			return
+		}
+	}
+	failed := s.fetchMissing(fl, x.Items, v)
+	if fl.cancelled() {
+		store.Release(s.owner, first)
+		s.endFetch(fl, len(x.Items), link.End{Code: wire.CodeCancelled})
+		return
+	}
+	for i := range v {
+		v[i] = blocks.View{NS: v[i].NS, Key: v[i].Key}
+	}
+	lease, err := store.Acquire(s.owner, v, leaseTime(x.LeaseMS), x.Hold)
+	store.Release(s.owner, first)
+	if err != nil {
+		s.endFetch(fl, len(x.Items), link.End{Code: codeOf(err), RetryMS: busyRetryMS, Text: err.Error()})
+		return
+	}
+	for i := range v {
+		if failed[i] != nil && codeOf(v[i].Err) == wire.CodeAbsent {
+			v[i].Err = failed[i]
+		}
+	}
+	p := placesOf(nil, spaces, x.Items, v)
+	s.land(fl)
+	code := s.answerAcquired(fl.req, lease, p)
+	s.observe(link.TypeAcquire, len(p), fl.since, code)
+}
+
+func (s *session) endFetch(fl *flight, items int, e link.End) {
+	s.land(fl)
+	s.answerEnd(fl.req, e)
+	s.observe(link.TypeAcquire, items, fl.since, e.Code)
+}
+
+// fetchMissing asks the host for the items that are not here, a call for each
+// namespace and way of keeping. The result has an error for each item of v that
+// could not be had.
+func (s *session) fetchMissing(fl *flight, items []link.Want, v []blocks.View) []error {
+	failed := make([]error, len(v))
+	todo := make([]int, 0, len(v))
+	for i := range v {
+		if items[i].Flags&link.WantFetch != 0 && v[i].NS != (wire.Namespace{}) && codeOf(v[i].Err) == wire.CodeAbsent {
+			todo = append(todo, i)
+		}
+	}
+	for len(todo) > 0 && fl.ctx.Err() == nil {
+		ns, how := v[todo[0]].NS, items[todo[0]].Flags&link.WantTransient
+		var now, later []int
+		var keys []wire.Key
+		for _, i := range todo {
+			if v[i].NS == ns && items[i].Flags&link.WantTransient == how {
+				now, keys = append(now, i), append(keys, v[i].Key)
+			} else {
+				later = append(later, i)
+			}
+		}
+		for j, err := range s.srv.cfg.Host.Fetch(fl.ctx, s.owner, ns, keys, how != 0) {
+			if j < len(now) {
+				failed[now[j]] = err
+			}
+		}
+		todo = later
+	}
+	for _, i := range todo {
+		failed[i] = wire.CodeDeadline
+	}
+	return failed
+}
+
+// renew answers RENEW.
+func (s *session) renew(f link.Frame, p []byte) error {
+	var x link.Renew
+	if err := s.parse(&x, p); err != nil {
+		return err
+	}
+	err := s.srv.cfg.Store.Renew(s.owner, x.Lease, leaseTime(x.MS))
+	s.answerEnd(f.Req, link.End{Code: codeOf(err)})
+	return nil
+}
+
+// release answers RELEASE. A lease that is gone, or was never this session's, is
+// no error: release is idempotent.
+func (s *session) release(f link.Frame, p []byte) error {
+	x := &s.in.release
+	if err := s.parse(x, p); err != nil {
+		return err
+	}
+	for i := range x.Leases {
+		s.srv.cfg.Store.Release(s.owner, x.Leases[i])
+	}
+	s.answerEnd(f.Req, link.End{})
+	return nil
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"golang.org/x/sys/unix"
+
+	"meridian/wire/link"
+)
+
+// segsAMap is how many segments one MAP announces: two descriptors each, within
+// link.MaxSegs.
+const segsAMap = link.MaxSegs / 2
+
+// answerEnd appends END. The reader flushes when it has no more input; a flight
+// calls flush itself.
+func (s *session) answerEnd(req uint64, e link.End) {
+	s.wmu.Lock()
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, e)
+	s.wmu.Unlock()
+}
+
+// flush writes what answers have gathered.
+func (s *session) flush() {
+	s.wmu.Lock()
+	s.flushLocked()
+	s.wmu.Unlock()
+}
+
+func (s *session) flushLocked() {
+	if len(s.out) == 0 {
+		return
+	}
+	if !s.dead {
+		if err := s.c.write(s.out); err != nil {
+			s.broken(err)
+		}
+	}
+	if cap(s.out) > 2*flushAt {
+		s.out = nil
+	}
+	s.out = s.out[:0]
+}
+
+// broken marks the descriptor unusable and wakes the reader, which ends the
+// session.
+func (s *session) broken(err error) {
+	s.dead = true
+	s.log.Warn("engine does not take its answers", "err", err)
+	s.c.shutdown(unix.SHUT_RDWR)
+}
+
+// announce sends MAP for the staging ring and for those segments of ids that the
+// engine has not got yet. wmu is held.
+func (s *session) announce(ids []uint32, req uint64) error {
+	var m link.Map
+	var fds []int
+	send := func() error {
+		if len(fds) == 0 {
+			return nil
+		}
+		s.flushLocked()
+		b := link.AppendMessage(nil, link.Frame{Type: link.TypeMap, Req: req}, m)
+		var err error
+		if !s.dead {
+			if err = s.c.writeRights(b, fds); err != nil {
+				s.broken(err)
+			}
+		}
+		for _, fd := range fds {
+			if fd != s.ringFD {
+				_ = unix.Close(fd) // ours alone; the engine has its own copy
+			}
+		}
+		m.Segs, fds = m.Segs[:0], fds[:0]
+		return err
+	}
+	if !s.rung && s.ringFD >= 0 {
+		s.rung = true
+		m.Segs = append(m.Segs, link.Seg{Size: uint64(len(s.ring)), Kind: link.SegStaging})
+		fds = append(fds, s.ringFD)
+	}
+	for _, id := range ids {
+		if _, ok := s.mapped[id]; ok {
+			continue
+		}
+		for _, kind := range [...]uint8{link.SegBytes, link.SegGens} {
+			fd, size, err := s.srv.cfg.Store.FD(id, kind == link.SegGens)
+			if err != nil {
+				_ = send() // closes what was gathered; bytes without their table are no harm
+				return err
+			}
+			m.Segs = append(m.Segs, link.Seg{ID: id, Size: size, Kind: kind})
+			fds = append(fds, fd)
+		}
+		s.mapped[id] = struct{}{}
+		if len(m.Segs) >= 2*segsAMap-2 {
+			if err := send(); err != nil {
+				return err
+			}
+		}
+	}
+	return send()
+}
+
+// goAway tells the engine that the daemon leaves in ms milliseconds.
+func (s *session) goAway(ms uint32) {
+	s.wmu.Lock()
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeGoAway}, drainMessage(ms))
+	s.wmu.Unlock()
+	s.flush()
+}

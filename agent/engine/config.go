@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"meridian/blocks"
+	"meridian/scheduler"
+	"meridian/wire"
+	"meridian/wire/link"
+)
+
+// Host is the rest of the daemon, as an engine's session needs it. Calls may run
+// at the same time.
+type Host interface {
+	// OpenNamespace makes the manifest's namespace known to the store. An error
+	// that is a *GeometryError tells the engine the field and both values.
+	OpenNamespace(m wire.Manifest) (wire.Namespace, error)
+	// Fetch pulls blocks that are not here from other holders and publishes them
+	// (transient: only for o). One error a key. It returns soon after ctx ends, and
+	// touches no memory reserved for o afterwards.
+	Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys []wire.Key, transient bool) []error
+	// FindRemote asks other holders; one entry a key, ABSENT where nobody has it.
+	FindRemote(ctx context.Context, ns wire.Namespace, keys []wire.Key) []link.Have
+	// Offload is told which think blocks went cold. It returns at once and keeps
+	// no reference to keys.
+	Offload(ns wire.Namespace, keys []wire.Key)
+}
+
+// Observer is told what happened, from the goroutine where it did. It returns at
+// once.
+type Observer interface {
+	// Request ended: code is that of END, d from its arrival to its answer.
+	Request(t link.Type, items int, d time.Duration, code wire.Code)
+	// Refused is a connection that was closed with ERROR.
+	Refused(code wire.Code)
+	// Phase is an event of a session's scheduler. Inject must not be kept.
+	Phase(e scheduler.Event)
+}
+
+// Limits bound what engines may take. A zero value takes the default.
+type Limits struct {
+	Sessions     int           // connections at a time; default 64
+	Reqs         int           // requests in flight a session; default and at most link.MaxReqs
+	Items        int           // items of a batch; default and at most link.MaxItems
+	StagingBytes int           // of a session's staging ring; default 64 MiB
+	Namespaces   int           // open a session; default and at most link.MaxNamespaces
+	Blocks       int           // blocks of running requests a session; default 1<<18
+	SendTimeout  time.Duration // an engine that reads nothing for so long is dropped; default 5 s
+}
+
+// Defaults of Limits.
+const (
+	DefaultSessions     = 64
+	DefaultStagingBytes = 64 << 20
+	DefaultBlocks       = 1 << 18
+	DefaultSendTimeout  = 5 * time.Second
+)
+
+// Config is what Listen needs.
+type Config struct {
+	Path    string   // of the socket; the file gets mode 0600
+	UIDs    []uint32 // users that may connect; empty: the daemon's own
+	Tenants []string // that local engines may use; empty: none
+
+	Agent       [16]byte // of HELLO
+	Incarnation uint64   // of HELLO
+
+	Store     *blocks.Store
+	Host      Host
+	Scheduler scheduler.Config // of each session's core
+	Limits    Limits
+	Log       *slog.Logger // nil: discarded
+	Observer  Observer     // nil: nobody
+}
+
+// GeometryError says that a manifest agrees with an open one on tenant, model and
+// role, and differs in Field. It matches wire.CodeGeometry.
+type GeometryError struct{ Field, Ours, Theirs string }
+
+// Error names the field and both values.
+func (e *GeometryError) Error() string {
+	return fmt.Sprintf("engine: %s: %s is %q here and %q there", wire.CodeGeometry, e.Field, e.Ours, e.Theirs)
+}
+
+// Unwrap makes the error match wire.CodeGeometry.
+func (e *GeometryError) Unwrap() error { return wire.CodeGeometry }
+
+// ConfigError names the field of Config that cannot be. It matches
+// wire.CodeConfig.
+type ConfigError struct{ Field, Text string }
+
+// Error names the field.
+func (e *ConfigError) Error() string { return fmt.Sprintf("engine: %s: %s", e.Field, e.Text) }
+
+// Unwrap makes the error match wire.CodeConfig.
+func (e *ConfigError) Unwrap() error { return wire.CodeConfig }
+
+func (l *Limits) fill() {
+	orDefault := func(v *int, def, most int) {
+		if *v <= 0 {
+			*v = def
+		}
+		*v = min(*v, most)
+	}
+	orDefault(&l.Sessions, DefaultSessions, 1<<16)
+	orDefault(&l.Reqs, link.MaxReqs, link.MaxReqs)
+	orDefault(&l.Items, link.MaxItems, link.MaxItems)
+	orDefault(&l.StagingBytes, DefaultStagingBytes, 1<<40)
+	orDefault(&l.Namespaces, link.MaxNamespaces, link.MaxNamespaces)
+	orDefault(&l.Blocks, DefaultBlocks, 1<<30)
+	if l.SendTimeout <= 0 {
+		l.SendTimeout = DefaultSendTimeout
+	}
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Path == "":
+		return &ConfigError{"Path", "is empty"}
+	case len(c.Path) > maxPath:
+		return &ConfigError{"Path", fmt.Sprintf("%q has %d bytes, a Unix socket's path has at most %d", c.Path, len(c.Path), maxPath)}
+	case c.Store == nil:
+		return &ConfigError{"Store", "is nil"}
+	case c.Host == nil:
+		return &ConfigError{"Host", "is nil"}
+	}
+	return nil
+}
+
+// codeOf is the code that an error matches: INTERNAL where it matches none.
+func codeOf(err error) wire.Code {
+	if err == nil {
+		return wire.CodeOK
+	}
+	if c, ok := err.(wire.Code); ok {
+		return c
+	}
+	var c wire.Code
+	switch {
+	case errors.As(err, &c):
+		return c
+	case errors.Is(err, context.DeadlineExceeded):
+		return wire.CodeDeadline
+	case errors.Is(err, context.Canceled):
+		return wire.CodeCancelled
+	}
+	return wire.CodeInternal
+}

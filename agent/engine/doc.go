@@ -1,0 +1,55 @@
+// Package engine serves the block socket of the node's inference engines: one
+// Unix stream socket that speaks the frames of [meridian/wire/link] with
+// feature LOCAL.
+//
+// # A session
+//
+// An engine connects, its credentials (SO_PEERCRED) are compared with the allow
+// list, and HELLO is exchanged within link.HelloTimeout. From then on:
+//
+//	OPEN     a manifest becomes a namespace number; the tenant must be allowed
+//	MAP      descriptors, sent before the first answer that needs them: the
+//	         tenant's segments and generation tables read-only, and the
+//	         session's own staging ring read-write
+//	PUT      blocks that lie in the staging ring are copied, hashed, published
+//	HAS      which blocks exist; with WantFetch also at other holders
+//	ACQUIRE  leases on mapped bytes; with WantFetch what is missing is pulled
+//	RENEW, RELEASE, PING, CANCEL
+//	BEGIN, TOKENS, FINISH   the token stream, one scheduler.Core a session;
+//	         PHASE comes back as advice
+//
+// Every request with a number gets exactly one END, after its answer. TOKENS and
+// CANCEL get none of their own. END of PUT carries a status an item and, where
+// room ran out, the text "need=BYTES free=BYTES". A TABLE entry of HAS with
+// generation 0 is held elsewhere, not here. A request whose number is 0, or even,
+// is a fault of the session.
+//
+// # Life of a block
+//
+// A PUT item that names a request follows it: an item of tier OutputCritical
+// (prompt, output) keeps that tier until the request completes, one of tier
+// ThinkActive until it stops thinking; both are ThinkComplete afterwards. Blocks
+// that come later than that are published as ThinkComplete. The death of a
+// session aborts its requests.
+//
+// # The end of a session
+//
+// However it ends, in this order: requests in flight are cancelled and waited
+// for, so that nothing copies from a ring that is gone; then Store.Drop returns
+// reservations, leases and ring, once; then the descriptor is closed. Held
+// blocks stay quarantined in the store until the process is gone.
+//
+// # Goroutines
+//
+// One a session reads its descriptor with blocking system calls and answers in
+// place: the runtime's poller would cost more than the whole request. A PUT
+// above inlinePut bytes, a fetch and a remote HAS get one of their own, at most
+// Limits.Reqs together. There is no ticking: the scheduler's next deadline arms a
+// timer.
+//
+// # Imports
+//
+// wire, wire/link, blocks, scheduler, x/sys. It must never write into a segment
+// other than by Store, hand out a descriptor of another tenant, or trust a
+// number that came from the socket.
+package engine

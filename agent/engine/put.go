@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"meridian/blocks"
+	"meridian/wire"
+	"meridian/wire/link"
+)
+
+// inlinePut is how many bytes the reader copies and hashes itself: about as long
+// as handing them to another goroutine takes twice.
+const inlinePut = 128 << 10
+
+// copyJob is one PUT under work.
+type copyJob struct {
+	items  []link.PutItem
+	spaces []space
+	until  time.Time // the request's deadline
+
+	status []wire.Code
+	views  []blocks.View // of the items that have room; by item
+	keys   []wire.Key
+	sizes  []uint32
+	todo   []int // items that want room, by rising index
+	slots  []uint32
+	commit blocks.Commit
+	full   blocks.FullError // the first refusal
+}
+
+// put answers PUT: in place when it is small, else on a flight.
+func (s *session) put(f link.Frame, p []byte) error {
+	start := time.Now()
+	x := &s.in.put
+	if err := s.parse(x, p); err != nil {
+		return err
+	}
+	if code := s.admit(len(x.Items), x.DeadlineMS); code != wire.CodeOK {
+		s.answerEnd(f.Req, link.End{Code: code})
+		s.observe(link.TypePut, len(x.Items), start, code)
+		return nil
+	}
+	total := uint64(0)
+	for i := range x.Items {
+		total += uint64(x.Items[i].Len)
+	}
+	until := start.Add(min(time.Duration(x.DeadlineMS)*time.Millisecond, link.MaxDeadline))
+	if total <= inlinePut {
+		j := &s.in.copy
+		j.items, j.spaces, j.until = x.Items, s.spaces, until
+		code := s.copyIn(j, s.ctx)
+		s.answerPut(f.Req, j, code)
+		s.observe(link.TypePut, len(x.Items), start, code)
+		return nil
+	}
+	j := &copyJob{items: slices.Clone(x.Items), spaces: s.spaces, until: until}
+	_, err := s.launch(f.Req, x.DeadlineMS, func(fl *flight) {
+		code := wire.CodeOK
+		select {
+		case s.oneCopy <- struct{}{}:
+			code = s.copyIn(j, fl.ctx)
+			<-s.oneCopy
+		case <-fl.ctx.Done():
+			code = codeOf(fl.ctx.Err())
+			j.fail(code)
+		}
+		s.land(fl)
+		s.answerPut(fl.req, j, code)
+		s.observe(link.TypePut, len(j.items), fl.since, code)
+	})
+	return err
+}
+
+func (s *session) answerPut(req uint64, j *copyJob, code wire.Code) {
+	e := link.End{Code: code, Status: j.status}
+	if j.full.Need != 0 {
+		e.Text = fmt.Sprintf("need=%d free=%d", j.full.Need, j.full.Free)
+	}
+	s.answerEnd(req, e)
+}
+
+// fail gives every item the same status.
+func (j *copyJob) fail(code wire.Code) {
+	j.status = slices.Grow(j.status[:0], len(j.items))[:len(j.items)]
+	for i := range j.status {
+		j.status[i] = code
+	}
+}
+
+// copyIn stores the items of j. Room is reserved for all before the first is
+// copied: published blocks are idle, and reserving for a later one could evict an
+// earlier one. The code is not OK where ctx ended on the way.
+func (s *session) copyIn(j *copyJob, ctx context.Context) wire.Code {
+	j.fail(wire.CodeOK)
+	j.full = blocks.FullError{}
+	s.checkItems(j)
+	s.dropKnown(j)
+	s.reserve(j)
+	code := s.ingest(j, ctx)
+	s.life.track(j)
+	return code
+}
+
+// checkItems gives a status to each item that is wrong by itself.
+func (s *session) checkItems(j *copyJob) {
+	j.todo = j.todo[:0]
+	for i := range j.items {
+		it := &j.items[i]
+		switch {
+		case int(it.NS) >= len(j.spaces):
+			j.status[i] = wire.CodeNSUnknown
+		case it.Off > uint64(len(s.ring)) || uint64(it.Len) > uint64(len(s.ring))-it.Off:
+			j.status[i] = wire.CodeInvalid
+		case it.Len > j.spaces[it.NS].body:
+			j.status[i] = wire.CodeTooLarge
+		default:
+			j.todo = append(j.todo, i)
+		}
+	}
+}
+
+// dropKnown takes the items out that are published already: they need neither
+// room nor a copy.
+func (s *session) dropKnown(j *copyJob) {
+	left := j.todo[:0]
+	for at := 0; at < len(j.todo); {
+		num, run := j.items[j.todo[at]].NS, at
+		j.keys = j.keys[:0]
+		for run < len(j.todo) && j.items[j.todo[run]].NS == num {
+			j.keys = append(j.keys, j.items[j.todo[run]].Key)
+			run++
+		}
+		j.views = slices.Grow(j.views[:0], len(j.keys))[:len(j.keys)]
+		clear(j.views)
+		s.srv.cfg.Store.Lookup(j.spaces[num].ns, j.keys, j.views)
+		for k := range j.views {
+			i := j.todo[at+k]
+			if j.views[k].Err == nil && j.views[k].Seg != 0 {
+				j.status[i] = wire.CodeExists
+			} else {
+				left = append(left, i)
+			}
+		}
+		at = run
+	}
+	j.todo = left
+}
+
+// reserve finds room for the items of todo: for a run of one namespace and tier
+// together, and where that is too much for each that still fits.
+func (s *session) reserve(j *copyJob) {
+	j.views = slices.Grow(j.views[:0], len(j.items))[:len(j.items)]
+	clear(j.views)
+	for at := 0; at < len(j.todo); {
+		num, tier := j.items[j.todo[at]].NS, s.life.tierOf(&j.items[j.todo[at]])
+		run := at
+		j.sizes = j.sizes[:0]
+		for run < len(j.todo) && j.items[j.todo[run]].NS == num && s.life.tierOf(&j.items[j.todo[run]]) == tier {
+			j.sizes = append(j.sizes, j.items[j.todo[run]].Len)
+			run++
+		}
+		idx := j.todo[at:run]
+		at = run
+		if err := s.reserveRun(j, idx, j.sizes, tier); err == nil {
+			continue
+		} else if len(idx) == 1 || codeOf(err) != wire.CodeFull {
+			for _, i := range idx {
+				j.status[i] = codeOf(err)
+			}
+			continue
+		}
+		tooMuch := uint64(1) << 32 // the least size that did not fit
+		for k, i := range idx {
+			if uint64(j.sizes[k]) >= tooMuch {
+				j.status[i] = wire.CodeFull
+				continue
+			}
+			if err := s.reserveRun(j, idx[k:k+1], j.sizes[k:k+1], tier); err != nil {
+				j.status[i] = codeOf(err)
+				tooMuch = uint64(j.sizes[k])
+			}
+		}
+	}
+}
+
+// reserveRun reserves for the items of idx, all or none.
+func (s *session) reserveRun(j *copyJob, idx []int, sizes []uint32, tier wire.Tier) error {
+	ns := j.spaces[j.items[idx[0]].NS].ns
+	v, err := s.srv.cfg.Store.ReserveTier(s.owner, ns, tier, sizes, max(time.Until(j.until), link.MinDeadline))
+	var full *blocks.FullError
+	if errors.As(err, &full) && j.full.Need == 0 {
+		j.full = *full
+	}
+	if err != nil {
+		return err
+	}
+	for k, i := range idx {
+		j.views[i] = v[k]
+	}
+	return nil
+}
+
+// ingest copies, hashes and publishes what has room. Between two items it looks
+// whether it is still wanted; what is not done then gives its room back.
+func (s *session) ingest(j *copyJob, ctx context.Context) wire.Code {
+	for n, i := range j.todo {
+		if j.status[i] != wire.CodeOK {
+			continue
+		}
+		if code := j.stopped(ctx); code != wire.CodeOK {
+			j.slots = j.slots[:0]
+			for _, i := range j.todo[n:] {
+				if j.status[i] == wire.CodeOK {
+					j.slots = append(j.slots, j.views[i].Ref.Slot)
+					j.status[i] = code
+				}
+			}
+			s.srv.cfg.Store.Abort(s.owner, j.slots)
+			return code
+		}
+		it, v := &j.items[i], &j.views[i]
+		tier, live := s.life.place(it)
+		j.commit = blocks.Commit{
+			Slot: v.Ref.Slot, Gen: v.Ref.Gen, NS: v.NS, Key: it.Key, Tier: tier, Len: it.Len,
+			Att: wire.AttestProducer, Live: live,
+		}
+		if err := s.srv.cfg.Store.Ingest(s.owner, s.ring[it.Off:it.Off+uint64(it.Len)], &j.commit); err != nil {
+			j.status[i] = codeOf(err)
+		}
+	}
+	return wire.CodeOK
+}
+
+// stopped says why the job should not go on. Its own clock is read, since a PUT
+// that the reader copies has no timer.
+func (j *copyJob) stopped(ctx context.Context) wire.Code {
+	if err := ctx.Err(); err != nil {
+		return codeOf(err)
+	}
+	if !time.Now().Before(j.until) {
+		return wire.CodeDeadline
+	}
+	return wire.CodeOK
+}

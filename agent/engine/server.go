@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"meridian/scheduler"
+	"meridian/wire"
+	"meridian/wire/link"
+)
+
+// ErrClosed is returned by Serve after Close.
+var ErrClosed = errors.New("engine: server closed")
+
+// acceptPause is how long Serve waits when the process has no descriptor left for
+// a new connection.
+const acceptPause = 50 * time.Millisecond
+
+// Server serves one socket.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	uids    []uint32
+	tenants map[string]bool
+	start   time.Time // origin of the schedulers' clock
+	l       *listener
+
+	draining atomic.Bool
+	closing  chan struct{}
+	closed   sync.Once
+	running  sync.WaitGroup // sessions
+	flights  flightCount    // asynchronous requests of all sessions
+
+	mu       sync.Mutex
+	sessions map[*session]struct{}
+	stopped  bool
+	gone     scheduler.Stats // of sessions that ended, without Phases
+	accepted uint64
+	refused  uint64
+}
+
+// Listen takes the socket's path: a file that a dead daemon left is removed, a
+// live daemon's is refused with an *InUseError. Connections wait until Serve.
+func Listen(cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	cfg.Limits.fill()
+	s := &Server{
+		cfg:      cfg,
+		log:      cfg.Log,
+		uids:     cfg.UIDs,
+		tenants:  make(map[string]bool, len(cfg.Tenants)),
+		start:    time.Now(),
+		closing:  make(chan struct{}),
+		sessions: make(map[*session]struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if len(s.uids) == 0 {
+		s.uids = []uint32{uint32(os.Geteuid())}
+	}
+	for _, t := range cfg.Tenants {
+		s.tenants[t] = true
+	}
+	l, err := listen(cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	s.l = l
+	return s, nil
+}
+
+// Path is the socket's.
+func (s *Server) Path() string { return s.cfg.Path }
+
+// Serve accepts engines until Close, and then returns ErrClosed.
+func (s *Server) Serve() error {
+	for {
+		c, cred, err := s.l.accept()
+		select {
+		case <-s.closing:
+			if err == nil {
+				c.close()
+			}
+			return ErrClosed
+		default:
+		}
+		if err != nil {
+			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS) {
+				s.log.Warn("cannot accept an engine", "err", err)
+				s.pause(acceptPause)
+				continue
+			}
+			return fmt.Errorf("engine: %w", err)
+		}
+		s.admit(c, cred)
+	}
+}
+
+func (s *Server) pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.closing:
+	}
+}
+
+// admit starts a session, or says why not.
+func (s *Server) admit(c *conn, cred *unix.Ucred) {
+	if err := c.sendTimeout(s.cfg.Limits.SendTimeout); err != nil {
+		s.log.Warn("cannot set up an engine's connection", "err", err)
+		c.close()
+		return
+	}
+	code, text := wire.CodeOK, ""
+	switch {
+	case !slices.Contains(s.uids, cred.Uid):
+		code, text = wire.CodeAuth, fmt.Sprintf("uid %d is not allowed", cred.Uid)
+	case s.draining.Load():
+		code, text = wire.CodeDraining, "this daemon is leaving"
+	}
+	ss := newSession(s, c, int(cred.Pid))
+	s.mu.Lock()
+	if code == wire.CodeOK && len(s.sessions) >= s.cfg.Limits.Sessions {
+		code, text = wire.CodeTooMany, fmt.Sprintf("%d engines are connected, the limit is %d", len(s.sessions), s.cfg.Limits.Sessions)
+	}
+	if s.stopped {
+		s.mu.Unlock()
+		c.close()
+		return
+	}
+	if code == wire.CodeOK {
+		s.sessions[ss] = struct{}{}
+		s.accepted++
+		s.running.Add(1)
+	}
+	s.mu.Unlock()
+	if code != wire.CodeOK {
+		// A message that fits the empty send buffer: this cannot block.
+		_ = c.write(link.AppendMessage(nil, link.Frame{Type: link.TypeError, Flags: link.FlagCritical}, link.Error{Code: code, Text: text}))
+		s.refuse(code, "pid", cred.Pid, "uid", cred.Uid, "reason", text)
+		c.close()
+		return
+	}
+	go ss.run()
+}
+
+// refuse counts and logs a connection that was ended with ERROR.
+func (s *Server) refuse(code wire.Code, args ...any) {
+	s.mu.Lock()
+	s.refused++
+	s.mu.Unlock()
+	s.log.Warn("engine refused", append([]any{"code", code.String()}, args...)...)
+	if o := s.cfg.Observer; o != nil {
+		o.Refused(code)
+	}
+}
+
+// ended takes a session out, with its counts.
+func (s *Server) ended(ss *session) {
+	st := ss.life.stats()
+	clear(st.Phases[:])
+	s.mu.Lock()
+	delete(s.sessions, ss)
+	s.gone.Add(&st)
+	s.mu.Unlock()
+	s.running.Done()
+}
+
+func (s *Server) each(f func(*session)) {
+	s.mu.Lock()
+	all := make([]*session, 0, len(s.sessions))
+	for ss := range s.sessions {
+		all = append(all, ss)
+	}
+	s.mu.Unlock()
+	for _, ss := range all {
+		f(ss)
+	}
+}
+
+// Drain tells every engine by GOAWAY that the daemon leaves, refuses what is new
+// with DRAINING, and returns when the requests in flight have ended, or with
+// ctx's error. Leases stay valid until Close.
+func (s *Server) Drain(ctx context.Context) error {
+	s.draining.Store(true)
+	var left uint32 = 1
+	if t, ok := ctx.Deadline(); ok {
+		left = uint32(max(1, min(time.Until(t).Milliseconds(), link.MaxDeadline.Milliseconds())))
+	} else {
+		left = uint32(link.MaxDeadline.Milliseconds())
+	}
+	s.each(func(ss *session) { ss.goAway(left) })
+	return s.flights.wait(ctx)
+}
+
+// Close ends every session, waits until each has given back what it held, and
+// removes the socket. It may be called again, and without Serve.
+func (s *Server) Close() error {
+	s.closed.Do(func() {
+		s.draining.Store(true)
+		close(s.closing)
+		s.mu.Lock()
+		s.stopped = true
+		s.mu.Unlock()
+		s.l.shutdown(unix.SHUT_RDWR)
+		s.each(func(ss *session) { ss.stop() })
+		s.running.Wait()
+		s.l.remove()
+		s.l.close()
+	})
+	return nil
+}
+
+// now is the schedulers' clock.
+func (s *Server) now() scheduler.Time { return scheduler.Time(time.Since(s.start)) }
+
+// Stats are a server's counts.
+type Stats struct {
+	Sessions  int    // connected now
+	Accepted  uint64 // since Listen
+	Refused   uint64 // connections ended with ERROR
+	InFlight  int    // PUTs and fetches that run
+	Scheduler scheduler.Stats
+}
+
+// Stats sums all sessions, the ended ones too, without stopping them.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Stats{Sessions: len(s.sessions), Accepted: s.accepted, Refused: s.refused, InFlight: s.flights.now(), Scheduler: s.gone}
+	for ss := range s.sessions {
+		one := ss.life.stats()
+		st.Scheduler.Add(&one)
+	}
+	return st
+}
+
+// flightCount counts asynchronous requests and lets Drain wait for none. Unlike a
+// WaitGroup it may grow again while somebody waits.
+type flightCount struct {
+	mu   sync.Mutex
+	n    int
+	zero chan struct{} // closed at 0; nil: nobody waits
+}
+
+func (f *flightCount) add(d int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n += d
+	if f.n == 0 && f.zero != nil {
+		close(f.zero)
+		f.zero = nil
+	}
+}
+
+func (f *flightCount) now() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n
+}
+
+func (f *flightCount) wait(ctx context.Context) error {
+	f.mu.Lock()
+	if f.n == 0 {
+		f.mu.Unlock()
+		return nil
+	}
+	if f.zero == nil {
+		f.zero = make(chan struct{})
+	}
+	zero := f.zero
+	f.mu.Unlock()
+	select {
+	case <-zero:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

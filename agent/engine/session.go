@@ -1,0 +1,361 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"meridian/blocks"
+	"meridian/wire"
+	"meridian/wire/link"
+)
+
+// A request's way through a session:
+//
+//	1 run      reads into buf; the Splitter finds frames           reader
+//	2 dispatch parses in place and calls the type's method         reader
+//	3 acquire, has, put, ... work on the Store                     reader, or a flight
+//	4 answer   appends to out, under wmu
+//	5 flush    writes out: the reader when buf is used up, so that answers to
+//	           pipelined requests share a system call; a flight at once
+//
+// Fields without a lock belong to the reader.
+
+// readBuffer is what one read may bring: some hundred ACQUIREs of 16 blocks, or
+// none of the largest frames, which the Splitter assembles.
+const readBuffer = 64 << 10
+
+// flushAt bounds what waits in out before it is written anyway.
+const flushAt = 256 << 10
+
+// space is an open namespace.
+type space struct {
+	ns     wire.Namespace
+	tenant [32]byte
+	body   uint32 // of a full block
+}
+
+type session struct {
+	srv   *Server
+	c     *conn
+	pid   int // 0: not visible from here
+	log   *slog.Logger
+	owner blocks.Owner
+	ctx   context.Context
+	end   context.CancelFunc
+
+	split  link.Splitter
+	spaces []space
+	in     inbox
+	ring   []byte // staging; made once, before the first OPENED
+
+	life *life
+
+	wmu    sync.Mutex
+	out    []byte
+	dead   bool                // the descriptor takes no more bytes
+	mapped map[uint32]struct{} // segments whose descriptors were sent
+	ringFD int                 // -1: none
+	rung   bool                // the ring's descriptor was sent
+
+	fmu     sync.Mutex
+	flights map[uint64]*flight
+	flown   sync.WaitGroup
+	oneCopy chan struct{} // holds a token while a PUT copies: one core a session at most
+}
+
+// inbox is memory that parsed messages and the store's views reuse.
+type inbox struct {
+	acquire link.Acquire
+	has     link.Has
+	put     link.Put
+	release link.Release
+	begin   link.Begin
+	tokens  link.Tokens
+	views   []blocks.View
+	keys    []wire.Key
+	places  []link.Place
+	haves   []link.Have
+	copy    copyJob
+}
+
+func newSession(srv *Server, c *conn, pid int) *session {
+	s := &session{
+		srv:     srv,
+		c:       c,
+		pid:     max(pid, 0),
+		log:     srv.log.With("engine_pid", pid),
+		mapped:  make(map[uint32]struct{}),
+		ringFD:  -1,
+		flights: make(map[uint64]*flight),
+		oneCopy: make(chan struct{}, 1),
+	}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	s.life = newLife(s)
+	return s
+}
+
+// run is the session's reader, from HELLO to the last byte given back.
+func (s *session) run() {
+	defer s.srv.ended(s)
+	s.owner = s.srv.cfg.Store.NewOwner(s.pid)
+	var err error
+	if s.owner == 0 {
+		err = s.wrong(wire.CodeTooMany, "the block store has no owner left")
+	} else {
+		err = s.hello()
+	}
+	if err == nil {
+		s.log.Info("engine connected")
+		err = s.serve()
+	}
+	s.end()
+	s.fault(err)
+	s.flown.Wait()
+	s.life.close()
+	s.srv.cfg.Store.Drop(s.owner)
+	s.wmu.Lock()
+	s.dead = true
+	if s.ringFD >= 0 {
+		_ = unix.Close(s.ringFD)
+		s.ringFD = -1
+	}
+	s.wmu.Unlock()
+	s.c.close()
+	s.log.Info("engine gone", "reason", err)
+}
+
+// fault tells the peer why the connection is closed, where it is the peer's
+// doing, half-closes, and reads on a little so that the message is not lost.
+func (s *session) fault(err error) {
+	var fe *link.FrameError
+	if !errors.As(err, &fe) {
+		return
+	}
+	s.srv.refuse(fe.Code, "engine_pid", s.pid, "offset", fe.Offset, "reason", fe.Text)
+	s.wmu.Lock()
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeError, Flags: link.FlagCritical}, fe.Message())
+	s.wmu.Unlock()
+	s.flush()
+	s.wmu.Lock()
+	s.dead = true
+	s.wmu.Unlock()
+	s.c.shutdown(unix.SHUT_WR)
+	end := time.Now().Add(link.DrainError)
+	var sink [4096]byte
+	for {
+		left := time.Until(end)
+		if left <= 0 || s.c.receiveTimeout(max(left, time.Millisecond)) != nil {
+			return
+		}
+		if _, err := s.c.read(sink[:]); err != nil {
+			return
+		}
+	}
+}
+
+// stop ends the session from outside.
+func (s *session) stop() {
+	s.end()
+	s.c.shutdown(unix.SHUT_RDWR)
+}
+
+// hello exchanges HELLO within link.HelloTimeout.
+func (s *session) hello() error {
+	end := time.Now().Add(link.HelloTimeout)
+	buf := make([]byte, 4096)
+	late := &link.FrameError{Code: wire.CodeHelloTimeout, Text: "no complete HELLO in time"}
+	var ev link.Event
+	for ev.Kind == link.EventNone {
+		left := time.Until(end)
+		if left <= 0 {
+			return late
+		}
+		if err := s.c.receiveTimeout(max(left, time.Millisecond)); err != nil {
+			return err
+		}
+		// No further than HELLO's own end: what follows belongs to serve.
+		n, err := s.c.read(buf[:min(len(buf), s.split.Need())])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return late
+		}
+		if err != nil {
+			return err
+		}
+		if _, ev, err = s.split.Next(buf[:n]); err != nil {
+			return err
+		}
+	}
+	if ev.Kind != link.EventMessage || ev.Frame.Type != link.TypeHello {
+		return s.wrong(wire.CodeLinkMagic, "the first frame is no HELLO")
+	}
+	var theirs link.Hello
+	if err := s.parse(&theirs, ev.Payload); err != nil {
+		return err
+	}
+	ours := s.ourHello()
+	if _, err := ours.Agree(theirs); err != nil {
+		return err
+	}
+	switch {
+	case theirs.Features&link.FeatureLocal == 0:
+		return s.wrong(wire.CodeUnsupported, "this socket is for engines: HELLO needs feature LOCAL")
+	case theirs.Lane != 0:
+		return s.wrong(wire.CodeState, "an engine's session has lane 0 only")
+	}
+	if err := s.c.receiveTimeout(0); err != nil {
+		return err
+	}
+	s.wmu.Lock()
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeHello, Flags: link.FlagCritical}, ours)
+	s.wmu.Unlock()
+	s.flush()
+	return nil
+}
+
+func (s *session) ourHello() link.Hello {
+	cfg := &s.srv.cfg
+	h := link.Hello{
+		Min: link.Version, Max: link.Version,
+		Agent: cfg.Agent, Inc: cfg.Incarnation,
+		Features: link.FeatureLocal,
+		Limits: link.Limits{
+			Reqs:          uint32(cfg.Limits.Reqs),
+			Items:         uint32(cfg.Limits.Items),
+			Frame:         link.MaxControl,
+			BytesInFlight: uint32(min(cfg.Limits.StagingBytes, link.MaxBytesInFlight)),
+		},
+	}
+	_, _ = rand.Read(h.Session[:]) // never fails
+	_, _ = rand.Read(h.Nonce[:])
+	return h
+}
+
+// serve reads until the connection ends; a *link.FrameError is the peer's fault.
+func (s *session) serve() error {
+	buf := make([]byte, readBuffer)
+	for {
+		n, err := s.c.read(buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for b := buf[:n]; len(b) > 0; {
+			took, ev, err := s.split.Next(b)
+			if err != nil {
+				return err
+			}
+			b = b[took:]
+			if err := s.event(ev); err != nil {
+				return err
+			}
+		}
+		s.flush()
+	}
+}
+
+func (s *session) event(ev link.Event) error {
+	switch ev.Kind {
+	case link.EventNone:
+		return nil
+	case link.EventSkipped:
+		return s.unsupported(ev.Frame)
+	case link.EventMessage:
+		return s.dispatch(ev.Frame, ev.Payload)
+	}
+	return s.wrong(wire.CodeFlowViolation, "DATA has no place on an engine's socket")
+}
+
+// dispatch handles a control frame.
+func (s *session) dispatch(f link.Frame, p []byte) error {
+	switch f.Type {
+	case link.TypeTokens:
+		return s.tokens(p)
+	case link.TypeCancel:
+		return s.cancel(f)
+	}
+	if f.Req&1 == 0 {
+		return s.wrong(wire.CodeState, f.Type.String()+" without an odd request number")
+	}
+	switch f.Type {
+	case link.TypeAcquire:
+		return s.acquire(f, p)
+	case link.TypeRelease:
+		return s.release(f, p)
+	case link.TypePut:
+		return s.put(f, p)
+	case link.TypeHas:
+		return s.has(f, p)
+	case link.TypeRenew:
+		return s.renew(f, p)
+	case link.TypeBegin:
+		return s.begin(f, p)
+	case link.TypeFinish:
+		return s.finish(f, p)
+	case link.TypeOpen:
+		return s.open(f, p)
+	case link.TypeMap:
+		return s.remap(f, p)
+	case link.TypePing:
+		s.answerEnd(f.Req, link.End{})
+		return nil
+	case link.TypePull, link.TypePush, link.TypeStat, link.TypeAbort, link.TypeWindow, link.TypeWindowEnd:
+		return s.unsupported(f)
+	}
+	return s.wrong(wire.CodeState, f.Type.String()+" does not come from an engine")
+}
+
+// parse sets m from p. The offset of what is wrong with p counts from the lane's
+// start, as ERROR says it.
+func (s *session) parse(m interface{ Parse([]byte) error }, p []byte) error {
+	err := m.Parse(p)
+	var fe *link.FrameError
+	if errors.As(err, &fe) {
+		fe.Offset += s.split.Offset() - uint64(len(p)) - link.TrailerLen
+	}
+	return err
+}
+
+// wrong is a fault of the peer at the current place of the lane.
+func (s *session) wrong(code wire.Code, text string) error {
+	return &link.FrameError{Code: code, Offset: s.split.Offset(), Text: text}
+}
+
+func (s *session) unsupported(f link.Frame) error {
+	if f.Flags&link.FlagCritical != 0 {
+		return s.wrong(wire.CodeUnsupported, "critical "+f.Type.String()+" is not spoken here")
+	}
+	if f.Req != 0 {
+		s.answerEnd(f.Req, link.End{Code: wire.CodeUnsupported, Text: f.Type.String() + " is not spoken on an engine's socket"})
+	}
+	return nil
+}
+
+// admit checks what every request with items has in common.
+func (s *session) admit(items int, deadlineMS uint32) wire.Code {
+	switch {
+	case s.srv.draining.Load():
+		return wire.CodeDraining
+	case items > s.srv.cfg.Limits.Items:
+		return wire.CodeTooLarge
+	case deadlineMS == 0:
+		return wire.CodeDeadline
+	}
+	return wire.CodeOK
+}
+
+// observe tells the observer of a request that has been answered.
+func (s *session) observe(t link.Type, items int, since time.Time, code wire.Code) {
+	if o := s.srv.cfg.Observer; o != nil {
+		o.Request(t, items, time.Since(since), code)
+	}
+}

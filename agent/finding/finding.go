@@ -1,0 +1,109 @@
+package finding
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Severity orders findings.
+type Severity uint8
+
+// OK needs nothing, Warn costs speed or safety, Err breaks something.
+const (
+	OK Severity = iota
+	Warn
+	Err
+)
+
+var severityNames = [...]string{"OK", "WARN", "ERR"}
+
+// String is OK, WARN or ERR.
+func (s Severity) String() string { return severityNames[min(int(s), len(severityNames)-1)] }
+
+// MarshalText is String, for JSON and YAML.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Finding is the result of one check.
+type Finding struct {
+	ID       string   `json:"id"` // stable: limits.nofile, env.UCX_TLS
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject"` // what was looked at, with its value
+	Reason   string   `json:"reason"`
+	Fix      string   `json:"fix,omitempty"`
+}
+
+// Check is one entry of the registry. Its ID is that of its findings, or
+// their prefix when it makes one a variable or listener.
+type Check struct {
+	ID    string
+	About string // what it looks at
+	run   func(*Host) []Finding
+}
+
+// Checks lists every check, in the order in which they run.
+func Checks() []Check { return slices.Clone(checks) }
+
+var checks = []Check{
+	{"limits.nofile", "open files against what peers and engines need", one(checkOpenFiles)},
+	{"limits.memlock", "locked memory against what registering fabrics need", one(checkMemlock)},
+	{"kernel.memfd", "memory files with the seals that keep segments read-only", one(checkMemfd)},
+	{"net.congestion", "TCP congestion control of the link's sockets", one(checkCongestion)},
+	{"net.advertised", "listeners that remote peers can reach", one(checkAdvertised)},
+	{"clock.source", "how the kernel reads time", one(checkClockSource)},
+	{"clock.sync", "whether the clock is synchronised", one(checkClockSync)},
+	{"memory.capacity", "arena capacity against free memory and the memory cgroup", one(checkCapacity)},
+	{"container.shm", "/dev/shm, which containers keep small", one(checkShm)},
+	{"config.mode", "who can read a configuration with secrets", one(checkConfigMode)},
+	{"env", "MC_*, NIXL_*, UCX_* and MERIDIAN_* variables in force", checkEnvironment},
+}
+
+func one(f func(*Host) Finding) func(*Host) []Finding {
+	return func(h *Host) []Finding { return []Finding{f(h)} }
+}
+
+// Run makes every check of h. The worst findings come first; within a
+// severity they are in the order of the registry.
+func Run(h *Host) []Finding {
+	var out []Finding
+	for _, c := range checks {
+		for _, f := range c.run(h) {
+			if f.ID == "" {
+				f.ID = c.ID
+			}
+			out = append(out, f)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return out
+}
+
+// Worst is the highest severity among findings; OK if there are none.
+func Worst(findings []Finding) Severity {
+	worst := OK
+	for _, f := range findings {
+		worst = max(worst, f.Severity)
+	}
+	return worst
+}
+
+func ok(subject, reason string) Finding {
+	return Finding{Severity: OK, Subject: subject, Reason: reason}
+}
+
+func warn(subject, reason, fix string) Finding {
+	return Finding{Severity: Warn, Subject: subject, Reason: reason, Fix: fix}
+}
+
+func fail(subject, reason, fix string) Finding {
+	return Finding{Severity: Err, Subject: subject, Reason: reason, Fix: fix}
+}
+
+// trimmed is a small file of /proc or /sys, or "" if it cannot be read.
+func (h *Host) trimmed(name string) string {
+	b, err := h.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"meridian/adapters/link"
+	"meridian/agent/engine"
+	"meridian/blocks"
+	"meridian/fabric"
+	"meridian/scheduler"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// host is the daemon as an engine's session sees it.
+type host struct{ a *Agent }
+
+// OpenNamespace makes a manifest's namespace known here; peers open it lazily,
+// with the first request that names it.
+func (h host) OpenNamespace(m wire.Manifest) (wire.Namespace, error) {
+	ns, err := h.a.spaces.Open(m)
+	var g *link.GeometryError
+	if errors.As(err, &g) {
+		return ns, &engine.GeometryError{Field: g.Field, Ours: g.Ours, Theirs: g.Theirs}
+	}
+	return ns, err
+}
+
+// Fetch pulls what is missing.
+func (h host) Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys []wire.Key, transient bool) []error {
+	ctx, span := h.a.tracer.Start(ctx, "meridian.fetch")
+	defer span.End()
+	return h.a.loader.fetch(ctx, o, ns, keys, transient)
+}
+
+// FindRemote asks the other holders.
+func (h host) FindRemote(ctx context.Context, ns wire.Namespace, keys []wire.Key) []proto.Have {
+	items := make([]fabric.Item, len(keys))
+	out := make([]proto.Have, len(keys))
+	for i, k := range keys {
+		items[i] = fabric.Item{NS: ns, Key: k}
+		out[i].Status = wire.CodeAbsent
+	}
+	for i, f := range find(ctx, h.a.holders(ns), items) {
+		if len(f) == 0 {
+			continue
+		}
+		head := f[0].head
+		out[i] = proto.Have{Status: wire.CodeOK, Tier: head.Tier, Att: wire.AttestProducer, Len: head.BodyLen}
+		head.Append(out[i].Head[:0])
+	}
+	return out
+}
+
+// Offload queues think blocks that went cold; with aggressive_think_eviction
+// they are dropped instead, fabric or not.
+func (h host) Offload(ns wire.Namespace, keys []wire.Key) {
+	if h.a.cfg.KVMemory.AggressiveThinkEviction {
+		h.a.store.Discard(ns, keys)
+		return
+	}
+	h.a.offloader.offer(ns, append([]wire.Key(nil), keys...))
+}
+
+// holders are those who may have a block of ns: ready peers, then fabrics that
+// keep blocks themselves.
+func (a *Agent) holders(wire.Namespace) []holder {
+	var out []holder
+	for _, c := range a.cfg.Link.Peers {
+		if p := a.node.Peer(c.Name); p.Info().State == link.StateReady {
+			out = append(out, holder{name: c.Name, Fabric: p, Finder: p})
+		}
+	}
+	for _, name := range a.fabrics.Names() {
+		f, _ := a.fabrics.Get(name)
+		if _, isPeer := f.(*link.Peer); isPeer {
+			continue
+		}
+		if finder, ok := f.(fabric.Finder); ok {
+			out = append(out, holder{name: name, Fabric: f, Finder: finder})
+		}
+	}
+	return out
+}
+
+// engineObserver counts what engines do.
+type engineObserver struct{ a *Agent }
+
+func (o engineObserver) Request(t proto.Type, _ int, d time.Duration, code wire.Code) {
+	if t == proto.TypeAcquire {
+		o.a.metrics.acquireSeconds.Observe(d.Seconds())
+	}
+	if code != wire.CodeOK {
+		o.a.metrics.failures.WithLabelValues(code.String()).Inc()
+	}
+}
+
+func (o engineObserver) Refused(code wire.Code) {
+	o.a.metrics.refusals.WithLabelValues(code.String()).Inc()
+}
+
+func (o engineObserver) Phase(e scheduler.Event) {
+	if e.Kind == scheduler.ForceBudget {
+		o.a.log.Debug("budget forced", "request", uint32(e.ID), "used", e.Used, "reason", e.Reason.String())
+	}
+}

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// httpFace serves /metrics, /healthz, /readyz and /varz. It has neither TLS
+// nor authentication, so it binds to loopback unless the config says insecure.
+type httpFace struct {
+	srv  *http.Server
+	ln   net.Listener
+	done chan struct{}
+}
+
+func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("admin.http: %w", err)
+	}
+	f := &httpFace{ln: ln, done: make(chan struct{}), srv: &http.Server{
+		Handler: a.httpHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}}
+	go func() {
+		defer close(f.done)
+		if err := f.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("http face ended", "err", err)
+		}
+	}()
+	return f, nil
+}
+
+func (f *httpFace) close(ctx context.Context) {
+	if f.srv.Shutdown(ctx) != nil {
+		_ = f.srv.Close()
+	}
+	<-f.done
+}
+
+func (a *Agent) httpHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.metrics.reg, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		reasons := a.unready()
+		if len(reasons) > 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			for _, r := range reasons {
+				_, _ = fmt.Fprintf(w, "%s: %s\n", r.id, r.text)
+			}
+			return
+		}
+		_, _ = w.Write([]byte("ready\n"))
+	})
+	mux.HandleFunc("GET /varz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(a.varz())
+	})
+	return mux
+}

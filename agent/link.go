@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+
+	"meridian/adapters/link"
+	"meridian/agent/config"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// linkFabric is the registry name of all peers of the link together; one peer
+// is fabric.PeerName(linkFabric, name).
+const linkFabric = "link"
+
+func (a *Agent) openLink(context.Context) error {
+	cfg := link.Config{
+		Agent: a.id.agent, Incarnation: a.id.incarnation, Name: a.id.name,
+		Store: a.store, Namespaces: a.spaces, Tenants: a.cfg.Security.Tenants,
+		PSK: []byte(a.cfg.Link.PSK), UIDs: a.cfg.Security.UIDs, Insecure: a.cfg.Link.Insecure,
+		Lanes: a.cfg.Link.Lanes, Congestion: a.cfg.Link.Congestion, Log: a.log, Observer: linkObserver{a},
+	}
+	if t := a.cfg.Link.TLS; t.On() {
+		var err error
+		if cfg.TLS, err = link.LoadTLS(t.Cert, t.Key, t.CA); err != nil {
+			return err
+		}
+	}
+	for _, p := range a.cfg.Link.Peers {
+		pc, err := peerConfig(p)
+		if err != nil {
+			return err
+		}
+		cfg.Peers = append(cfg.Peers, pc)
+	}
+	var err error
+	if a.node, err = link.New(cfg); err != nil {
+		return err
+	}
+	for _, addr := range a.cfg.Link.Listen {
+		at, err := a.node.Listen(addr)
+		if err != nil {
+			return fmt.Errorf("link.listen %s: %w", addr, err)
+		}
+		a.ports = append(a.ports, port{"link", at})
+	}
+	if err := a.fabrics.Add(linkFabric, peerGroup{a}); err != nil {
+		return err
+	}
+	for _, p := range a.cfg.Link.Peers {
+		if err := a.fabrics.Add(fabric.PeerName(linkFabric, p.Name), a.node.Peer(p.Name)); err != nil {
+			return err
+		}
+	}
+	return a.openRoutes()
+}
+
+func peerConfig(p config.Peer) (link.PeerConfig, error) {
+	out := link.PeerConfig{Name: p.Name, Addr: p.Address, Tenants: p.Tenants, PSK: []byte(p.PSK)}
+	if p.Agent == "" {
+		return out, nil
+	}
+	b, err := hex.DecodeString(p.Agent)
+	if err != nil || len(b) != len(out.Agent) {
+		return out, fmt.Errorf("link.peer %s: agent %q: want 32 hexadecimal digits", p.Name, p.Agent)
+	}
+	copy(out.Agent[:], b)
+	return out, nil
+}
+
+// openRoutes turns the config's routes into the table; disagg.fabric is short
+// for one last route.
+func (a *Agent) openRoutes() error {
+	var rules []fabric.Route
+	for i, r := range a.cfg.Routes {
+		rule := fabric.Route{Peer: r.Peer, MinBytes: r.MinBytes, MaxBytes: r.MaxBytes, Fabric: r.Fabric, Require: r.Require}
+		if r.Tier != "" {
+			tier, err := wire.ParseTier(r.Tier)
+			if err != nil {
+				return fmt.Errorf("route %d: %w", i, err)
+			}
+			rule.Tiers = []wire.Tier{tier}
+		}
+		if r.Namespace != "" {
+			b, err := hex.DecodeString(r.Namespace)
+			if err != nil || len(b) != len(rule.NS) {
+				return fmt.Errorf("route %d: namespace %q: want 64 hexadecimal digits", i, r.Namespace)
+			}
+			copy(rule.NS[:], b)
+		}
+		rules = append(rules, rule)
+	}
+	if a.cfg.Disagg.Enabled {
+		rules = append(rules, fabric.Route{Fabric: a.cfg.Disagg.Fabric})
+	}
+	var err error
+	a.routes, err = fabric.NewRoutes(&a.fabrics, a.fabricReady, rules)
+	return err
+}
+
+// fabricReady says why a fabric cannot be used now.
+func (a *Agent) fabricReady(name string, f fabric.Fabric) error {
+	p, ok := f.(*link.Peer)
+	if !ok {
+		return nil
+	}
+	info := p.Info()
+	if info.State == link.StateReady {
+		return nil
+	}
+	return &fabric.Error{Code: wire.CodeUnreachable, Fabric: name, Text: info.Reason}
+}
+
+// linkObserver counts what the link reports by itself: state changes, refusals
+// and what peers asked of this daemon. What this daemon asked for is counted in
+// account.go.
+type linkObserver struct{ a *Agent }
+
+func (o linkObserver) PeerState(peer string, state link.State, code wire.Code) {
+	if code == wire.CodeIncarnation {
+		o.a.metrics.incarnations.WithLabelValues(o.a.metrics.peer(peer)).Inc()
+	}
+	o.a.log.Info("peer", "peer", peer, "state", state.String(), "code", code.String())
+	o.a.selftest.poke()
+}
+
+func (o linkObserver) Transfer(t link.Transfer) {
+	if !t.Served {
+		return
+	}
+	dir, op := dirOut, "pull"
+	if t.In {
+		dir, op = dirIn, "push"
+	}
+	id := o.a.transfers.begin(transfer{fabric: linkFabric, peer: t.Peer, dir: dir, op: op, class: uint8(t.Class), items: t.Items, began: o.a.now().Add(-t.Took)})
+	o.a.transfers.end(id, t.Via, t.Bytes, 0, t.Code, t.Took)
+	o.a.count(linkFabric, t.Via, dir, t.Bytes, t.Took)
+	o.a.metrics.transferBlocks.WithLabelValues(linkFabric, dir.String(), "ok").Add(float64(t.Items))
+	if t.Code != wire.CodeOK {
+		o.a.metrics.failures.WithLabelValues(t.Code.String()).Inc()
+	}
+}
+
+func (o linkObserver) Refusal(peer string, code wire.Code) {
+	o.a.metrics.refusals.WithLabelValues(code.String()).Inc()
+	o.a.logLimited("link.refused", "link: connection refused", "peer", peer, "code", code.String())
+}
+
+// ChecksumFailure is a body that a peer pushed; those that were pulled come
+// back as an item's error.
+func (o linkObserver) ChecksumFailure(peer string) {
+	o.a.checksumFailed(linkFabric)
+	o.a.log.Error("checksum failure: the block was not stored", "code", wire.CodeChecksum.String(),
+		"number", uint16(wire.CodeChecksum), "where", linkFabric, "peer", peer)
+}

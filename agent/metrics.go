@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// maxPeerLabels bounds the values of the peer label; later peers share "other".
+const maxPeerLabels = 256
+
+// metrics are the series that events move. What can be read from a room's
+// Stats when somebody scrapes is in collector instead.
+type metrics struct {
+	reg *prometheus.Registry
+
+	transferBytes    *prometheus.CounterVec // fabric, transport, direction
+	transferBlocks   *prometheus.CounterVec // fabric, direction, outcome
+	transferSeconds  *prometheus.HistogramVec
+	failures         *prometheus.CounterVec // reason
+	refusals         *prometheus.CounterVec // reason
+	checksumFailures *prometheus.CounterVec // where
+	incarnations     *prometheus.CounterVec // peer
+	fallbacks        *prometheus.CounterVec // wanted, used
+	offloadedBlocks  *prometheus.CounterVec // fabric
+	offloadedBytes   *prometheus.CounterVec // fabric
+	reclaimedBytes   prometheus.Counter
+	acquireSeconds   prometheus.Histogram
+
+	mu    sync.Mutex
+	peers map[string]struct{}
+}
+
+// latencyBuckets run from 5 µs to 20 s, three a decade.
+var latencyBuckets = []float64{
+	5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3,
+	1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20,
+}
+
+func newMetrics(version, wireVersion string) *metrics {
+	m := &metrics{reg: prometheus.NewRegistry(), peers: map[string]struct{}{}}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		m.reg.MustRegister(c)
+		return c
+	}
+	m.transferBytes = counter("meridian_transfer_bytes_total",
+		"Body bytes moved between this daemon and others, by the transport really used.", "fabric", "transport", "direction")
+	m.transferBlocks = counter("meridian_transfer_blocks_total",
+		"Blocks of transfers by outcome.", "fabric", "direction", "outcome")
+	m.failures = counter("meridian_failures_total",
+		"Blocks and requests that failed, by the name of their code in errors.json.", "reason")
+	m.refusals = counter("meridian_refusals_total",
+		"Requests and connections that this daemon refused, by the name of the code.", "reason")
+	m.checksumFailures = counter("meridian_checksum_failures_total",
+		"Bodies that did not match their BLAKE3-128, by where they were caught; none of them was served.", "where")
+	m.incarnations = counter("meridian_peer_incarnation_changes_total",
+		"Restarts of a peer seen by this daemon.", "peer")
+	m.fallbacks = counter("meridian_fabric_fallbacks_total",
+		"Blocks that a prefer route sent over another fabric than the one it names.", "wanted", "used")
+	m.offloadedBlocks = counter("meridian_disagg_blocks_offloaded_total",
+		"Blocks copied to a fabric because their request stopped thinking.", "fabric")
+	m.offloadedBytes = counter("meridian_disagg_bytes_offloaded_total",
+		"Body bytes of those blocks.", "fabric")
+	m.reclaimedBytes = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "meridian_disagg_bytes_reclaimed_total",
+		Help: "Body bytes of arena slots freed after their copy was acknowledged."})
+	m.transferSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "meridian_transfer_duration_seconds", Buckets: latencyBuckets,
+		Help: "From the first frame of a batch to its end."}, []string{"fabric", "direction"})
+	m.acquireSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "meridian_engine_acquire_duration_seconds", Buckets: latencyBuckets,
+		Help: "Time in the daemon of an engine's ACQUIRE, fetches included."})
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "meridian_build_info", Help: "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": version, "wire_version": wireVersion}})
+	build.Set(1)
+	m.reg.MustRegister(m.transferSeconds, m.acquireSeconds, m.reclaimedBytes, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// peer bounds the values of the peer label.
+func (m *metrics) peer(name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.peers[name]; ok {
+		return name
+	}
+	if len(m.peers) >= maxPeerLabels {
+		return "other"
+	}
+	m.peers[name] = struct{}{}
+	return name
+}

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"meridian/agent/config"
+)
+
+// Run starts a daemon, writes its ports to portsFile if one is named, and
+// stops it at SIGTERM, SIGINT or the end of ctx: it drains for at most
+// agent.drain_timeout; a second signal ends that at once.
+func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	a, err := Start(ctx, cfg, opt)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = a.Close() }()
+	if portsFile != "" {
+		if err := a.writePorts(portsFile); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	stop()
+	again, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer cancel()
+	return a.shutdown(again)
+}
+
+// shutdown drains within the configured time, or until ctx ends, and closes.
+func (a *Agent) shutdown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, max(a.cfg.Agent.DrainTimeout, time.Millisecond))
+	defer cancel()
+	if err := a.Drain(ctx); err != nil {
+		a.log.Warn("drain ended early", "err", err)
+	}
+	err := a.Close()
+	a.log.Info("stopped", "err", err)
+	return err
+}
+
+// writePorts puts the bound addresses into a JSON file, whole or not at all.
+func (a *Agent) writePorts(path string) error {
+	b, err := json.MarshalIndent(a.Ports(), "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }()
+	if _, err = tmp.Write(append(b, '\n')); err == nil {
+		err = tmp.Close()
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}

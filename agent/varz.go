@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"meridian/adapters/link"
+	"meridian/agent/engine"
+	"meridian/blocks"
+)
+
+// Varz is what /varz shows: the rooms' own numbers, as JSON.
+type Varz struct {
+	Name             string              `json:"name"`
+	Agent            string              `json:"agent"`
+	Incarnation      uint64              `json:"incarnation"`
+	Version          string              `json:"version"`
+	UptimeSeconds    float64             `json:"uptime_seconds"`
+	Ready            bool                `json:"ready"`
+	Reasons          []string            `json:"reasons"`
+	Ports            map[string][]string `json:"ports"`
+	Moved            []MovedBytes        `json:"moved"`
+	ChecksumFailures uint64              `json:"checksum_failures"`
+	TransfersIn      int                 `json:"transfers_in_flight_in"`
+	TransfersOut     int                 `json:"transfers_in_flight_out"`
+	Offload          OffloadVarz         `json:"offload"`
+	Blocks           blocks.Stats        `json:"blocks"`
+	Link             link.Stats          `json:"link"`
+	Engine           engine.Stats        `json:"engine"`
+}
+
+// MovedBytes are the body bytes of one path since the start.
+type MovedBytes struct {
+	Fabric    string `json:"fabric"`
+	Transport string `json:"transport"`
+	Direction string `json:"direction"`
+	Bytes     uint64 `json:"bytes"`
+}
+
+// OffloadVarz is what was offloaded because requests stopped thinking.
+type OffloadVarz struct {
+	Blocks         uint64 `json:"blocks"`
+	Bytes          uint64 `json:"bytes"`
+	ReclaimedBytes uint64 `json:"reclaimed_bytes"`
+	Waiting        int    `json:"waiting"`
+}
+
+// movedBytes sums body bytes by path; paths are fabrics and transports, so
+// there are few.
+type movedBytes struct {
+	mu   sync.Mutex
+	rows []MovedBytes
+}
+
+func (m *movedBytes) add(fabric, transport, direction string, n uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.rows {
+		r := &m.rows[i]
+		if r.Fabric == fabric && r.Transport == transport && r.Direction == direction {
+			r.Bytes += n
+			return
+		}
+	}
+	m.rows = append(m.rows, MovedBytes{fabric, transport, direction, n})
+}
+
+func (m *movedBytes) list() []MovedBytes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]MovedBytes{}, m.rows...)
+}
+
+func (a *Agent) varz() Varz {
+	v := Varz{
+		Name: a.id.name, Agent: fmt.Sprintf("%x", a.id.agent), Incarnation: a.id.incarnation, Version: a.opt.Version,
+		UptimeSeconds: time.Since(a.started).Seconds(), Reasons: []string{}, Ports: a.Ports(),
+		Moved: a.moved.list(), ChecksumFailures: a.checksums.Load(),
+		TransfersIn: a.transfers.inFlight(dirIn), TransfersOut: a.transfers.inFlight(dirOut),
+		Offload: a.offloader.varz(), Blocks: a.store.Stats(), Link: a.node.Stats(), Engine: a.engines.Stats(),
+	}
+	for _, r := range a.unready() {
+		v.Reasons = append(v.Reasons, r.id+": "+r.text)
+	}
+	v.Ready = len(v.Reasons) == 0
+	return v
+}
+
+// BuildVersion is the version of the running program: a release's, or the
+// revision it was built from.
+func BuildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "devel-" + s.Value[:12]
+		}
+	}
+	return "devel"
+}

@@ -1,0 +1,70 @@
+package blocks
+
+import (
+	"crypto/rand"
+	"io"
+	"time"
+
+	"meridian/wire"
+)
+
+// Config is read once by Open. Zero values take the defaults named here.
+type Config struct {
+	Capacity      uint64   // bytes of all segments together; at least one extent
+	ExtentBytes   uint64   // a power of two, and the largest body; default Capacity/8 within 256 KiB..64 MiB
+	ThinkFraction float64  // share of Capacity up to which ThinkActive blocks may evict output; default 0.40
+	Agent         [16]byte // of every Ref
+	Incarnation   uint64   // of every Ref; a new one at each start
+	HoldBytes     uint64   // an owner's cap on hold leases; default Capacity/4
+	StagingBytes  uint64   // cap on all staging rings together; default Capacity, at least 256 MiB
+	RemoteBlocks  int      // copies outside that are remembered; default 262144
+	OffloadBelow  uint64   // Step proposes copies while less is free; default 0: never
+	VerifyAlways  bool     // Acquire hashes what it grants
+
+	Clock       func() time.Duration           // monotonic, never negative; default: time since Open
+	Rand        io.Reader                      // mints leases, must not fail; default crypto/rand
+	OpenProcess func(pid int) (Process, error) // default: pidfd
+}
+
+const (
+	defaultThinkFraction = 0.40 // kv_memory.think_phase_memory_fraction
+	defaultRemoteBlocks  = 1 << 18
+	minStagingBytes      = 256 << 20
+)
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Capacity == 0 {
+		return c, &LimitError{Code: wire.CodeConfig, What: "arena capacity (bytes, above zero)", Got: 0, Limit: 1}
+	}
+	if c.ThinkFraction == 0 {
+		c.ThinkFraction = defaultThinkFraction
+	}
+	if c.HoldBytes == 0 {
+		c.HoldBytes = c.Capacity / 4
+	}
+	if c.StagingBytes == 0 {
+		c.StagingBytes = max(c.Capacity, minStagingBytes)
+	}
+	if c.RemoteBlocks == 0 {
+		c.RemoteBlocks = defaultRemoteBlocks
+	}
+	if c.Clock == nil {
+		start := time.Now()
+		c.Clock = func() time.Duration { return time.Since(start) }
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Reader
+	}
+	if c.OpenProcess == nil {
+		c.OpenProcess = openProcess
+	}
+	return c, nil
+}
+
+func (c Config) core() CoreConfig {
+	return CoreConfig{
+		Capacity: c.Capacity, ExtentBytes: c.ExtentBytes, ThinkFraction: c.ThinkFraction,
+		Agent: c.Agent, Incarnation: c.Incarnation, HoldBytes: c.HoldBytes,
+		RemoteBlocks: c.RemoteBlocks, OffloadBelow: c.OffloadBelow, Rand: c.Rand,
+	}
+}

@@ -1,0 +1,227 @@
+package blocks
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"meridian/wire"
+)
+
+// Limits of the core. All but MaxNamespaces can only be met by defects or attacks.
+const (
+	MaxNamespaces = 1024    // open at a time
+	MaxOwners     = 1 << 20 // sessions that hold something
+	MaxLeases     = 1 << 16 // live leases an owner
+	MaxEvents     = 4096    // entries of each list of Ready between two Steps
+	maxFabrics    = 256     // distinct labels of remote locations
+	maxWanted     = 1024    // blocks remembered for PullBack
+)
+
+// CoreConfig is what a Core needs; see Config for defaults and meaning.
+type CoreConfig struct {
+	Capacity, ExtentBytes uint64
+	ThinkFraction         float64
+	Agent                 [16]byte
+	Incarnation           uint64
+	HoldBytes             uint64
+	RemoteBlocks          int
+	OffloadBelow          uint64
+	Rand                  io.Reader // mints leases and the index's secret; must not fail
+}
+
+// GenWrite is a generation word that the driver must store, atomically and in
+// order, before it lets anybody act on the call that produced it.
+type GenWrite struct {
+	Seg, Off uint32
+	Word     uint64
+}
+
+type namespace struct {
+	id     wire.Namespace
+	tenant uint16
+}
+
+type tenant struct {
+	id    [32]byte
+	uncut extentList
+	pools [maxClasses]int32 // by class: pool number + 1
+	used  []int32           // the pools that exist
+}
+
+// Core is the bookkeeping of all slots: pure, deterministic, single-threaded.
+// Time is an argument; effects on memory are lists that the driver takes.
+type Core struct {
+	cfg      CoreConfig
+	geo      geometry
+	slotMask uint32
+	thinkMax uint64 // bytes of ThinkActive blocks beyond which they take no output block's place
+
+	index    index
+	nsOf     map[wire.Namespace]uint16
+	ns       []namespace
+	tenantOf map[[32]byte]uint16
+	tenants  []tenant
+	segs     []segment
+	ext      []extent
+	pools    []pool
+	extents  int    // that have memory
+	lastSeg  uint32 // number given last
+	slots    int    // cut
+	tick     uint64
+
+	remotes remotes
+	owners  owners
+	leases  leases
+	groups  groups
+	timers  timers
+	random  [16 * 16]byte // leases minted ahead, 16 at a time
+	randPos int
+
+	count     [states]int
+	bytes     [states]uint64
+	pins      int // sum of all refs
+	otherPins int // those of Loose and Verify
+	leasePins int
+	tierCount [3]int
+	tierBytes [3]uint64
+	idleBytes [3]uint64
+	thinkHeld uint64 // bytes reserved for ThinkActive blocks
+	n         counters
+	gens      []GenWrite
+	returned  []uint32
+	evicted   []Evict
+	lapsed    []Lease
+	aged      []Lease
+	wanted    []wanted
+	scratch   []uint32
+}
+
+// NewCore returns an empty core. It fails if the capacity cannot be cut.
+func NewCore(cfg CoreConfig) (*Core, error) {
+	g, err := newGeometry(cfg.Capacity, cfg.ExtentBytes)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.ThinkFraction <= 0 || cfg.ThinkFraction > 1 || math.IsNaN(cfg.ThinkFraction) {
+		return nil, fmt.Errorf("think fraction %v is not in (0, 1]: %w", cfg.ThinkFraction, wire.CodeConfig)
+	}
+	segs := (g.extents + g.segExtents - 1) / g.segExtents
+	c := &Core{
+		cfg: cfg, geo: g, slotMask: 1<<g.slotBits - 1,
+		thinkMax: uint64(cfg.ThinkFraction * float64(cfg.Capacity)),
+		nsOf:     map[wire.Namespace]uint16{}, tenantOf: map[[32]byte]uint16{},
+		segs: make([]segment, segs), ext: make([]extent, segs*g.segExtents),
+		remotes: newRemotes(cfg.RemoteBlocks), owners: newOwners(), leases: newLeases(), groups: groups{free: none},
+	}
+	c.randPos = len(c.random)
+	var seed [32]byte
+	if _, err := io.ReadFull(cfg.Rand, seed[:]); err != nil {
+		return nil, fmt.Errorf("random source: %w", err)
+	}
+	c.index = newIndex([4]uint64{
+		binary.LittleEndian.Uint64(seed[0:]), binary.LittleEndian.Uint64(seed[8:]),
+		binary.LittleEndian.Uint64(seed[16:]), binary.LittleEndian.Uint64(seed[24:]),
+	})
+	for i := range c.ext {
+		c.ext[i].pool = -1
+	}
+	return c, nil
+}
+
+// AddNamespace opens a namespace for a tenant. It may be repeated; a namespace
+// cannot change its tenant (INVALID), and there are at most MaxNamespaces (TOO_MANY).
+func (c *Core) AddNamespace(ns wire.Namespace, tenantID [32]byte) error {
+	if i, ok := c.nsOf[ns]; ok {
+		if c.tenants[c.ns[i].tenant].id != tenantID {
+			return &ArgError{What: "tenant: the namespace belongs to another"}
+		}
+		return nil
+	}
+	if len(c.ns) >= MaxNamespaces {
+		return &LimitError{Code: wire.CodeTooMany, What: "namespaces", Got: uint64(len(c.ns)) + 1, Limit: MaxNamespaces}
+	}
+	t, ok := c.tenantOf[tenantID]
+	if !ok {
+		t = uint16(len(c.tenants))
+		c.tenants = append(c.tenants, tenant{id: tenantID, uncut: extentList{none, none}})
+		c.tenantOf[tenantID] = t
+	}
+	c.nsOf[ns] = uint16(len(c.ns))
+	c.ns = append(c.ns, namespace{id: ns, tenant: t})
+	return nil
+}
+
+// Gens returns the generation words to store since the last call. The slice is
+// valid until the next call of the core.
+func (c *Core) Gens() []GenWrite {
+	g := c.gens
+	c.gens = c.gens[:0]
+	return g
+}
+
+// Returned returns the segments that no block lies in any more since the last
+// call. The driver unmaps them; the core never names them again.
+func (c *Core) Returned() []uint32 {
+	r := c.returned
+	c.returned = nil
+	return r
+}
+
+// ref returns the reference of a slot.
+func (c *Core) ref(id uint32, s *slot) wire.Ref {
+	return wire.Ref{Agent: c.cfg.Agent, Inc: c.cfg.Incarnation, Slot: id, Gen: s.gen}
+}
+
+// freeBytes is what the capacity leaves beside slots in use.
+func (c *Core) freeBytes() uint64 {
+	used := c.usedBytes()
+	if used > c.cfg.Capacity {
+		return 0
+	}
+	return c.cfg.Capacity - used
+}
+
+func (c *Core) usedBytes() (n uint64) {
+	for st := reserved; st < states; st++ {
+		n += c.bytes[st]
+	}
+	return n
+}
+
+// mint returns a lease id that nobody can guess.
+func (c *Core) mint() (l Lease) {
+	if c.randPos == len(c.random) {
+		if _, err := io.ReadFull(c.cfg.Rand, c.random[:]); err != nil {
+			panic("blocks: random source failed: " + err.Error()) // a guessable lease is worse than none
+		}
+		c.randPos = 0
+	}
+	copy(l[:], c.random[c.randPos:])
+	clear(c.random[c.randPos : c.randPos+len(l)])
+	c.randPos += len(l)
+	return l
+}
+
+// place implements placer.
+func (c *Core) place(ref uint32, at int32) {
+	if ref&groupBit != 0 {
+		c.groups.all[ref&^groupBit].heap = at
+		return
+	}
+	c.leases.all[ref].heap = at
+}
+
+// expire lets everything go whose time has passed. Every call that grants or
+// looks at time begins with it.
+func (c *Core) expire(now time.Duration) {
+	for len(c.timers.h) > 0 && c.timers.h[0].at <= now {
+		if ref := c.timers.h[0].ref; ref&groupBit != 0 {
+			c.expireGroup(ref &^ groupBit)
+		} else {
+			c.expireLease(ref)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package blocks
+
+import (
+	"bytes"
+	"time"
+
+	"meridian/wire"
+)
+
+// Ingest takes a body from memory that another process can write (a staging
+// ring, a window) into the reserved slot c.Slot, in one pass of copy and hash,
+// and publishes it. Whatever the other process does meanwhile, what is published
+// is what was hashed. With c.Head set, the copied bytes must match it
+// (CHECKSUM), and its header is kept; else a header is minted from c.Tier.
+//
+// The error is also c.Err: see Core.Begin and Core.Finish. Ingest calls of one
+// owner may run at the same time; a session that is dropped meanwhile keeps its
+// rings mapped until they end.
+func (s *Store) Ingest(o Owner, from []byte, c *Commit) error {
+	s.mu.Lock()
+	v, w, err := s.beginIngest(o, from, c)
+	if err != nil {
+		c.Err = err
+		s.unlock()
+		return err
+	}
+	room := s.arena.slotBytes(&v, uint32(len(from)))
+	s.enter()
+	w.busy++
+	s.unlock()
+
+	h := wire.Header{BodyLen: uint32(len(from)), Tier: c.Tier, Sum: wire.CopySum(room[wire.HeaderLen:], from)}
+	var failed error
+	if c.Head != nil {
+		if h.Sum != c.Head.Sum {
+			failed = &wire.ChecksumError{Want: c.Head.Sum, Got: h.Sum}
+		}
+		h = *c.Head
+	}
+	h.Append(room[:0])
+
+	s.mu.Lock()
+	s.core.Finish(s.cfg.Clock(), c, h, failed)
+	s.leave()
+	if w.busy--; w.busy == 0 && w.gone {
+		s.endRings(w)
+		s.settle(o, w)
+	}
+	s.unlock()
+	return c.Err
+}
+
+func (s *Store) beginIngest(o Owner, from []byte, c *Commit) (View, *session, error) {
+	w := s.sessions[o]
+	switch {
+	case s.closed:
+		return View{}, nil, errClosed
+	case w == nil || w.gone:
+		return View{}, nil, errOwner
+	case uint64(len(from)) > uint64(s.core.geo.maxBody):
+		s.core.Abort(o, []uint32{c.Slot})
+		return View{}, nil, &wire.TooLargeError{Got: uint64(len(from)), Limit: uint64(s.core.geo.maxBody)}
+	case c.Head != nil && uint64(c.Head.BodyLen) != uint64(len(from)):
+		s.core.Abort(o, []uint32{c.Slot})
+		return View{}, nil, errBodyLen
+	}
+	c.Len = uint32(len(from))
+	v, err := s.core.Begin(s.cfg.Clock(), o, c)
+	return v, w, err
+}
+
+// Commit publishes slots whose bytes the daemon wrote itself, through Room or
+// from a fabric. Where Head is set, the caller has checked the bytes against
+// it; where it is nil, Commit hashes Len bytes and mints one. The store writes
+// the header in either case. Items succeed or fail one by one, in order.
+func (s *Store) Commit(o Owner, items []Commit) {
+	s.mu.Lock()
+	if s.closed {
+		for i := range items {
+			items[i].Err = errClosed
+		}
+		s.mu.Unlock()
+		return
+	}
+	now := s.cfg.Clock()
+	for i := range items {
+		c := &items[i]
+		var v View
+		if v, c.Err = s.core.Begin(now, o, c); c.Err == nil {
+			c.sealed, c.room = wire.Header{BodyLen: c.Len, Tier: c.Tier}, nil
+			if c.Head != nil {
+				c.sealed = *c.Head
+			}
+			c.room = s.arena.slotBytes(&v, c.sealed.BodyLen)
+		}
+	}
+	s.enter()
+	s.unlock()
+
+	for i := range items {
+		c := &items[i]
+		if c.Err != nil {
+			continue
+		}
+		if c.Head == nil {
+			c.sealed.Sum = wire.SumOf(c.room[wire.HeaderLen:])
+		}
+		c.sealed.Append(c.room[:0])
+	}
+
+	s.mu.Lock()
+	now = s.cfg.Clock()
+	for i := range items {
+		if c := &items[i]; c.Err == nil {
+			s.core.Finish(now, c, c.sealed, nil)
+			c.room = nil
+		}
+	}
+	s.leave()
+	s.unlock()
+}
+
+// Acquire pins blocks and fills their views; see Core.Acquire. With
+// Config.VerifyAlways it also hashes each: a mismatch is that item's Err
+// (CHECKSUM), and the block is found by nobody any more.
+func (s *Store) Acquire(o Owner, v []View, ttl time.Duration, hold bool) (Lease, error) {
+	s.mu.Lock()
+	if err := s.mayAcquire(o, hold); err != nil {
+		s.mu.Unlock()
+		return Lease{}, err
+	}
+	l, err := s.core.Acquire(s.cfg.Clock(), o, v, ttl, hold)
+	if !s.cfg.VerifyAlways || l == (Lease{}) {
+		s.unlock()
+		return l, err
+	}
+	for i := range v {
+		if v[i].Err == nil {
+			s.core.hold(v[i].Ref.Slot)
+		}
+	}
+	s.unlock()
+	return s.verifyLease(o, l, v), nil
+}
+
+func (s *Store) mayAcquire(o Owner, hold bool) error {
+	if s.closed {
+		return errClosed
+	}
+	if w := s.sessions[o]; hold && w != nil && w.pid > 0 && w.proc == nil {
+		return errUnwatched
+	}
+	return nil
+}
+
+// verifyLease hashes what a lease was granted for. Pins of its own keep the
+// slots from reuse if the lease lapses meanwhile.
+func (s *Store) verifyLease(o Owner, l Lease, v []View) Lease {
+	good := 0
+	for i := range v {
+		if v[i].Err != nil {
+			continue
+		}
+		slot := v[i].Ref.Slot
+		if v[i].Err = s.rehash(&v[i]); v[i].Err == nil {
+			good++
+			s.mu.Lock()
+			s.core.Unhold(slot, false)
+			s.unlock()
+			continue
+		}
+		s.mu.Lock()
+		s.core.refuse(o, l, slot)
+		s.core.Unhold(slot, true)
+		s.unlock()
+	}
+	if good == 0 {
+		s.Release(o, l)
+		return Lease{}
+	}
+	return l
+}
+
+// Verify hashes a stored payload again. v names it by NS and Ref, or by NS and
+// Key. A mismatch is a *wire.ChecksumError: the block is then found by nobody
+// any more, its generation is odd for readers that still map it, and its slot
+// is reused only after the last of them lets go.
+func (s *Store) Verify(v View) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errClosed
+	}
+	if err := s.core.Hold(s.self, &v); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	s.unlock()
+	err := s.rehash(&v)
+	s.mu.Lock()
+	s.core.Unhold(v.Ref.Slot, err != nil)
+	s.unlock()
+	return err
+}
+
+// rehash compares a pinned slot's bytes, header included, with what the core
+// knows of it.
+func (s *Store) rehash(v *View) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errClosed
+	}
+	p := s.arena.slotBytes(v, v.Head.BodyLen)
+	s.verified++
+	s.enter()
+	s.mu.Unlock()
+	got := wire.SumOf(p[wire.HeaderLen:])
+	var head [wire.HeaderLen]byte
+	v.Head.Append(head[:0])
+	same := bytes.Equal(head[:], p[:wire.HeaderLen])
+	s.mu.Lock()
+	s.leave()
+	s.mu.Unlock()
+	if got == v.Head.Sum && same {
+		return nil
+	}
+	if got == v.Head.Sum { // the header's own copy is what was hit
+		copy(got[:], p[wire.HeaderLen-len(got):])
+	}
+	return &wire.ChecksumError{Want: v.Head.Sum, Got: got}
+}

@@ -1,0 +1,202 @@
+package blocks
+
+import "meridian/wire"
+
+// find returns the id for a key in a namespace: a slot, a remote record
+// (remoteBit) or none.
+func (c *Core) find(ns uint16, k *wire.Key) uint32 {
+	return c.findTag(c.index.tag(ns, k), ns, k)
+}
+
+func (c *Core) findTag(tag uint32, ns uint16, k *wire.Key) uint32 {
+	x := &c.index
+	for i := tag & x.mask; ; i = (i + 1) & x.mask {
+		e := x.cells[i]
+		if e == 0 {
+			return none
+		}
+		if cellTag(e) == tag && c.is(cellID(e), ns, k) {
+			return cellID(e)
+		}
+	}
+}
+
+// is reports whether an id of the index stands for the key in the namespace.
+func (c *Core) is(id uint32, ns uint16, k *wire.Key) bool {
+	if id >= remoteBit {
+		r := &c.remotes.all[id&^remoteBit]
+		return r.key == *k && r.ns == ns
+	}
+	s := c.slot(id)
+	return s.key == *k && s.ns == ns
+}
+
+// chunk is how many keys of a chain are in flight between the passes of Lookup.
+const chunk = 256
+
+// Lookup fills v[i] for every key of the chain and returns the number of
+// leading hits. Err is ABSENT where no bytes are in the arena; Where, Head and
+// Tier are filled all the same if a copy outside is known. NS_UNKNOWN fills
+// every view of a namespace that is not open. v nil only counts.
+//
+// Three passes over at most chunk keys each, so that the misses of one kind
+// (table cell, then slot) overlap instead of following one another.
+func (c *Core) Lookup(ns wire.Namespace, chain []wire.Key, v []View) (hits int) {
+	nsi, ok := c.nsOf[ns]
+	c.n.lookups += uint64(len(chain))
+	if !ok {
+		for i := range v {
+			v[i] = View{NS: ns, Err: errNS}
+		}
+		return 0
+	}
+	leading := true
+	for at := 0; at < len(chain); at += chunk {
+		var ids [chunk]uint32
+		keys := chain[at:min(at+chunk, len(chain))]
+		n := c.findAll(nsi, keys, &ids)
+		c.n.hits += uint64(n)
+		for i := range keys {
+			if ids[i] >= remoteBit {
+				leading = false
+			} else if leading {
+				hits++
+			}
+			if at+i < len(v) {
+				c.describe(&v[at+i], ids[i], ns, &keys[i])
+			}
+		}
+	}
+	return hits
+}
+
+// findAll finds up to chunk keys and returns how many have a slot.
+func (c *Core) findAll(ns uint16, keys []wire.Key, ids *[chunk]uint32) (n int) {
+	var tags [chunk]uint32
+	x := &c.index
+	for i := range keys {
+		t := x.tag(ns, &keys[i])
+		tags[i], ids[i] = t, 0
+		if e := x.cells[t&x.mask]; cellTag(e) == t {
+			ids[i] = uint32(e) // id + 1; 0 where the first cell does not decide
+		}
+	}
+	for i := range keys {
+		id := ids[i] - 1
+		if id == none || !c.is(id, ns, &keys[i]) {
+			id = c.findTag(tags[i], ns, &keys[i])
+		}
+		ids[i] = id
+		if id < remoteBit {
+			n++
+		}
+	}
+	return n
+}
+
+// describe fills a view of what find returned.
+func (c *Core) describe(v *View, id uint32, ns wire.Namespace, k *wire.Key) {
+	switch {
+	case id == none:
+		*v = View{NS: ns, Key: *k, Err: errAbsent}
+	case id >= remoteBit:
+		r := &c.remotes.all[id&^remoteBit]
+		*v = View{
+			NS: ns, Key: *k, Tier: r.tier, Att: r.att, Where: c.remotes.loc(r), Err: errAbsent,
+			Head: wire.Header{BodyLen: r.size, Tier: r.htier, Sum: r.sum},
+		}
+	default:
+		c.fill(v, id)
+	}
+}
+
+// fill describes a slot.
+func (c *Core) fill(v *View, id uint32) {
+	e := c.extent(id)
+	j := id & c.slotMask
+	s := &e.slots[j]
+	v.NS, v.Key = c.ns[s.ns].id, s.key
+	v.Ref = wire.Ref{Agent: c.cfg.Agent, Inc: c.cfg.Incarnation, Slot: id, Gen: s.gen}
+	v.Seg, v.Off, v.GenOff = e.seg, e.off+uint64(j)*uint64(e.stride)+slotHead, e.genBase+j*8
+	v.Tier, v.Att, v.Refs, v.Err = s.tier, s.att, int(s.refs), nil
+	if s.remote != none {
+		v.Where = c.remotes.loc(&c.remotes.all[s.remote])
+	} else {
+		v.Where = Loc{}
+	}
+	if s.state == published || s.state == transient {
+		v.Cap = e.room
+		v.Head = wire.Header{BodyLen: s.size, Tier: s.htier, Sum: s.sum}
+	} else {
+		v.Cap, v.Head = s.size, wire.Header{}
+	}
+}
+
+// Touch marks the leading hits of a chain as used, front to back, and returns
+// their number. A caller that will reserve room for the rest of the chain
+// touches (or better, acquires) first, so that it cannot evict its own hits.
+func (c *Core) Touch(ns wire.Namespace, chain []wire.Key) (hits int) {
+	nsi, ok := c.nsOf[ns]
+	if !ok {
+		return 0
+	}
+	for at := 0; at < len(chain); at += chunk {
+		var ids [chunk]uint32
+		keys := chain[at:min(at+chunk, len(chain))]
+		c.findAll(nsi, keys, &ids)
+		for i := range keys {
+			if ids[i] >= remoteBit {
+				return hits
+			}
+			c.touch(ids[i])
+			hits++
+		}
+	}
+	return hits
+}
+
+func (c *Core) touch(id uint32) {
+	s := c.slot(id)
+	c.use(id, s)
+	if s.refs == 0 {
+		l := &c.pools[c.extent(id).pool].idle[s.tier]
+		c.unlink(l, id)
+		c.append(l, id)
+	}
+}
+
+// Stat describes a key in whatever namespace it is published: for the operator,
+// who may see all of them. A published block comes first, then a copy outside.
+func (c *Core) Stat(k wire.Key) (View, error) {
+	found := View{Key: k, Err: errAbsent}
+	for nsi := range c.ns {
+		id := c.find(uint16(nsi), &k)
+		if id == none {
+			continue
+		}
+		c.describe(&found, id, c.ns[nsi].id, &k)
+		if found.Err == nil {
+			return found, nil
+		}
+	}
+	return found, found.Err
+}
+
+// List appends to dst the published and transient slots from slot number *at
+// on, at most up to dst's capacity, and moves *at on. It returns an empty slice
+// at the end.
+func (c *Core) List(at *uint32, dst []View) []View {
+	for uint64(*at>>c.geo.slotBits) < uint64(len(c.ext)) && len(dst) < cap(dst) {
+		s := c.known(*at)
+		if s == nil {
+			*at = (*at>>c.geo.slotBits + 1) << c.geo.slotBits
+			continue
+		}
+		if s.state == published || s.state == transient {
+			dst = dst[:len(dst)+1]
+			c.fill(&dst[len(dst)-1], *at)
+		}
+		*at++
+	}
+	return dst
+}

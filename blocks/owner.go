@@ -1,0 +1,116 @@
+package blocks
+
+import "meridian/wire"
+
+// owner is a session: the head of lists of what it holds.
+type owner struct {
+	gen       uint32
+	used      bool
+	process   bool // its holds outlive it until Gone
+	orphan    bool // dropped, and waiting for Gone
+	leases    uint32
+	groups    uint32
+	nleases   int
+	holdBytes uint64
+	aged      int // holds past their time
+	private   map[privateKey]uint32
+}
+
+// privateKey finds an owner's transient blocks.
+type privateKey struct {
+	ns  uint16
+	key wire.Key
+}
+
+type owners struct {
+	all  []owner
+	free []uint32
+	live int
+}
+
+func newOwners() owners { return owners{} }
+
+// NewOwner makes an owner. With process true its hold leases survive Drop until
+// Gone. It returns 0 when MaxOwners exist.
+func (c *Core) NewOwner(process bool) Owner {
+	o := &c.owners
+	var i uint32
+	switch {
+	case len(o.free) > 0:
+		i = o.free[len(o.free)-1]
+		o.free = o.free[:len(o.free)-1]
+	case len(o.all) < MaxOwners:
+		i = uint32(len(o.all))
+		o.all = append(o.all, owner{})
+	default:
+		return 0
+	}
+	o.all[i] = owner{gen: o.all[i].gen + 1, used: true, process: process, leases: none, groups: none}
+	o.live++
+	return Owner(uint64(o.all[i].gen)<<32 | uint64(i))
+}
+
+// owner returns the record of a live owner, or nil.
+func (c *Core) owner(o Owner) (uint32, *owner) {
+	i := uint32(o)
+	if uint64(i) >= uint64(len(c.owners.all)) {
+		return 0, nil
+	}
+	w := &c.owners.all[i]
+	if !w.used || w.orphan || w.gen != uint32(o>>32) {
+		return 0, nil
+	}
+	return i, w
+}
+
+// Drop ends an owner: reservations are aborted, timed leases released. Hold
+// leases of a process stay; Drop then returns true and the driver calls Gone
+// once the process is really gone. Dropping twice does nothing.
+func (c *Core) Drop(o Owner) (holds bool) {
+	i, w := c.owner(o)
+	if w == nil {
+		return false
+	}
+	for w.groups != none {
+		c.dropGroup(w.groups)
+	}
+	for l := w.leases; l != none; {
+		next := c.leases.all[l].next
+		if !w.process || !c.leases.all[l].hold {
+			c.endLease(l)
+		}
+		l = next
+	}
+	if w.leases != none {
+		w.orphan = true
+		c.owners.live--
+		c.n.orphans++
+		return true
+	}
+	c.owners.live--
+	c.freeOwner(i)
+	return false
+}
+
+// Gone releases what a dropped owner still held: its process no longer maps anything.
+func (c *Core) Gone(o Owner) {
+	i := uint32(o)
+	if uint64(i) >= uint64(len(c.owners.all)) {
+		return
+	}
+	w := &c.owners.all[i]
+	if !w.used || !w.orphan || w.gen != uint32(o>>32) {
+		return
+	}
+	for w.leases != none {
+		c.endLease(w.leases)
+	}
+	c.n.orphans--
+	c.freeOwner(i)
+}
+
+func (c *Core) freeOwner(i uint32) {
+	w := &c.owners.all[i]
+	w.used, w.orphan, w.private = false, false, nil
+	c.owners.free = append(c.owners.free, i)
+}

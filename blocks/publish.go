@@ -1,0 +1,272 @@
+package blocks
+
+import (
+	"time"
+
+	"meridian/wire"
+)
+
+// Begin checks a commit against its reservation and marks the slot as being
+// written by the driver; Finish must follow. On error the slot is freed, unless
+// it is not (or no longer) the owner's reservation: STALE, or DEADLINE for one
+// whose time ran out while the owner was writing.
+func (c *Core) Begin(now time.Duration, o Owner, k *Commit) (View, error) {
+	c.expire(now)
+	oi, w := c.owner(o)
+	if w == nil {
+		return View{}, errOwner
+	}
+	s := c.known(k.Slot)
+	if s == nil || s.own != oi || s.group == none || k.Gen != 0 && k.Gen != s.gen ||
+		s.state != reserved && s.state != late {
+		return View{}, errStale
+	}
+	if err := c.acceptable(k, s); err != nil {
+		c.abandon(k.Slot, s)
+		return View{}, err
+	}
+	c.toState(k.Slot, s, writing)
+	var v View
+	c.fill(&v, k.Slot)
+	return v, nil
+}
+
+func (c *Core) acceptable(k *Commit, s *slot) error {
+	n := k.Len
+	if k.Head != nil {
+		n = k.Head.BodyLen
+	}
+	switch {
+	case s.state == late:
+		return errDeadline
+	case k.NS != wire.Namespace{} && k.NS != c.ns[s.ns].id:
+		return errWrongNS
+	case k.Key == wire.Key{}:
+		return errKey
+	case k.Tier > wire.OutputCritical:
+		return &wire.TierError{Got: uint8(k.Tier)}
+	case k.Att > wire.AttestProducer:
+		return errAttest
+	case n > s.size:
+		return &wire.TooLargeError{Got: uint64(n), Limit: uint64(s.size)}
+	}
+	return nil
+}
+
+// Finish publishes what Begin accepted, under the header h, or frees it: with
+// failed when that is not nil, EXISTS when the key is published already,
+// CANCELLED or DEADLINE when the reservation ended meanwhile. It sets k.Err.
+func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error) {
+	c.expire(now)
+	id := k.Slot
+	s := c.slot(id)
+	switch {
+	case s.flags&flagExpired != 0:
+		k.Err = errDeadline
+	case s.flags&flagCancel != 0:
+		k.Err = errCancelled
+	case failed != nil:
+		k.Err = failed
+		if wire.CodeOf(failed) == wire.CodeChecksum {
+			c.n.checksumFailures++
+		}
+	default:
+		k.Err = c.unique(k, s)
+	}
+	if k.Err != nil {
+		c.leave(id, s)
+		c.retire(id, s)
+		return
+	}
+	s.key, s.sum, s.size, s.htier = k.Key, h.Sum, h.BodyLen, h.Tier
+	s.att, s.flags = k.Att, 0
+	if k.Live {
+		s.flags = flagLive
+	}
+	c.setGen(id, s, even(s.gen))
+	c.n.commits++
+	if k.Transient {
+		c.keepTransient(id, s, k.Tier)
+		return
+	}
+	c.leave(id, s)
+	s.tier = k.Tier
+	c.toState(id, s, published)
+	c.account(id, s, 1)
+	c.enter(id, s)
+	c.use(id, s)
+	if s.refs == 0 {
+		c.idle(id, s)
+	}
+}
+
+// Commit is Begin and Finish for bytes that need no work in between; where Head
+// is nil the header has no checksum. Only drivers without an arena want that.
+func (c *Core) Commit(now time.Duration, o Owner, items []Commit) {
+	for i := range items {
+		k := &items[i]
+		h := wire.Header{BodyLen: k.Len, Tier: k.Tier}
+		if k.Head != nil {
+			h = *k.Head
+		}
+		if _, k.Err = c.Begin(now, o, k); k.Err == nil {
+			c.Finish(now, k, h, nil)
+		}
+	}
+}
+
+// unique reports EXISTS for a key that is there, which counts as a use of it.
+func (c *Core) unique(k *Commit, s *slot) error {
+	if id := c.find(s.ns, &k.Key); id < remoteBit {
+		c.touch(id)
+		c.n.exists++
+		return errExists
+	}
+	if k.Transient {
+		if _, ok := c.owners.all[s.own].private[privateKey{s.ns, k.Key}]; ok {
+			c.n.exists++
+			return errExists
+		}
+	}
+	return nil
+}
+
+// account adds a published slot to its tier's numbers, or takes it off.
+func (c *Core) account(id uint32, s *slot, by int) {
+	c.tierCount[s.tier] += by
+	n := uint64(c.extent(id).stride)
+	if by < 0 {
+		n = -n
+	}
+	c.tierBytes[s.tier] += n
+}
+
+// enter makes a slot the index's answer for its key.
+func (c *Core) enter(id uint32, s *slot) {
+	tag := c.index.tag(s.ns, &s.key)
+	if r := c.findTag(tag, s.ns, &s.key); r != none {
+		c.index.cells[c.index.locate(tag, r)] = cell(tag, id)
+		s.remote = r &^ remoteBit
+		c.remotes.all[s.remote].slot = id
+		return
+	}
+	c.index.insert(tag, id)
+}
+
+// exit takes a slot out of the index; a copy outside is the answer from then on.
+func (c *Core) exit(id uint32, s *slot) {
+	tag := c.index.tag(s.ns, &s.key)
+	i := c.index.locate(tag, id)
+	if s.remote == none {
+		c.index.remove(i)
+		return
+	}
+	c.remotes.all[s.remote].slot = none
+	c.index.cells[i] = cell(tag, s.remote|remoteBit)
+	s.remote = none
+}
+
+// keepTransient makes a slot readable for its owner alone, until its release or
+// the reservation's deadline.
+func (c *Core) keepTransient(id uint32, s *slot, t wire.Tier) {
+	if c.groups.all[s.group].think {
+		c.thinkHeld -= uint64(c.extent(id).stride)
+	}
+	s.tier = t
+	c.toState(id, s, transient)
+	w := &c.owners.all[s.own]
+	if w.private == nil {
+		w.private = map[privateKey]uint32{}
+	}
+	w.private[privateKey{s.ns, s.key}] = id
+}
+
+// endTransient makes a transient slot unfindable.
+func (c *Core) endTransient(id uint32, s *slot) {
+	c.leave(id, s)
+	p, k := c.owners.all[s.own].private, privateKey{s.ns, s.key}
+	if got, ok := p[k]; ok && got == id {
+		delete(p, k)
+	}
+}
+
+// unpublish takes a published slot off every list and out of the index.
+func (c *Core) unpublish(id uint32, s *slot) {
+	if s.refs == 0 {
+		c.unidle(id, s)
+	}
+	c.exit(id, s)
+	c.account(id, s, -1)
+}
+
+// Retier lowers the tier of blocks that are not pinned; a higher tier is
+// ignored. ThinkComplete also ends what Commit.Live said.
+func (c *Core) Retier(ns wire.Namespace, keys []wire.Key, t wire.Tier) {
+	c.each(ns, keys, func(id uint32, s *slot) {
+		if s.flags&flagPinned == 0 {
+			if t == wire.ThinkComplete {
+				s.flags &^= flagLive
+			}
+			if t < s.tier {
+				c.setTier(id, s, t)
+			}
+		}
+	})
+}
+
+// Pin raises blocks to OutputCritical, where Retier leaves them until Unpin.
+func (c *Core) Pin(ns wire.Namespace, keys []wire.Key) {
+	c.each(ns, keys, func(id uint32, s *slot) {
+		s.flags |= flagPinned
+		if s.tier != wire.OutputCritical {
+			c.setTier(id, s, wire.OutputCritical)
+		}
+	})
+}
+
+// Unpin lets Retier lower blocks again.
+func (c *Core) Unpin(ns wire.Namespace, keys []wire.Key) {
+	c.each(ns, keys, func(_ uint32, s *slot) { s.flags &^= flagPinned })
+}
+
+func (c *Core) setTier(id uint32, s *slot, t wire.Tier) {
+	idle := s.refs == 0
+	if idle {
+		c.unidle(id, s)
+	}
+	c.account(id, s, -1)
+	s.tier = t
+	c.account(id, s, 1)
+	if idle {
+		c.use(id, s)
+		c.idle(id, s)
+	}
+}
+
+// Discard removes blocks and what is known of copies outside, and returns how
+// many slots it freed. A referenced block is no longer found; its slot is freed
+// at its last release.
+func (c *Core) Discard(ns wire.Namespace, keys []wire.Key) (freed int) {
+	c.Forget(ns, keys)
+	c.each(ns, keys, func(id uint32, s *slot) {
+		if s.refs == 0 {
+			freed++
+		}
+		c.unpublish(id, s)
+		c.retire(id, s)
+	})
+	return freed
+}
+
+// each calls f for every key that has a published slot.
+func (c *Core) each(ns wire.Namespace, keys []wire.Key, f func(id uint32, s *slot)) {
+	nsi, ok := c.nsOf[ns]
+	if !ok {
+		return
+	}
+	for i := range keys {
+		if id := c.find(nsi, &keys[i]); id < remoteBit {
+			f(id, c.slot(id))
+		}
+	}
+}

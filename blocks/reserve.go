@@ -1,0 +1,304 @@
+package blocks
+
+import (
+	"time"
+
+	"meridian/wire"
+)
+
+// group is the slots of one Reserve call: one owner, one deadline.
+type group struct {
+	slots list // reserved, writing, late and not yet acquired transient slots
+	at    time.Duration
+	owner uint32
+	prev  uint32 // in the owner's list
+	next  uint32 // likewise, or in the list of free records
+	heap  int32
+	think bool
+}
+
+type groups struct {
+	all  []group
+	free uint32
+}
+
+// Reserve takes a slot for each size (body bytes, 0 allowed), all or none, for
+// ttl, and appends their views to dst. The tier decides what may be evicted:
+// thinking blocks beyond ThinkFraction of the capacity never take the place of
+// OutputCritical ones.
+//
+// Errors: INVALID, NS_UNKNOWN, TOO_LARGE, FullError, and, with grow, GrowError.
+func (c *Core) Reserve(now time.Duration, o Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration, grow bool, dst []View) ([]View, error) {
+	c.expire(now)
+	oi, w := c.owner(o)
+	nsi, ok := c.nsOf[ns]
+	switch {
+	case w == nil:
+		return dst, errOwner
+	case ttl <= 0:
+		return dst, errTTL
+	case t > wire.OutputCritical:
+		return dst, &wire.TierError{Got: uint8(t)}
+	case !ok:
+		return dst, errNS
+	case len(size) == 0:
+		return dst, nil
+	}
+	var need uint64
+	for _, n := range size {
+		if n > c.geo.maxBody {
+			return dst, &wire.TooLargeError{Got: uint64(n), Limit: uint64(c.geo.maxBody)}
+		}
+		_, room := c.geo.class(n)
+		need += stride(room)
+	}
+	highest := wire.OutputCritical
+	if t != wire.OutputCritical && c.tierBytes[wire.ThinkActive]+c.thinkHeld+need > c.thinkMax {
+		highest = wire.ThinkActive
+	}
+	ids, err := c.takeAll(c.ns[nsi].tenant, size, need, highest, grow)
+	if err != nil {
+		return dst, err
+	}
+	g := c.newGroup(oi, now+ttl, t == wire.ThinkActive)
+	for i, id := range ids {
+		s := c.slot(id)
+		s.own, s.group, s.ns, s.size = oi, g, nsi, size[i]
+		s.tier, s.key = t, wire.Key{}
+		if c.groups.all[g].think {
+			c.thinkHeld += uint64(c.extent(id).stride)
+		}
+		c.append(&c.groups.all[g].slots, id)
+		c.setGen(id, s, odd(s.gen))
+		dst = append(dst, View{})
+		c.fill(&dst[len(dst)-1], id)
+	}
+	c.n.reserved += uint64(len(ids))
+	return dst, nil
+}
+
+// takeAll takes a free slot a size, or none at all.
+func (c *Core) takeAll(ti uint16, size []uint32, need uint64, highest wire.Tier, grow bool) ([]uint32, error) {
+	ids := c.scratch[:0]
+	var err error
+	if !c.fits(ti, size, highest, grow) {
+		err = errNoRoom // known before anything is evicted for it
+		size = nil
+	}
+	for _, n := range size {
+		var id uint32
+		if id, err = c.takeOne(c.poolOf(ti, n), highest, grow); err != nil {
+			break
+		}
+		ids = append(ids, id)
+	}
+	c.scratch = ids
+	if err == nil {
+		return ids, nil
+	}
+	for i := len(ids) - 1; i >= 0; i-- {
+		c.release(ids[i], c.slot(ids[i]))
+	}
+	if err == errNoRoom {
+		c.n.full++
+		err = &FullError{Need: need, Free: c.freeBytes() + c.evictable(highest)}
+	}
+	return nil, err
+}
+
+// fits reports whether a call can be met. With one size class the answer is
+// exact; with several, or where extents would change their class, it may be yes
+// for a call that is then refused after all.
+func (c *Core) fits(ti uint16, size []uint32, highest wire.Tier, grow bool) bool {
+	for _, n := range size {
+		c.pools[c.poolOf(ti, n)].need++
+	}
+	ok := true
+	for _, n := range size {
+		pi := c.poolOf(ti, n)
+		p := &c.pools[pi]
+		if p.need == 0 {
+			continue
+		}
+		have := p.nfree
+		for t := range highest + 1 {
+			have += p.idle[t].n
+		}
+		ok = ok && (have >= p.need || have+c.elsewhere(pi, highest, grow) >= p.need)
+		p.need = 0
+	}
+	return ok
+}
+
+// elsewhere is how many slots a pool could get from outside itself.
+func (c *Core) elsewhere(pi int32, highest wire.Tier, grow bool) (slots int) {
+	p := &c.pools[pi]
+	extents := 0
+	if grow {
+		extents = c.geo.extents - c.extents
+	}
+	for pos := range c.segs {
+		g := &c.segs[pos]
+		if g.id == 0 || g.tenant != p.tenant && !grow {
+			continue
+		}
+		for k := range g.n {
+			i := pos*c.geo.segExtents + k
+			if r, idle := c.coldness(i); idle && r.tier <= highest && c.ext[i].pool != pi {
+				extents++
+			}
+		}
+	}
+	for _, q := range c.tenants[p.tenant].used {
+		if c.fitsUp(p, &c.pools[q]) {
+			slots += c.pools[q].nfree
+			for t := range highest + 1 {
+				slots += c.pools[q].idle[t].n
+			}
+		}
+	}
+	return slots + extents*int(p.per)
+}
+
+// fitsUp reports whether blocks of p may lie in slots of q, a larger class.
+func (c *Core) fitsUp(p, q *pool) bool { return q.room > p.room && q.room/maxMisfit <= p.room }
+
+// evictable is the bytes of idle blocks up to a tier.
+func (c *Core) evictable(highest wire.Tier) (n uint64) {
+	for t := range highest + 1 {
+		n += c.idleBytes[t]
+	}
+	return n
+}
+
+func (c *Core) newGroup(oi uint32, at time.Duration, think bool) uint32 {
+	gs := &c.groups
+	g := gs.free
+	if g == none {
+		g = uint32(len(gs.all))
+		gs.all = append(gs.all, group{})
+	} else {
+		gs.free = gs.all[g].next
+	}
+	w := &c.owners.all[oi]
+	gs.all[g] = group{slots: emptyList(), at: at, owner: oi, prev: none, next: w.groups, think: think}
+	if w.groups != none {
+		gs.all[w.groups].prev = g
+	}
+	w.groups = g
+	c.timers.push(c, timer{at: at, ref: g | groupBit})
+	return g
+}
+
+// leave takes a slot out of its reservation; the last one ends it.
+func (c *Core) leave(id uint32, s *slot) {
+	if s.group == none {
+		return
+	}
+	gi := s.group
+	g := &c.groups.all[gi]
+	s.group = none
+	if g.think && s.state != transient {
+		c.thinkHeld -= uint64(c.extent(id).stride)
+	}
+	c.unlink(&g.slots, id)
+	if g.slots.n > 0 {
+		return
+	}
+	if g.heap >= 0 {
+		c.timers.remove(c, int(g.heap))
+	}
+	if g.prev == none {
+		c.owners.all[g.owner].groups = g.next
+	} else {
+		c.groups.all[g.prev].next = g.next
+	}
+	if g.next != none {
+		c.groups.all[g.next].prev = g.prev
+	}
+	g.next, c.groups.free = c.groups.free, gi
+}
+
+// abandon ends a slot that was reserved and not published.
+func (c *Core) abandon(id uint32, s *slot) {
+	c.leave(id, s)
+	if s.state == transient {
+		if s.refs > 0 { // acquired: its release frees it
+			return
+		}
+		c.endTransient(id, s)
+	}
+	c.retire(id, s)
+}
+
+// expireGroup ends a reservation whose deadline passed. A slot whose room was
+// handed out stays out of use until its owner lets go: it may still be written.
+func (c *Core) expireGroup(gi uint32) {
+	c.timers.remove(c, int(c.groups.all[gi].heap))
+	next := none
+	for id := c.groups.all[gi].slots.head; id != none; id = next {
+		s := c.slot(id)
+		next = s.next
+		if s.state != transient {
+			c.n.reservationsExpired++
+		}
+		switch {
+		case s.state == writing:
+			s.flags |= flagExpired
+			c.leave(id, s)
+		case s.state == reserved && s.flags&flagRoomed != 0:
+			c.toState(id, s, late)
+		default:
+			c.abandon(id, s)
+		}
+	}
+}
+
+// dropGroup ends a reservation whose owner is gone.
+func (c *Core) dropGroup(gi uint32) {
+	next := none
+	for id := c.groups.all[gi].slots.head; id != none; id = next {
+		s := c.slot(id)
+		next = s.next
+		c.abort(id, s)
+	}
+}
+
+func (c *Core) abort(id uint32, s *slot) {
+	switch s.state {
+	case writing:
+		s.flags |= flagCancel
+		c.leave(id, s)
+	case transient:
+		c.abandon(id, s)
+	default:
+		c.abandon(id, s)
+	}
+	c.n.reservationsAborted++
+}
+
+// Abort gives reservations back. Slots that are not the owner's reservations,
+// or no longer, are left alone, so that it may be called in every state.
+func (c *Core) Abort(o Owner, slots []uint32) {
+	oi, w := c.owner(o)
+	if w == nil {
+		return
+	}
+	for _, id := range slots {
+		if s := c.known(id); s != nil && s.own == oi && s.group != none && s.state != free {
+			c.abort(id, s)
+		}
+	}
+}
+
+// Room marks that the owner writes into a reservation's slot by itself; it
+// reports whether v still is one. From then on only the owner's Commit, Abort
+// or Drop frees the slot, whatever its deadline.
+func (c *Core) Room(v View) bool {
+	s := c.known(v.Ref.Slot)
+	if s == nil || s.state != reserved || s.gen != v.Ref.Gen {
+		return false
+	}
+	s.flags |= flagRoomed
+	return true
+}

@@ -1,0 +1,152 @@
+package blocks
+
+import (
+	"time"
+
+	"meridian/wire"
+)
+
+// orphanPoll is how often Step wants to look whether a vanished engine's process has ended.
+const orphanPoll = time.Second
+
+// NewOwner makes a session. With pid above 0 its hold leases outlive Drop until
+// that process has ended; if the process cannot be watched, the session gets no
+// hold leases. It returns 0, which every call refuses, when MaxOwners exist or
+// the store is closed.
+func (s *Store) NewOwner(pid int) Owner {
+	w := &session{pid: pid}
+	if pid > 0 {
+		if p, err := s.cfg.OpenProcess(pid); err == nil {
+			w.proc = p
+		}
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	var o Owner
+	if !s.closed {
+		o = s.core.NewOwner(pid > 0)
+	}
+	if o == 0 {
+		if w.proc != nil {
+			_ = w.proc.Close() // a descriptor that only said "not yet"
+		}
+		return 0
+	}
+	s.sessions[o] = w
+	return o
+}
+
+// Drop ends a session once: reservations are aborted, leases released, staging
+// rings unmapped; holds of a process stay until it has ended (see Step). The
+// owner's own goroutines must have stopped writing to rooms; the store's copies
+// in flight are waited for where they are, and publish nothing.
+func (s *Store) Drop(o Owner) {
+	s.mu.Lock()
+	defer s.unlock()
+	w := s.sessions[o]
+	if w == nil || w.gone {
+		return
+	}
+	w.gone = true
+	if s.core.Drop(o) {
+		s.orphans = append(s.orphans, o)
+		s.pollOrphans()
+	}
+	if w.busy == 0 {
+		s.endRings(w)
+	}
+	s.settle(o, w)
+}
+
+// settle forgets a dropped session that has nothing left.
+func (s *Store) settle(o Owner, w *session) {
+	if !w.gone || w.busy > 0 {
+		return
+	}
+	for _, p := range s.orphans {
+		if p == o {
+			return
+		}
+	}
+	_ = s.endSession(o, w)
+}
+
+// pollOrphans releases the holds of those whose process has ended.
+func (s *Store) pollOrphans() {
+	left := s.orphans[:0]
+	for _, o := range s.orphans {
+		w := s.sessions[o]
+		if w.proc != nil && !w.proc.Gone() {
+			left = append(left, o)
+			continue
+		}
+		s.core.Gone(o)
+		if w.busy == 0 {
+			_ = s.endSession(o, w)
+		}
+	}
+	s.orphans = left
+}
+
+func (s *Store) endSession(o Owner, w *session) error {
+	delete(s.sessions, o)
+	s.endRings(w)
+	if w.proc == nil {
+		return nil
+	}
+	return w.proc.Close()
+}
+
+func (s *Store) endRings(w *session) {
+	for _, m := range w.rings {
+		s.staging -= uint64(len(m.b))
+		m.close()
+	}
+	w.rings = nil
+}
+
+// Staging makes a ring of n bytes, rounded up to pages, that the owner's engine
+// and the daemon both write: sealed against truncation, all allocated. The
+// caller sends fd and closes it. b is unmapped at Drop. Its bytes can change at
+// any time: nothing but Ingest may take them into the arena. BUSY: all rings
+// together are above Config.StagingBytes.
+func (s *Store) Staging(o Owner, n int) (fd int, b []byte, err error) {
+	if n <= 0 {
+		return -1, nil, &ArgError{What: "staging size: not above zero"}
+	}
+	size := (uint64(n) + pageSize - 1) &^ (pageSize - 1)
+	if err := s.claimStaging(o, size); err != nil {
+		return -1, nil, err
+	}
+	m, err := newMemory("meridian-staging", size, sealShared)
+	s.mu.Lock()
+	defer s.unlock()
+	w := s.sessions[o]
+	if err == nil && (s.closed || w == nil || w.gone) {
+		m.close()
+		err = errOwner
+	}
+	if err != nil {
+		s.staging -= size
+		return -1, nil, err
+	}
+	w.rings = append(w.rings, m)
+	fd, m.fd = m.fd, -1
+	return fd, m.b, nil
+}
+
+// claimStaging counts a ring before it is made, so that racing calls cannot pass the cap.
+func (s *Store) claimStaging(o Owner, size uint64) error {
+	s.mu.Lock()
+	defer s.unlock()
+	switch {
+	case s.closed:
+		return errClosed
+	case s.sessions[o] == nil || s.sessions[o].gone:
+		return errOwner
+	case s.staging+size > s.cfg.StagingBytes:
+		return &LimitError{Code: wire.CodeBusy, What: "bytes of all staging rings", Got: s.staging + size, Limit: s.cfg.StagingBytes}
+	}
+	s.staging += size
+	return nil
+}

@@ -1,0 +1,160 @@
+package blocks
+
+import (
+	"time"
+
+	"meridian/wire"
+)
+
+// Bounds of the proposals of one Step.
+const (
+	maxCopies    = 64
+	maxCopyScan  = 256 // idle blocks looked at a class
+	maxPullBacks = 64
+)
+
+// Step takes in what happened outside and says what is due. The lists of r are
+// its own; they are overwritten by appending to their first element on.
+func (c *Core) Step(now time.Duration, in Input, r *Ready) {
+	c.expire(now)
+	for i := range in.Moved {
+		c.moved(&in.Moved[i])
+	}
+	if in.Free > 0 {
+		c.freeUp(min(in.Free, c.cfg.Capacity))
+	}
+	r.Copy = c.proposeCopies(r.Copy[:0])
+	r.PullBack = c.proposePullBacks(r.PullBack[:0])
+	r.Evicted = append(r.Evicted[:0], c.evicted...)
+	r.Lapsed = append(r.Lapsed[:0], c.lapsed...)
+	r.Aged = append(r.Aged[:0], c.aged...)
+	c.evicted, c.lapsed, c.aged = c.evicted[:0], c.lapsed[:0], c.aged[:0]
+	r.Next = 0
+	if len(c.timers.h) > 0 {
+		r.Next = c.timers.h[0].at
+	}
+}
+
+// proposeCopies names the ThinkComplete blocks that will be evicted next, while
+// less than OffloadBelow bytes are free, each once until Moved answers.
+func (c *Core) proposeCopies(v []View) []View {
+	if c.freeBytes() >= c.cfg.OffloadBelow {
+		return v
+	}
+	for pi := range c.pools {
+		id := c.pools[pi].idle[wire.ThinkComplete].head
+		for n := 0; id != none && n < maxCopyScan && len(v) < maxCopies; n++ {
+			s := c.slot(id)
+			if s.flags&flagCopying == 0 && s.remote == none {
+				s.flags |= flagCopying
+				v = append(v, View{})
+				c.fill(&v[len(v)-1], id)
+			}
+			id = s.next
+		}
+	}
+	return v
+}
+
+// proposePullBacks names live OutputCritical blocks that left the arena and
+// have a copy outside, once there is room without evicting an OutputCritical one.
+func (c *Core) proposePullBacks(v []View) []View {
+	have := c.freeBytes() + c.evictable(wire.ThinkActive)
+	n := 0
+	for _, w := range c.wanted {
+		id := c.find(w.ns, &w.key)
+		if id != none && id >= remoteBit {
+			_, room := c.geo.class(c.remotes.all[id&^remoteBit].size)
+			if need := stride(room); need > have || len(v) >= maxPullBacks {
+				break
+			} else {
+				have -= need
+			}
+			v = append(v, View{})
+			c.describe(&v[len(v)-1], id, c.ns[w.ns].id, &w.key)
+		}
+		n++
+	}
+	c.wanted = append(c.wanted[:0], c.wanted[n:]...)
+	return v
+}
+
+// Loose keeps slots out of use while something outside may still touch them: it
+// adds a reference to each that is not free, and quiet takes them away again.
+// From then on a reservation among them counts as never written to, so that its
+// deadline alone can free it. quiet may be called more than once.
+func (c *Core) Loose(slots []uint32) (quiet func()) {
+	var held []uint32
+	for _, id := range slots {
+		if s := c.known(id); s != nil && s.state != free {
+			c.pin(id)
+			held = append(held, id)
+		}
+	}
+	c.otherPins += len(held)
+	return func() {
+		c.otherPins -= len(held)
+		for _, id := range held {
+			s := c.slot(id)
+			c.unpin(id)
+			if s.refs > 0 {
+				continue
+			}
+			s.flags &^= flagRoomed
+			if s.state == late {
+				c.abandon(id, s)
+			}
+		}
+		held = nil
+	}
+}
+
+// Hold pins the block that v names, for the driver's own reading, and fills v.
+func (c *Core) Hold(o Owner, v *View) error {
+	oi, w := c.owner(o)
+	if w == nil {
+		return errOwner
+	}
+	id := c.resolve(oi, v)
+	if id == none {
+		return v.Err
+	}
+	c.hold(id)
+	c.fill(v, id)
+	return nil
+}
+
+func (c *Core) hold(id uint32) {
+	c.pin(id)
+	c.otherPins++
+}
+
+// Unhold ends Hold. bad says that the bytes did not match the checksum: the
+// block is found by nobody any more, and readers that still map it see an odd
+// generation.
+func (c *Core) Unhold(id uint32, bad bool) {
+	if bad {
+		c.condemn(id)
+	}
+	c.otherPins--
+	c.unpin(id)
+}
+
+// condemn takes a referenced block whose bytes are wrong out of service.
+func (c *Core) condemn(id uint32) {
+	s := c.slot(id)
+	switch s.state {
+	case published:
+		if s.remote != none {
+			s.flags &^= flagMoved
+		}
+		c.unpublish(id, s)
+	case transient:
+		c.endTransient(id, s)
+	default:
+		return // condemned already
+	}
+	c.n.checksumFailures++
+	c.toState(id, s, doomed)
+	c.setGen(id, s, odd(s.gen))
+}

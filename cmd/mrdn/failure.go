@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"meridian/agent/adminpb"
+	"meridian/wire"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // not found, or a check failed
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitRefused     = 4 // refused or not authorised
+	exitIntegrity   = 5
+)
+
+// failure is an error with what the command line adds to it.
+type failure struct {
+	err  error
+	hint string
+	exit int
+	code wire.Code // of errors.json; 0: none
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func usage(format string, args ...any) error {
+	return &failure{err: fmt.Errorf(format, args...), hint: "--help shows the flags and examples", exit: exitUsage}
+}
+
+// failed is a check that did not pass.
+func failed(hint, format string, args ...any) error {
+	return &failure{err: fmt.Errorf(format, args...), hint: hint, exit: exitFailed}
+}
+
+func integrity(hint, format string, args ...any) error {
+	return &failure{err: fmt.Errorf(format, args...), hint: hint, exit: exitIntegrity, code: wire.CodeChecksum}
+}
+
+// unreachable tells a socket that refuses us from one that is not there.
+func unreachable(err error, hint string) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return &failure{err: err, hint: "the socket is for the daemon's own user: run as that user, or as root", exit: exitRefused, code: wire.CodeDenied}
+	}
+	return &failure{err: err, hint: hint, exit: exitUnreachable, code: wire.CodeUnreachable}
+}
+
+// asFailure is for what comes out of cobra: an error that is no failure was
+// made by cobra itself, from the arguments.
+func asFailure(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return &failure{err: err, hint: "--help shows the flags and examples", exit: exitUsage}
+}
+
+// asCommandFailure gives an error of a command its exit code and hint, from
+// the code of errors.json that it carries, however it came here.
+func asCommandFailure(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	f = &failure{err: err, exit: exitFailed}
+	if s, ok := status.FromError(err); ok {
+		f.err = errors.New(s.Message())
+		if d := adminpb.Detail(err); d != nil {
+			f.code, f.hint = wire.Code(d.GetCode()), d.GetFix()
+			f.exit = exitOf(f.code)
+			return f
+		}
+		f.code, f.exit = plainStatus(s.Code())
+		return f
+	}
+	for _, info := range wire.Codes() {
+		if info.Code != wire.CodeOK && errors.Is(err, info.Code) {
+			f.code, f.hint, f.exit = info.Code, info.Fix, exitOf(info.Code)
+			return f
+		}
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		f.code, f.hint, f.exit = wire.CodeDeadline, "give it more time by --timeout", exitUnreachable
+	case errors.Is(err, context.Canceled):
+		f.code = wire.CodeCancelled
+	}
+	return f
+}
+
+// plainStatus is for gRPC errors without a detail: those of the transport.
+func plainStatus(c codes.Code) (wire.Code, int) {
+	switch c {
+	case codes.Unavailable:
+		return wire.CodeUnreachable, exitUnreachable
+	case codes.DeadlineExceeded:
+		return wire.CodeDeadline, exitUnreachable
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return wire.CodeDenied, exitRefused
+	case codes.Unimplemented:
+		return wire.CodeUnsupported, exitRefused
+	case codes.NotFound:
+		return wire.CodeAbsent, exitFailed
+	case codes.Canceled:
+		return wire.CodeCancelled, exitFailed
+	}
+	return wire.CodeInternal, exitFailed
+}
+
+// exitOf maps a code of errors.json to an exit code.
+func exitOf(c wire.Code) int {
+	switch c {
+	case wire.CodeOK:
+		return exitOK
+	case wire.CodeChecksum, wire.CodeCRC, wire.CodeTruncated, wire.CodeMagic, wire.CodeVersion,
+		wire.CodeTier, wire.CodePadding, wire.CodeTrailing:
+		return exitIntegrity
+	case wire.CodeDeadline, wire.CodeLaneLost, wire.CodeNoProgress, wire.CodeUnreachable, wire.CodeHelloTimeout:
+		return exitUnreachable
+	case wire.CodeDenied, wire.CodeNSUnknown, wire.CodeAuth, wire.CodeBusy, wire.CodeDraining, wire.CodeFull,
+		wire.CodeUnsupported, wire.CodeGeometry, wire.CodeTooMany:
+		return exitRefused
+	case wire.CodeInvalid, wire.CodeTooLarge, wire.CodeManifest:
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// report writes a failure to standard error: one line and a hint, or an object
+// when the output is JSON.
+func (a *app) report(f *failure) {
+	if a.output == "json" || a.json {
+		type body struct {
+			Message string `json:"message"`
+			Hint    string `json:"hint,omitempty"`
+			Code    uint16 `json:"code,omitempty"`
+			Name    string `json:"name,omitempty"`
+			Exit    int    `json:"exit"`
+		}
+		b := body{Message: oneLine(f.Error()), Hint: f.hint, Code: uint16(f.code), Exit: f.exit}
+		if f.code != wire.CodeOK {
+			b.Name = f.code.String()
+		}
+		enc := json.NewEncoder(a.err)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(map[string]body{"error": b})
+		return
+	}
+	fmt.Fprintln(a.err, "error: "+oneLine(f.Error()))
+	if f.hint != "" {
+		fmt.Fprintln(a.err, "hint: "+oneLine(f.hint))
+	}
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"meridian/agent/adminpb"
+)
+
+const (
+	goodKey   = "0f3c000000000000000000000000000000000000000000000000000000000001"
+	absentKey = "0f3c000000000000000000000000000000000000000000000000000000000002"
+	badKey    = "0f3c000000000000000000000000000000000000000000000000000000000003"
+)
+
+// daemon is an admin server with one of everything.
+type daemon struct {
+	adminpb.UnimplementedAdminServer
+	notReady atomic.Int32 // so many Status calls say no
+	err      error        // what every call but Status answers; nil: a real answer
+	probes   []*adminpb.Probe
+	findings []*adminpb.Finding
+	hang     bool // calls last until the caller gives up
+}
+
+func (d *daemon) Status(ctx context.Context, _ *adminpb.StatusRequest) (*adminpb.StatusResponse, error) {
+	if d.hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	r := &adminpb.StatusResponse{
+		Name: "decode-1", Agent: "000102030405060708090a0b0c0d0e0f", Incarnation: 7, Version: "v0.3.0", WireVersion: 1, LinkVersion: 1,
+		Pid: 42, UptimeMs: 61_000, Ready: true, Drain: adminpb.DrainState_DRAIN_STATE_SERVING,
+		Ports:      []*adminpb.Port{{Kind: "link", Address: "tcp://127.0.0.1:7400"}},
+		PeersReady: 1, PeersConfigured: 2,
+		Arena: &adminpb.ArenaUsage{CapacityBytes: 1 << 30, UsedBytes: 3 << 20, Blocks: 12, CapacityNote: "auto",
+			Tiers: []*adminpb.TierUsage{{Tier: adminpb.Tier_TIER_OUTPUT_CRITICAL, Blocks: 12, Bytes: 3 << 20, Evictions: 1}}},
+	}
+	if d.notReady.Add(-1) >= 0 {
+		r.Ready, r.Reasons = false, []*adminpb.Reason{{Id: "peers.too_few", Text: "0 of 1"}}
+	}
+	return r, nil
+}
+
+func (d *daemon) ListPeers(_ context.Context, r *adminpb.ListPeersRequest) (*adminpb.ListPeersResponse, error) {
+	out := &adminpb.ListPeersResponse{}
+	for _, p := range []*adminpb.Peer{
+		{Name: "prefill-1", State: adminpb.PeerState_PEER_STATE_READY, Transport: "tcp", Lanes: 4, RttNs: 16_543, Address: "tcp://127.0.0.1:7401", Tenants: []string{"acme"}},
+		{Name: "prefill-2", State: adminpb.PeerState_PEER_STATE_REFUSED, ReasonCode: 109, Reason: "dtype: ours f16, theirs bf16\x1b[2J"},
+	} {
+		if r.GetName() == "" || r.GetName() == p.GetName() {
+			out.Peers = append(out.Peers, p)
+		}
+	}
+	return out, d.err
+}
+
+func (d *daemon) ListBlocks(r *adminpb.ListBlocksRequest, s grpc.ServerStreamingServer[adminpb.Block]) error {
+	for i := range r.GetLimit() {
+		if i == 3 {
+			break
+		}
+		if err := s.Send(&adminpb.Block{Key: goodKey, Tier: max(r.GetTier(), adminpb.Tier_TIER_THINK_COMPLETE), Where: "arena", Length: 16384, Attest: adminpb.Attest_ATTEST_PRODUCER}); err != nil {
+			return err
+		}
+	}
+	return d.err
+}
+
+func (d *daemon) StatBlock(_ context.Context, r *adminpb.StatBlockRequest) (*adminpb.Block, error) {
+	if r.GetKey() == absentKey {
+		return nil, adminpb.Error(&adminpb.ErrorDetail{Code: 100, Name: "ABSENT", Fix: "compute it, or ask another holder"}, "block "+r.GetKey()+" is not here")
+	}
+	return &adminpb.Block{Key: r.GetKey(), Tier: adminpb.Tier_TIER_OUTPUT_CRITICAL, Where: "arena", Length: 16384, Attest: adminpb.Attest_ATTEST_INGEST}, d.err
+}
+
+func (d *daemon) VerifyBlock(_ context.Context, r *adminpb.VerifyBlockRequest) (*adminpb.VerifyBlockResponse, error) {
+	return &adminpb.VerifyBlockResponse{Ok: r.GetKey() != badKey, Want: "aa", Got: "bb", Length: 16384, DurationNs: 4321}, d.err
+}
+
+func (d *daemon) ListTransfers(_ context.Context, r *adminpb.ListTransfersRequest) (*adminpb.ListTransfersResponse, error) {
+	out := &adminpb.ListTransfersResponse{Transfers: []*adminpb.Transfer{
+		{Id: 2, Running: true, Peer: "prefill-1", Direction: adminpb.Direction_DIRECTION_IN, Op: "pull", Via: "tcp", Bytes: 1 << 20, Items: 64, AgeMs: 12},
+	}}
+	if !r.GetRunningOnly() {
+		out.Transfers = append(out.Transfers, &adminpb.Transfer{Id: 1, Peer: "prefill-1", Direction: adminpb.Direction_DIRECTION_OUT, Op: "push", Via: "tcp", DurationNs: 1e6, Bytes: 1e6, Code: 200})
+	}
+	return out, d.err
+}
+
+func (d *daemon) ListFabrics(context.Context, *adminpb.ListFabricsRequest) (*adminpb.ListFabricsResponse, error) {
+	return &adminpb.ListFabricsResponse{Fabrics: []*adminpb.Fabric{{Label: "link", Enabled: true, Via: []string{"tcp"}, Verified: true, Probes: true}, {Label: "nixl", Reason: "not in this build"}}}, d.err
+}
+
+func (d *daemon) ProbeFabric(context.Context, *adminpb.ProbeFabricRequest) (*adminpb.ProbeFabricResponse, error) {
+	return &adminpb.ProbeFabricResponse{Probes: d.probes}, d.err
+}
+
+func (d *daemon) Doctor(context.Context, *adminpb.DoctorRequest) (*adminpb.DoctorResponse, error) {
+	return &adminpb.DoctorResponse{Findings: d.findings}, d.err
+}
+
+func newDaemon() *daemon {
+	return &daemon{
+		probes:   []*adminpb.Probe{{Fabric: "link", Peer: "prefill-1", Ok: true, Via: "tcp", GbytesPerSecond: 3.25}},
+		findings: []*adminpb.Finding{{Id: "limits.nofile", Severity: adminpb.Severity_SEVERITY_OK, Subject: "RLIMIT_NOFILE", Reason: "enough"}},
+	}
+}
+
+// outcome is what one run of the command line did.
+type outcome struct {
+	exit     int
+	out, err string
+}
+
+// shell runs command lines against one daemon.
+type shell struct {
+	socket   string
+	engine   *engineDouble
+	env      []string
+	terminal bool
+	in       string
+}
+
+func newShell(t *testing.T, d *daemon) *shell {
+	t.Helper()
+	t.Chdir(t.TempDir()) // no meridian.toml of the source tree, and files land here
+	s := &shell{socket: filepath.Join(t.TempDir(), "a.sock"), engine: &engineDouble{}}
+	if d == nil {
+		return s
+	}
+	l, err := net.Listen("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	adminpb.RegisterAdminServer(g, d)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = g.Serve(l) }()
+	t.Cleanup(func() { g.Stop(); <-done })
+	return s
+}
+
+func (s *shell) run(t *testing.T, args ...string) outcome {
+	t.Helper()
+	var out, err bytes.Buffer
+	a := &app{
+		in: strings.NewReader(s.in), out: &out, err: &err, terminal: s.terminal,
+		env:      append([]string{"MERIDIAN_ADMIN_SOCKET=" + s.socket, "MERIDIAN_ENGINE_SOCKET=engine.sock"}, s.env...),
+		pollEach: time.Millisecond,
+		dialEngine: func(context.Context, string) (engine, error) {
+			return s.engine, s.engine.dialErr
+		},
+	}
+	exit := a.run(t.Context(), args)
+	return outcome{exit, out.String(), err.String()}
+}

@@ -1,0 +1,36 @@
+package fabric
+
+import "context"
+
+// Finder is a fabric that can say whether a block is there without moving it.
+type Finder interface {
+	// Find looks each item up by H, or by NS and Key where H is zero. It fills
+	// Head (with BodyLen, so that the caller can make room), H and Via, or sets
+	// Err: CodeAbsent where nothing is. M is neither needed nor touched.
+	Find(ctx context.Context, it []Item)
+}
+
+// Dropper is a fabric that can be told to forget a block.
+type Dropper interface {
+	// Drop removes each item, named by H or by NS and Key. After it the handle
+	// answers CodeAbsent or CodeStale for ever. What was not there gets
+	// CodeAbsent, so a drop may be repeated.
+	Drop(ctx context.Context, it []Item)
+}
+
+// Lister is a fabric that can enumerate what it holds.
+type Lister interface {
+	// List calls f once for each block, in no particular order, until f returns
+	// false. NS, Key, Tier, H and Head are set, M is empty. f may call the
+	// fabric. Blocks that come or go meanwhile may or may not be listed. The
+	// error is the context's, or what kept the list from being complete.
+	List(ctx context.Context, f func(Item) bool) error
+}
+
+// Prober is a fabric that can measure its way to a peer.
+type Prober interface {
+	// Probe moves one checked block to peer ("" where the fabric has only one
+	// other end) and returns the transport really used and its speed in 10^9
+	// bytes a second; 0 where the clock was too coarse to tell.
+	Probe(ctx context.Context, peer string) (via string, gbps float64, err error)
+}

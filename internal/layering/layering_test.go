@@ -1,0 +1,108 @@
+package layering
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// rules: for packages whose path starts with room (longest wins), the
+// imports that are neither of the standard library nor below an allowed
+// prefix are wrong. "" allows nothing beyond the standard library.
+var rules = map[string][]string{
+	"meridian/wire":          {"meridian/wire", "github.com/zeebo/blake3", "golang.org/x/sys/cpu"},
+	"meridian/scheduler":     {"meridian/scheduler"},
+	"meridian/blocks":        {"meridian/blocks", "meridian/wire", "golang.org/x/sys"},
+	"meridian/fabric":        {"meridian/fabric", "meridian/wire"},
+	"meridian/adapters/link": {"meridian/adapters/link", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/internal", "golang.org/x/sys"},
+	"meridian/internal":      {"meridian/internal"},
+	"meridian/agent":         {"meridian/agent", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/internal", "golang.org/x/sys", "github.com/BurntSushi/toml", "github.com/prometheus", "google.golang.org", "go.opentelemetry.io/otel"},
+	"meridian/agent/client":  {"meridian/agent/client", "meridian/agent/adminpb", "meridian/wire", "golang.org/x/sys", "google.golang.org"},
+	"meridian/agent/adminpb": {"google.golang.org"},
+	"meridian/conformance":   {"meridian/conformance", "meridian/wire", "meridian/agent/client"},
+	"meridian/bench":         {"meridian/bench", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/agent", "meridian/conformance", "meridian/internal", "golang.org/x"},
+	"meridian/cmd":           {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
+	"meridian/deploy":        {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Standard   bool
+}
+
+func TestRoomsImportOnlyWhatTheDesignAllows(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Standard", "meridian/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	seen := 0
+	for {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		seen++
+		room, allowed := ruleFor(p.ImportPath)
+		if room == "" {
+			t.Errorf("%s: no rule for this room; add one", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if !permitted(imp, allowed) {
+				t.Errorf("%s imports %s, which the rule of %s does not allow", p.ImportPath, imp, room)
+			}
+		}
+	}
+	if seen < 5 {
+		t.Fatalf("go list showed only %d packages", seen)
+	}
+}
+
+// Only agent itself, not the rooms below it, may speak prometheus; an adapter
+// never imports another; client and adminpb import nothing of agent.
+func TestRulesSayWhatTheDesignForbids(t *testing.T) {
+	for _, c := range []struct{ from, imp string }{
+		{"meridian/scheduler", "meridian/wire"},
+		{"meridian/wire/link", "meridian/blocks"},
+		{"meridian/fabric/synthetic", "meridian/blocks"},
+		{"meridian/adapters/link", "meridian/scheduler"},
+		{"meridian/adapters/link", "meridian/adapters/nixl"},
+		{"meridian/agent/client", "meridian/agent/config"},
+		{"meridian/agent/adminpb", "meridian/agent"},
+		{"meridian/blocks", "meridian/fabric"},
+		{"meridian/bench/demo", "meridian/cmd/mrdn"},
+	} {
+		if _, allowed := ruleFor(c.from); permitted(c.imp, allowed) {
+			t.Errorf("%s may import %s, and should not", c.from, c.imp)
+		}
+	}
+}
+
+func ruleFor(path string) (string, []string) {
+	best := ""
+	for room := range rules {
+		if (path == room || strings.HasPrefix(path, room+"/")) && len(room) > len(best) {
+			best = room
+		}
+	}
+	return best, rules[best]
+}
+
+func permitted(imp string, allowed []string) bool {
+	if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") && first != "meridian" {
+		return true // standard library
+	}
+	for _, a := range allowed {
+		if imp == a || strings.HasPrefix(imp, a+"/") {
+			return true
+		}
+	}
+	return false
+}

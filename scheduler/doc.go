@@ -1,0 +1,74 @@
+// Package scheduler follows the token stream of each generation request and
+// says what follows from it: when a request starts and stops thinking, when
+// its thinking must be cut short, and which of its KV blocks went cold and may
+// be offloaded.
+//
+// # Shape
+//
+// A [Core] is a deterministic state machine in the manner of etcd's raft: it
+// does no I/O, owns no clock, takes no lock and starts no goroutine. There is
+// one Core an engine session, driven by the one goroutine that reads the
+// session's socket:
+//
+//	core.Step(now, inputs) // what the engine said
+//	core.Tick(now)         // when Ready.Next has passed
+//	core.Ready(&r)         // what follows: r.Events in order, r.Next
+//
+// Ready follows every Step and every Tick; events pile up until it is called.
+// The same inputs at the same times give the same events. [Core.Stats] alone
+// may be called from any goroutine at any time, without stopping the core.
+//
+// # Phases
+//
+// A request goes Prefill, ThinkDecode, OutputDecode, Complete. It may leave
+// phases out and never goes back.
+//
+//   - Arrive scans the prompt for the last start and end marker, since many
+//     chat templates put the start marker there. A prompt that leaves thinking
+//     open makes the first decoded token a thinking one.
+//   - Prefill stays until the first decoded token that cannot belong to a
+//     start marker. A whole start marker means EnterThink; an end-of-sequence
+//     id means Complete; anything else is output.
+//   - ThinkDecode counts a token first and looks at it afterwards, so the count
+//     of ExitThink includes the end marker. A nested start marker is a token
+//     like any other. The start marker itself is not counted.
+//   - A thinking request that has reached its MaxThink after the tokens of
+//     one input gets one ForceBudget in its life, with the end marker as Inject.
+//     An end marker in the same input wins: advice to end what has ended would
+//     only put a second marker into the answer.
+//   - A model without an end marker is never forced; CannotForce says so, once
+//     a request, at the moment when it would have been.
+//   - An end-of-sequence id, or Done, means Complete, once. The entry stays
+//     until Done, Abort, or [Config].ReapAfter without a sign of life, so that
+//     late blocks still find it. Done and Abort are idempotent in every state.
+//
+// # Offload
+//
+// Blocks are counted, not named: the caller keeps the keys of a request's
+// think blocks in order of arrival, and Offload{Blocks: n} means the next n of
+// them. From ExitThink on, think blocks leave in batches of exactly
+// [Config].OffloadThreshold; a remainder leaves when [Config].OffloadAfter has
+// passed, and at Complete. Think blocks that are written after ExitThink (the
+// engine saves asynchronously) count too. A request that completes while it
+// thinks offloads nothing, and an aborted or reaped one nothing more.
+// Complete.Keep says whether the model's template keeps thinking in the
+// history: where it does not, nothing reads the copies again.
+//
+// # Limits
+//
+// Entries are bounded by [Config].MaxRequests; an arrival beyond it is refused
+// with an event and changes nothing. Markers are bounded by [MaxMarker],
+// end-of-sequence ids by [MaxEOS]. A token costs O(1) and no heap allocation.
+//
+// # Imports, and what it must never do
+//
+// The standard library only. It must never sleep, read a clock, log, or know
+// what a fabric or a socket is.
+//
+// # What is elsewhere
+//
+// Forcing by entropy signals (reasons converged and overthinking, and the
+// minimum of thinking they respect), the order of requests, admission and
+// preemption are not part of this package's API. Whoever owns the batch decides
+// those; the numbers of the two reasons are kept free in [Reason].
+package scheduler

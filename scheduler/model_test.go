@@ -1,0 +1,199 @@
+package scheduler_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"meridian/scheduler"
+)
+
+// testModels are small, overlapping and self-overlapping on purpose: with token
+// ids 0 to 7 every transition is near.
+var testModels = map[string]scheduler.Model{
+	"a": {Start: []int32{1}, End: []int32{2}, EOS: []int32{7}, MaxThink: 3},
+	"b": {Start: []int32{1, 1, 2}, End: []int32{2, 3, 2, 4}, EOS: []int32{6, 7}, MaxThink: 6, KeepsThinking: true},
+	"c": {Start: []int32{1, 2, 1, 2, 1}, End: []int32{1, 2, 1}, MaxThink: 5},
+	"d": {Start: []int32{1}, EOS: []int32{7}, MaxThink: 2},
+	"e": {End: []int32{2}, EOS: []int32{7}, MaxThink: 2},
+	"f": {Start: []int32{1, 1}, End: []int32{1, 1, 1}, MaxThink: 9},
+}
+
+// named makes a list of a map.
+func named(m map[string]scheduler.Model) []scheduler.Model {
+	var out []scheduler.Model
+	for name, x := range m {
+		x.Name = name
+		out = append(out, x)
+	}
+	return out
+}
+
+// pair drives a core and the reference side by side.
+type pair struct {
+	core  *scheduler.Core
+	ref   *reference
+	ready scheduler.Ready
+}
+
+func newPair(t testing.TB) *pair {
+	t.Helper()
+	models, err := scheduler.NewModels(named(testModels))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pair{
+		core: scheduler.New(scheduler.Config{Models: models, OffloadThreshold: 3, OffloadAfter: 10, MaxRequests: 6, ReapAfter: 100}),
+		ref: &reference{
+			models: testModels, threshold: 3, after: 10, reapAfter: 100, limit: 6,
+			reqs: map[scheduler.ID]*refRequest{},
+		},
+	}
+}
+
+// follow compares what came out. Order between requests is the core's choice;
+// order within one request is not.
+func (p *pair) follow(ticked bool) error {
+	p.core.Ready(&p.ready)
+	got, want := slices.Clone(p.ready.Events), p.ref.events
+	p.ref.events = nil
+	byID := func(a, b scheduler.Event) int { return cmp.Compare(a.ID, b.ID) }
+	slices.SortStableFunc(got, byID)
+	slices.SortStableFunc(want, byID)
+	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("events\n%+v, want\n%+v", got, want)
+	}
+	if want := p.ref.next(); p.ready.Next > want {
+		return fmt.Errorf("next %d, want at most %d", p.ready.Next, want)
+	}
+	if ticked && p.ready.Next <= p.ref.now {
+		return fmt.Errorf("next %d after a tick at %d", p.ready.Next, p.ref.now)
+	}
+	s := p.core.Stats()
+	var phases [4]uint64
+	for _, r := range p.ref.reqs {
+		phases[r.phase]++
+	}
+	if s.Phases != phases || s.Tracked() != uint64(len(p.ref.reqs)) {
+		return fmt.Errorf("phases %v, want %v", s.Phases, phases)
+	}
+	return nil
+}
+
+// play reads operations from bytes and stops at the first difference.
+func (p *pair) play(b []byte) error {
+	take := func() byte {
+		if len(b) == 0 {
+			return 0
+		}
+		x := b[0]
+		b = b[1:]
+		return x
+	}
+	tokens := func(n int) []int32 {
+		out := make([]int32, n)
+		for i := range out {
+			out[i] = int32(take() % 8)
+		}
+		return out
+	}
+	var now scheduler.Time
+	for op := 0; len(b) > 0; op++ {
+		now += scheduler.Time(take() % 16)
+		kind, id := take(), scheduler.ID(take()%8)
+		x := scheduler.Input{ID: id}
+		switch kind % 16 {
+		case 0, 1, 2:
+			x.Kind, x.Model, x.Tokens = scheduler.Arrive, string("abcdef"[take()%6]), tokens(int(take()%8))
+		case 3, 4:
+			x.Kind, x.Blocks, x.Think = scheduler.KV, uint32(take()%8), take()%2 == 0
+		case 5:
+			x.Kind = scheduler.Abort
+		case 6:
+			x.Kind = scheduler.Done
+		case 7, 8:
+			p.ref.tick(now)
+			p.core.Tick(now)
+			if err := p.follow(true); err != nil {
+				return fmt.Errorf("operation %d, tick at %d: %w", op, now, err)
+			}
+			continue
+		default:
+			x.Kind, x.Tokens = scheduler.Tokens, tokens(int(take()%6))
+		}
+		p.ref.step(now, x)
+		p.core.Step(now, []scheduler.Input{x})
+		if err := p.follow(false); err != nil {
+			return fmt.Errorf("operation %d, %+v at %d: %w", op, x, now, err)
+		}
+	}
+	return nil
+}
+
+// A random walk over small models shows no difference between the core and a
+// router that keeps everything and searches.
+func TestCoreAgreesWithReference(t *testing.T) {
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		b := make([]byte, 4000)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		if err := newPair(t).play(b); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+func FuzzCore(f *testing.F) {
+	f.Add([]byte{0, 0, 1, 0, 1, 1, 0, 9, 1, 4, 3, 3, 2, 3, 0, 3, 1, 5, 0, 0, 6, 1})
+	f.Add([]byte{0, 0, 2, 1, 3, 1, 1, 2, 0, 9, 2, 5, 2, 3, 2, 3, 2, 0, 3, 2, 7, 0, 15, 7, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := newPair(t).play(b); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// How tokens are cut into inputs changes nothing but the moment of the cap.
+func TestCutsDoNotMatter(t *testing.T) {
+	models := named(testModels)
+	for i := range models {
+		models[i].MaxThink = 1 << 30
+	}
+	ms, err := scheduler.NewModels(models)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(7, 7))
+	for range 3000 {
+		toks := make([]int32, r.IntN(24))
+		for i := range toks {
+			toks[i] = r.Int32N(5)
+		}
+		prompt := toks[:r.IntN(len(toks)+1)]
+		decoded := toks[len(prompt):]
+		model := string("abcdef"[r.IntN(6)])
+		run := func(cut func(int) int) []scheduler.Event {
+			c := scheduler.New(scheduler.Config{Models: ms})
+			c.Step(0, []scheduler.Input{{Kind: scheduler.Arrive, Model: model, Tokens: prompt}})
+			for rest := decoded; len(rest) > 0; {
+				n := cut(len(rest))
+				c.Step(0, []scheduler.Input{{Kind: scheduler.Tokens, Tokens: rest[:n]}})
+				rest = rest[n:]
+			}
+			var ready scheduler.Ready
+			c.Ready(&ready)
+			return ready.Events
+		}
+		whole := run(func(n int) int { return n })
+		single := run(func(int) int { return 1 })
+		some := run(func(n int) int { return 1 + r.IntN(n) })
+		if !reflect.DeepEqual(whole, single) || !reflect.DeepEqual(whole, some) {
+			t.Fatalf("model %s, prompt %v, decoded %v:\nwhole  %+v\nsingle %+v\nsome   %+v", model, prompt, decoded, whole, single, some)
+		}
+	}
+}

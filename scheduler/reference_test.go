@@ -1,0 +1,198 @@
+package scheduler_test
+
+import (
+	"slices"
+
+	"meridian/scheduler"
+)
+
+// reference is the router written for reading: it keeps every token and every
+// request, compares whole sequences, and searches instead of remembering. It
+// shares no code with the core.
+type reference struct {
+	models    map[string]scheduler.Model
+	threshold uint32
+	after     scheduler.Time
+	reapAfter scheduler.Time
+	limit     int
+	now       scheduler.Time
+	reqs      map[scheduler.ID]*refRequest
+	events    []scheduler.Event
+}
+
+type refRequest struct {
+	model   scheduler.Model
+	phase   scheduler.Phase
+	stream  []int32 // prompt and decoded tokens since the last marker
+	open    bool
+	decoded int // in Prefill
+	used    uint32
+	advised bool
+	exited  bool
+	blocks  uint32
+	waiting bool
+	due     scheduler.Time
+	seen    scheduler.Time
+}
+
+func endsWith(stream, tail []int32) bool {
+	return len(tail) > 0 && len(stream) >= len(tail) && slices.Equal(stream[len(stream)-len(tail):], tail)
+}
+
+func (f *reference) emit(e scheduler.Event) { f.events = append(f.events, e) }
+
+func (f *reference) step(now scheduler.Time, x scheduler.Input) {
+	f.now = max(f.now, now)
+	r := f.reqs[x.ID]
+	switch {
+	case x.Kind == scheduler.Arrive && r != nil:
+		f.emit(scheduler.Event{Kind: scheduler.Refused, ID: x.ID, Reason: scheduler.Duplicate})
+	case x.Kind == scheduler.Arrive && len(f.reqs) >= f.limit:
+		f.emit(scheduler.Event{Kind: scheduler.Refused, ID: x.ID, Reason: scheduler.Full})
+	case x.Kind == scheduler.Arrive:
+		f.arrive(x)
+	case r == nil:
+	case x.Kind == scheduler.Tokens:
+		r.seen = f.now
+		for _, t := range x.Tokens {
+			f.token(x.ID, r, t)
+		}
+		f.look(x.ID, r)
+	case x.Kind == scheduler.KV:
+		r.seen = f.now
+		if x.Think || r.phase == scheduler.ThinkDecode {
+			r.blocks += x.Blocks
+			f.cold(x.ID, r, r.phase == scheduler.Complete)
+		}
+	case x.Kind == scheduler.Abort:
+		delete(f.reqs, x.ID)
+	case x.Kind == scheduler.Done:
+		f.complete(x.ID, r, scheduler.Finished)
+		delete(f.reqs, x.ID)
+	}
+}
+
+func (f *reference) arrive(x scheduler.Input) {
+	r := &refRequest{model: f.models[x.Model], seen: f.now}
+	for _, t := range x.Tokens {
+		r.stream = append(r.stream, t)
+		marker := r.model.Start
+		if r.open {
+			marker = r.model.End
+		}
+		if len(r.model.Start) > 0 && endsWith(r.stream, marker) {
+			r.open, r.stream = !r.open, nil
+		}
+	}
+	f.reqs[x.ID] = r
+}
+
+func (f *reference) token(id scheduler.ID, r *refRequest, t int32) {
+	if r.phase == scheduler.Prefill && r.open {
+		r.phase = scheduler.ThinkDecode
+		f.emit(scheduler.Event{Kind: scheduler.EnterThink, ID: id})
+	}
+	r.stream = append(r.stream, t)
+	eos := slices.Contains(r.model.EOS, t)
+	switch r.phase {
+	case scheduler.Prefill:
+		r.decoded++
+		switch {
+		case eos:
+			f.complete(id, r, scheduler.EOS)
+		case endsWith(r.stream, r.model.Start):
+			r.phase, r.stream = scheduler.ThinkDecode, nil
+			f.emit(scheduler.Event{Kind: scheduler.EnterThink, ID: id})
+		case !r.mayStart():
+			r.phase = scheduler.OutputDecode
+		}
+	case scheduler.ThinkDecode:
+		r.used++
+		switch {
+		case endsWith(r.stream, r.model.End):
+			r.phase, r.exited = scheduler.OutputDecode, true
+			f.emit(scheduler.Event{Kind: scheduler.ExitThink, ID: id, Used: r.used})
+			f.cold(id, r, false)
+		case eos:
+			f.complete(id, r, scheduler.EOS)
+		}
+	case scheduler.OutputDecode:
+		if eos {
+			f.complete(id, r, scheduler.EOS)
+		}
+	}
+}
+
+// mayStart says whether all decoded tokens can belong to a start marker that is
+// not whole yet.
+func (r *refRequest) mayStart() bool {
+	for n := r.decoded; n < len(r.model.Start); n++ {
+		if endsWith(r.stream, r.model.Start[:n]) {
+			return true
+		}
+	}
+	return false
+}
+
+// look is the cap, once the tokens of an input are through.
+func (f *reference) look(id scheduler.ID, r *refRequest) {
+	if r.phase != scheduler.ThinkDecode || r.advised || r.used < r.model.MaxThink {
+		return
+	}
+	r.advised = true
+	if len(r.model.End) == 0 {
+		f.emit(scheduler.Event{Kind: scheduler.CannotForce, ID: id, Used: r.used, Reason: scheduler.NoEnd})
+		return
+	}
+	f.emit(scheduler.Event{Kind: scheduler.ForceBudget, ID: id, Used: r.used, Reason: scheduler.HardCap, Inject: r.model.End})
+}
+
+// cold emits whole batches, and the remainder too if all is set.
+func (f *reference) cold(id scheduler.ID, r *refRequest, all bool) {
+	if !r.exited || f.threshold == 0 {
+		return
+	}
+	for r.blocks > 0 && (all || r.blocks >= f.threshold) {
+		n := min(r.blocks, f.threshold)
+		r.blocks -= n
+		r.waiting = false
+		f.emit(scheduler.Event{Kind: scheduler.Offload, ID: id, Used: r.used, Blocks: n})
+	}
+	if r.blocks > 0 && !r.waiting {
+		r.waiting, r.due = true, f.now+f.after
+	}
+}
+
+func (f *reference) complete(id scheduler.ID, r *refRequest, why scheduler.Reason) {
+	if r.phase == scheduler.Complete {
+		return
+	}
+	f.cold(id, r, true)
+	r.phase = scheduler.Complete
+	f.emit(scheduler.Event{Kind: scheduler.Completed, ID: id, Used: r.used, Reason: why, Keep: r.model.KeepsThinking})
+}
+
+func (f *reference) tick(now scheduler.Time) {
+	f.now = max(f.now, now)
+	for id, r := range f.reqs {
+		if r.waiting && r.due <= f.now {
+			f.cold(id, r, true)
+		}
+		if r.seen+f.reapAfter <= f.now {
+			f.emit(scheduler.Event{Kind: scheduler.Reaped, ID: id, Used: r.used, Reason: scheduler.Stale})
+			delete(f.reqs, id)
+		}
+	}
+}
+
+// next is the first instant at which a tick changes anything.
+func (f *reference) next() scheduler.Time {
+	next := scheduler.Never
+	for _, r := range f.reqs {
+		if r.waiting {
+			next = min(next, r.due)
+		}
+		next = min(next, r.seen+f.reapAfter)
+	}
+	return next
+}

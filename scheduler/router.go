@@ -1,0 +1,141 @@
+package scheduler
+
+// tokens advances a request by what was decoded. Each phase takes what is its
+// own and hands on the rest, so the order of these lines is the order of the
+// phases.
+func (c *Core) tokens(k int32, s *slot, toks []int32) {
+	if s.phase == Prefill {
+		toks = c.prefill(k, s, toks)
+	}
+	if s.phase == ThinkDecode {
+		toks = c.think(k, s, toks)
+	}
+	if s.phase == OutputDecode {
+		toks = c.output(k, s, toks)
+	}
+	if len(toks) > 0 {
+		c.counts.add(atAfterEnd, uint64(len(toks)))
+	}
+}
+
+// prefill looks for a start marker that begins with the first decoded token, or
+// with the prompt's tail.
+func (c *Core) prefill(k int32, s *slot, toks []int32) []int32 {
+	if len(toks) == 0 {
+		return nil
+	}
+	m := s.model
+	if s.open {
+		c.enterThink(s)
+		return toks
+	}
+	for i, t := range toks {
+		if m.isEOS(t) {
+			c.complete(k, s, EOS)
+			return toks[i+1:]
+		}
+		s.match = m.start.step(s.match, t)
+		if m.start.whole(s.match) {
+			s.match = 0
+			c.enterThink(s)
+			return toks[i+1:]
+		}
+		// A state below the number of decoded tokens leaves the first of them
+		// outside of any marker to come: it was output.
+		if s.decoded++; s.match < s.decoded {
+			c.move(s, OutputDecode)
+			c.counts.hot[hotOutput] += uint64(s.decoded - 1)
+			return toks[i:]
+		}
+	}
+	return nil
+}
+
+func (c *Core) enterThink(s *slot) {
+	c.move(s, ThinkDecode)
+	c.emit(Event{Kind: EnterThink, ID: s.id})
+}
+
+// think counts a token, then looks at it.
+func (c *Core) think(k int32, s *slot, toks []int32) []int32 {
+	m, match := s.model, s.match
+	for i, t := range toks {
+		match = m.end.step(match, t)
+		if m.end.whole(match) {
+			c.thought(s, i+1)
+			c.exitThink(k, s)
+			return toks[i+1:]
+		}
+		if m.isEOS(t) {
+			c.thought(s, i+1)
+			c.complete(k, s, EOS)
+			return toks[i+1:]
+		}
+	}
+	s.match = match
+	c.thought(s, len(toks))
+	if s.used >= s.limit && !s.advised {
+		c.overCap(s)
+	}
+	return nil
+}
+
+// thought counts n thinking tokens.
+func (c *Core) thought(s *slot, n int) {
+	s.used += uint32(n)
+	c.counts.hot[hotThink] += uint64(n)
+}
+
+// overCap advises the engine to end the thinking, or says that it cannot.
+func (c *Core) overCap(s *slot) {
+	s.advised = true
+	if len(s.model.end.seq) == 0 {
+		c.emit(Event{Kind: CannotForce, ID: s.id, Used: s.used, Reason: NoEnd})
+		return
+	}
+	c.counts.add(atReason+int(HardCap), 1)
+	c.emit(Event{Kind: ForceBudget, ID: s.id, Used: s.used, Reason: HardCap, Inject: s.model.end.seq})
+}
+
+func (c *Core) exitThink(k int32, s *slot) {
+	s.exited = true
+	c.counts.observe(s.used)
+	c.move(s, OutputDecode)
+	c.emit(Event{Kind: ExitThink, ID: s.id, Used: s.used})
+	c.offload(k, s)
+}
+
+// output looks for the end of the sequence only: a start marker here is text.
+func (c *Core) output(k int32, s *slot, toks []int32) []int32 {
+	for i, t := range toks {
+		if s.model.isEOS(t) {
+			c.counts.hot[hotOutput] += uint64(i + 1)
+			c.complete(k, s, EOS)
+			return toks[i+1:]
+		}
+	}
+	c.counts.hot[hotOutput] += uint64(len(toks))
+	return nil
+}
+
+// complete ends a request, once. The remainder leaves first, so that after
+// Completed nothing but late blocks follows.
+func (c *Core) complete(k int32, s *slot, why Reason) {
+	if s.phase == Complete {
+		return
+	}
+	if s.phase == ThinkDecode {
+		c.counts.observe(s.used)
+	}
+	c.flush(s)
+	c.move(s, Complete)
+	c.counts.add(atReason+int(why), 1)
+	c.emit(Event{Kind: Completed, ID: s.id, Used: s.used, Reason: why, Keep: s.model.keeps})
+	c.settle(s, s.offloaded)
+}
+
+func (c *Core) move(s *slot, to Phase) {
+	c.counts.sub(atPhase+int(s.phase), 1)
+	c.counts.add(atPhase+int(to), 1)
+	s.phase = to
+}

@@ -1,0 +1,211 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"meridian/scheduler"
+)
+
+// TestScenarios plays testdata/*.txt: a command, ----, and what followed.
+// testdata/README says what the commands mean; -rewrite writes the results.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.HasSuffix(path, "README") || strings.Contains(path, "fuzz") {
+			return
+		}
+		s := &scenario{}
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+type scenario struct {
+	models []scheduler.Model
+	core   *scheduler.Core
+	ready  scheduler.Ready
+}
+
+func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "model":
+		s.models = append(s.models, scheduler.Model{
+			Name:          text(d, "name"),
+			Start:         ids(t, text(d, "start")),
+			End:           ids(t, text(d, "end")),
+			EOS:           ids(t, text(d, "eos")),
+			MaxThink:      uint32(number(t, text(d, "max"))),
+			KeepsThinking: d.HasArg("keeps"),
+		})
+		return ""
+	case "core":
+		models, err := scheduler.NewModels(s.models)
+		if err != nil {
+			s.models = nil
+			return "error: " + err.Error()
+		}
+		s.core = scheduler.New(scheduler.Config{
+			Models:           models,
+			MaxThink:         uint32(number(t, text(d, "max"))),
+			OffloadThreshold: number(t, text(d, "threshold")),
+			OffloadAfter:     instant(t, text(d, "after")),
+			MaxRequests:      number(t, text(d, "requests")),
+			ReapAfter:        instant(t, text(d, "reap")),
+		})
+		return ""
+	case "step":
+		var in []scheduler.Input
+		for _, line := range strings.Split(d.Input, "\n") {
+			in = append(in, input(t, strings.Fields(line)))
+		}
+		s.core.Step(instant(t, text(d, "at")), in)
+		return s.follows()
+	case "tick":
+		s.core.Tick(instant(t, text(d, "at")))
+		return s.follows()
+	case "stats":
+		return stats(s.core.Stats())
+	}
+	d.Fatalf(t, "unknown command %q", d.Cmd)
+	return ""
+}
+
+// follows renders what Ready hands out.
+func (s *scenario) follows() string {
+	s.core.Ready(&s.ready)
+	var b strings.Builder
+	for _, e := range s.ready.Events {
+		fmt.Fprintf(&b, "%d %s", e.ID, e.Kind)
+		if e.Reason != scheduler.NoReason {
+			fmt.Fprintf(&b, " %s", e.Reason)
+		}
+		switch e.Kind {
+		case scheduler.Offload:
+			fmt.Fprintf(&b, " blocks=%d", e.Blocks)
+		case scheduler.EnterThink, scheduler.Refused:
+		default:
+			fmt.Fprintf(&b, " used=%d", e.Used)
+		}
+		if e.Inject != nil {
+			fmt.Fprintf(&b, " inject=%v", e.Inject)
+		}
+		if e.Keep {
+			b.WriteString(" keep")
+		}
+		b.WriteByte('\n')
+	}
+	next := "never"
+	if s.ready.Next != scheduler.Never {
+		next = time.Duration(s.ready.Next).String()
+	}
+	fmt.Fprintf(&b, "next: %s\n", next)
+	return b.String()
+}
+
+func stats(s scheduler.Stats) string {
+	var b strings.Builder
+	line := func(name string, v uint64) {
+		if v > 0 {
+			fmt.Fprintf(&b, "%s: %d\n", name, v)
+		}
+	}
+	line("tracked", s.Tracked())
+	for i, v := range s.Phases {
+		line("phase "+scheduler.Phase(i).String(), v)
+	}
+	for i, v := range s.Events {
+		line("event "+scheduler.EventKind(i).String(), v)
+	}
+	for i, v := range s.Reason {
+		line("reason "+scheduler.Reason(i).String(), v)
+	}
+	line("arrived", s.Arrived)
+	line("aborted", s.Aborted)
+	line("untracked", s.Untracked)
+	line("after end", s.AfterEnd)
+	line("think tokens", s.ThinkTokens)
+	line("output tokens", s.OutputTokens)
+	line("vocab fallback", s.VocabFallback)
+	line("unknown model", s.UnknownModel)
+	line("offloaded", s.Offloaded)
+	line("kept", s.Kept)
+	line("dropped", s.Dropped)
+	line("think requests", s.Think.Count())
+	line("think sum", s.Think.Sum)
+	return b.String()
+}
+
+// input reads one line of a step.
+func input(t *testing.T, f []string) scheduler.Input {
+	t.Helper()
+	if len(f) < 2 {
+		t.Fatalf("an input needs a kind and an id: %q", f)
+	}
+	x := scheduler.Input{ID: scheduler.ID(number(t, f[1]))}
+	arg := func(i int) string {
+		if i < len(f) {
+			return f[i]
+		}
+		return ""
+	}
+	switch f[0] {
+	case "arrive":
+		x.Kind, x.Model, x.Tokens = scheduler.Arrive, arg(2), ids(t, arg(3))
+	case "tokens":
+		x.Kind, x.Tokens = scheduler.Tokens, ids(t, arg(2))
+	case "kv":
+		x.Kind, x.Blocks, x.Think = scheduler.KV, uint32(number(t, arg(2))), arg(3) == "think"
+	case "abort":
+		x.Kind = scheduler.Abort
+	case "done":
+		x.Kind = scheduler.Done
+	default:
+		t.Fatalf("unknown input %q", f[0])
+	}
+	return x
+}
+
+func text(d *datadriven.TestData, key string) string {
+	if a, ok := d.Arg(key); ok && len(a.Vals) > 0 {
+		return a.Vals[0]
+	}
+	return ""
+}
+
+// ids reads "1+2+3".
+func ids(t *testing.T, s string) []int32 {
+	t.Helper()
+	var out []int32
+	for _, f := range strings.FieldsFunc(s, func(r rune) bool { return r == '+' }) {
+		out = append(out, int32(number(t, f)))
+	}
+	return out
+}
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func instant(t *testing.T, s string) scheduler.Time {
+	t.Helper()
+	if s == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scheduler.Time(d)
+}

@@ -1,0 +1,82 @@
+package link
+
+import (
+	"hash/crc32"
+	"slices"
+)
+
+// Message is what a control payload can be made from.
+type Message interface {
+	Append(b []byte) []byte // the payload, without the crc32c trailer
+	Length() int            // the bytes that Append adds
+}
+
+// AppendMessage appends a whole control frame: f's header with Len filled, m's
+// payload, the crc32c trailer. It does not allocate when b has room.
+func AppendMessage[M Message](b []byte, f Frame, m M) []byte {
+	n := m.Length()
+	b = slices.Grow(b, FrameLen+n+TrailerLen)
+	at := len(b)
+	b = m.Append(b[:at+FrameLen])
+	f.Len = uint32(n + TrailerLen)
+	f.put(b[at:])
+	return le.AppendUint32(b, crc32.Checksum(b[at+FrameLen:], castagnoli))
+}
+
+// Payload checks the trailer of f's control payload b, which must be f.Len
+// bytes, and returns what comes before it. The result aliases b.
+func Payload(f Frame, b []byte) ([]byte, error) {
+	p, fail := payload(f, b)
+	if fail != nil {
+		return nil, fail
+	}
+	return p, nil
+}
+
+func payload(f Frame, b []byte) ([]byte, *FrameError) {
+	if uint64(len(b)) != uint64(f.Len) || len(b) < TrailerLen {
+		return nil, errShort("payload", min(len(b), int(f.Len)), uint64(len(b)), uint64(max(f.Len, TrailerLen)))
+	}
+	n := len(b) - TrailerLen
+	if got, want := le.Uint32(b[n:]), crc32.Checksum(b[:n], castagnoli); got != want {
+		return nil, errCRC("payload", n, got, want)
+	}
+	return b[:n], nil
+}
+
+// Empty is the payload of COMMIT, PING, CANCEL and ABORT, of a MAP request and
+// of any other message without fields: nothing.
+type Empty struct{}
+
+// Length is 0.
+func (Empty) Length() int { return 0 }
+
+// Append returns b.
+func (Empty) Append(b []byte) []byte { return b }
+
+// Parse refuses any byte.
+func (*Empty) Parse(b []byte) error {
+	c := cursor{b: b}
+	return c.end()
+}
+
+// ParseEmpty checks that b is empty.
+func ParseEmpty(b []byte) (x Empty, err error) {
+	err = x.Parse(b)
+	return x, err
+}
+
+// extend grows b by n bytes, which the caller writes in full through p.
+func extend(b []byte, n int) (all, p []byte) {
+	at := len(b)
+	all = slices.Grow(b, n)[:at+n]
+	return all, all[at:]
+}
+
+// sized is s with n elements, in s's memory where that is enough.
+func sized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

@@ -1,0 +1,11 @@
+package link
+
+import (
+	"testing"
+)
+
+var renewKind = newKind(TypeRenew, ParseRenew,
+	sample{"30 s", Frame{Req: 41}, Renew{Lease: fill[[16]byte](0x70), MS: 30000}},
+)
+
+func TestRenew(t *testing.T) { renewKind.check(t) }
