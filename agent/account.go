@@ -45,14 +45,19 @@ func (a *Agent) transfer(h holder, dir direction, op string, items []fabric.Item
 		}
 	}
 	for v, n := range perVia {
-		a.metrics.transferBytes.WithLabelValues(label, v, dir.String()).Add(float64(n))
-		a.moved.add(label, v, dir.String(), n)
+		a.count(label, v, dir, n)
 	}
 	for o, n := range outcomes {
 		a.metrics.transferBlocks.WithLabelValues(label, dir.String(), o).Add(float64(n))
 	}
 	a.metrics.transferSeconds.WithLabelValues(label, dir.String()).Observe(took.Seconds())
 	a.transfers.end(id, via, bytes, failed, code, took)
+}
+
+// count adds body bytes to a path.
+func (a *Agent) count(label, via string, dir direction, n uint64) {
+	a.metrics.transferBytes.WithLabelValues(label, via, dir.String()).Add(float64(n))
+	a.moved.add(label, via, dir.String(), n)
 }
 
 // failed counts one block that did not make it, and logs a wrong checksum,

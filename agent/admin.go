@@ -67,11 +67,12 @@ func (s *adminServer) arena() *adminpb.ArenaUsage {
 	st := s.a.store.Stats()
 	out := &adminpb.ArenaUsage{
 		CapacityBytes: st.Capacity, UsedBytes: st.Used, ReservedBytes: st.ReservedBytes,
-		LeasedBytes: st.LeasedBytes(), QuarantinedBytes: st.QuarantinedBytes,
-		Leases: uint64(st.Leases), Segments: uint32(st.Segments), CapacityNote: s.a.cfg.KVMemory.CapacityNote,
+		QuarantinedBytes: st.QuarantinedBytes,
+		Leases:           uint64(st.Leases), Segments: uint32(st.Segments), CapacityNote: s.a.cfg.KVMemory.CapacityNote,
 	}
 	for t := range st.Blocks {
 		out.Blocks += uint64(st.Blocks[t])
+		out.LeasedBytes += st.BlockBytes[t] - st.IdleBytes[t]
 		out.Tiers = append(out.Tiers, &adminpb.TierUsage{Tier: pbTier(wire.Tier(t)),
 			Blocks: uint64(st.Blocks[t]), Bytes: st.BlockBytes[t], Evictions: st.Evictions[t]})
 	}
@@ -88,15 +89,15 @@ func (s *adminServer) ListPeers(_ context.Context, req *adminpb.ListPeersRequest
 			continue
 		}
 		row := &adminpb.Peer{
-			Name: p.Name, Incarnation: p.Incarnation, Address: p.Addr, State: pbState(p.State),
-			ReasonCode: uint32(p.Code), Reason: p.Reason, Transport: p.Via, Lanes: uint32(p.Lanes),
+			Name: p.Name, Incarnation: p.Inc, Address: p.Addr, State: pbState(p.State),
+			ReasonCode: uint32(p.Code), Reason: p.Text, Transport: p.Transport, Lanes: uint32(p.Lanes),
 			RttNs: uint64(p.RTT), Tenants: p.Tenants,
 		}
 		if p.Agent != ([16]byte{}) {
 			row.Agent = hex.EncodeToString(p.Agent[:])
 		}
 		for _, ns := range p.Namespaces {
-			row.Namespaces = append(row.Namespaces, ns.String())
+			row.Namespaces = append(row.Namespaces, ns.NS.String())
 		}
 		out.Peers = append(out.Peers, row)
 	}
@@ -273,7 +274,7 @@ func (s *adminServer) ProbeFabric(ctx context.Context, req *adminpb.ProbeFabricR
 		}
 		row := &adminpb.Probe{Fabric: f.Label()}
 		if p, isPeer := f.(*link.Peer); isPeer {
-			row.Peer = p.Info().Name
+			row.Peer = p.Name()
 		}
 		if (req.Fabric != "" && req.Fabric != row.Fabric) || (req.Peer != "" && req.Peer != row.Peer) {
 			continue

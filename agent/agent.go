@@ -158,7 +158,7 @@ func (a *Agent) wantsFabric(name string) bool {
 func (a *Agent) openEngines(context.Context) (err error) {
 	models := make([]scheduler.Model, 0, len(a.cfg.Models))
 	for _, m := range a.cfg.Models {
-		models = append(models, schedulerModel(m, a.cfg.Scheduler.MaxThinkTokens))
+		models = append(models, scheduler.Model{Name: m.Name, Start: m.ThinkStart, End: m.ThinkEnd})
 	}
 	known, err := scheduler.NewModels(models)
 	if err != nil {
@@ -168,7 +168,7 @@ func (a *Agent) openEngines(context.Context) (err error) {
 		Path: a.cfg.Engine.Socket, UIDs: a.uids(), Tenants: a.cfg.Security.Tenants,
 		Agent: a.id.agent, Incarnation: a.id.incarnation,
 		Store: a.store, Host: host{a}, Observer: engineObserver{a}, Log: a.log,
-		Scheduler: scheduler.Config{Models: known, OffloadThreshold: a.offloadThreshold()},
+		Scheduler: scheduler.Config{Models: known, MaxThink: a.cfg.Scheduler.MaxThinkTokens, OffloadThreshold: a.offloadThreshold()},
 		Limits:    engine.Limits{Sessions: a.cfg.Engine.MaxSessions, StagingBytes: int(a.cfg.Engine.Staging)},
 	})
 	if err != nil {
@@ -176,7 +176,7 @@ func (a *Agent) openEngines(context.Context) (err error) {
 	}
 	a.ports = append(a.ports, port{"engine", "unix://" + a.cfg.Engine.Socket})
 	a.background(func(context.Context) {
-		if err := a.engines.Serve(); err != nil {
+		if err := a.engines.Serve(); !errors.Is(err, engine.ErrClosed) {
 			a.log.Error("engine socket ended", "err", err)
 		}
 	})
@@ -193,17 +193,6 @@ func (a *Agent) offloadThreshold() int {
 // uids are those that may use the engine socket: the daemon's own and the
 // config's.
 func (a *Agent) uids() []uint32 { return append([]uint32{uint32(os.Getuid())}, a.cfg.Security.UIDs...) }
-
-func schedulerModel(m config.Model, maxThink uint32) scheduler.Model {
-	out := scheduler.Model{Name: m.Name, MaxThink: maxThink}
-	if len(m.ThinkStart) > 0 {
-		out.Start = m.ThinkStart
-	}
-	if len(m.ThinkEnd) > 0 {
-		out.End = m.ThinkEnd
-	}
-	return out
-}
 
 // background runs f until the daemon stops; Close waits for it.
 func (a *Agent) background(f func(ctx context.Context)) {
@@ -267,7 +256,8 @@ func (a *Agent) Drain(ctx context.Context) error {
 	}
 	_ = notify("STOPPING=1")
 	a.log.Info("draining")
-	err := errors.Join(a.engines.Drain(ctx), a.node.Drain(ctx))
+	err := a.engines.Drain(ctx)
+	a.node.Drain(ctx)
 	a.drain.Store(int32(drained))
 	return err
 }

@@ -102,7 +102,7 @@ func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {
 		if i >= maxPeerLabels {
 			return // ListPeers shows the rest
 		}
-		gauge(dPeerReady, flag(p.State == link.StateReady), p.Name, p.Via)
+		gauge(dPeerReady, flag(p.State == link.StateReady), p.Name, p.Transport)
 		gauge(dPeerRTT, p.RTT.Seconds(), p.Name)
 	}
 }

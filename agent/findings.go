@@ -35,8 +35,8 @@ func (a *Agent) stateFindings() []finding.Finding {
 	add(n != 0, finding.Err, "integrity.checksum", fmt.Sprintf("checksum failures: %d", n),
 		"bodies arrived or lay changed; none was served", "the log names peer and transport: check that path's NIC, cable, memory")
 	for _, p := range a.node.Peers() {
-		add(p.State != link.StateReady, finding.Warn, "peer."+p.Name, fmt.Sprintf("peer %s: %s %s", p.Name, p.State, p.Via),
-			fmt.Sprintf("%s: %s", p.Code, p.Reason), "mrdn errors lookup "+p.Code.String())
+		add(p.State != link.StateReady, finding.Warn, "peer."+p.Name, fmt.Sprintf("peer %s: %s %s", p.Name, p.State, p.Transport),
+			fmt.Sprintf("%s: %s", p.Code, p.Text), "mrdn errors lookup "+p.Code.String())
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"meridian/adapters/link"
 	"meridian/fabric"
 	"meridian/wire"
+	proto "meridian/wire/link"
 )
 
 // peerGroup is all peers of the link as one fabric. A handle is a wire.Ref and
@@ -19,26 +20,28 @@ var _ fabric.Fabric = peerGroup{}
 
 func (g peerGroup) Label() string { return linkFabric }
 
-func (g peerGroup) Caps() fabric.Caps { return link.Caps() }
+func (g peerGroup) Caps() fabric.Caps {
+	return fabric.Caps{Verified: true, TwoPhase: true, MaxItem: proto.MaxBytesInFlight + wire.HeaderLen, MaxBatch: proto.MaxItems}
+}
 
 // Push sends each item to the peer that its key chooses among those ready.
 func (g peerGroup) Push(ctx context.Context, it []fabric.Item) {
-	ready := g.ready()
-	g.split(it, func(i *fabric.Item) *link.Peer { return choose(ready, i.Key) },
+	ready := g.a.readyPeers()
+	g.split(it, func(i *fabric.Item) *link.Peer { return g.choose(ready, i.Key) },
 		func(p *link.Peer, sub []fabric.Item) { p.Push(ctx, sub) })
 }
 
 // Pull asks the peer that each item's handle names.
 func (g peerGroup) Pull(ctx context.Context, it []fabric.Item) {
-	ready := g.ready()
+	ready := g.a.readyPeers()
 	g.split(it, func(i *fabric.Item) *link.Peer {
 		if i.H == (fabric.Handle{}) {
-			return choose(ready, i.Key)
+			return g.choose(ready, i.Key)
 		}
 		agent := wire.RefOf(i.H).Agent
 		for _, p := range ready {
-			if p.Info().Agent == agent {
-				return p
+			if p.Agent == agent {
+				return g.a.node.Peer(p.Name)
 			}
 		}
 		return nil
@@ -57,16 +60,6 @@ func (g peerGroup) Quiesce(ctx context.Context) error {
 
 // Close does nothing: the peers are closed with the node.
 func (g peerGroup) Close() error { return nil }
-
-func (g peerGroup) ready() []*link.Peer {
-	var out []*link.Peer
-	for _, c := range g.a.cfg.Link.Peers {
-		if p := g.a.node.Peer(c.Name); p.Info().State == link.StateReady {
-			out = append(out, p)
-		}
-	}
-	return out
-}
 
 // split runs f once for each peer with that peer's items, at the same time.
 func (g peerGroup) split(it []fabric.Item, pick func(*fabric.Item) *link.Peer, f func(*link.Peer, []fabric.Item)) {
@@ -97,15 +90,14 @@ func (g peerGroup) split(it []fabric.Item, pick func(*fabric.Item) *link.Peer, f
 }
 
 // choose is rendezvous hashing: the peer whose hash with the key is highest.
-func choose(peers []*link.Peer, key wire.Key) *link.Peer {
-	var best *link.Peer
+func (g peerGroup) choose(peers []link.PeerInfo, key wire.Key) *link.Peer {
+	var best string
 	var top wire.Key
 	for _, p := range peers {
-		agent := p.Info().Agent
-		h := wire.KeyOf(wire.Namespace(key), agent[:])
-		if best == nil || bytes.Compare(h[:], top[:]) > 0 {
-			best, top = p, h
+		h := wire.KeyOf(wire.Namespace(key), p.Agent[:])
+		if best == "" || bytes.Compare(h[:], top[:]) > 0 {
+			best, top = p.Name, h
 		}
 	}
-	return best
+	return g.a.node.Peer(best)
 }

@@ -68,10 +68,9 @@ func (h host) Offload(ns wire.Namespace, keys []wire.Key) {
 // keep blocks themselves.
 func (a *Agent) holders(wire.Namespace) []holder {
 	var out []holder
-	for _, c := range a.cfg.Link.Peers {
-		if p := a.node.Peer(c.Name); p.Info().State == link.StateReady {
-			out = append(out, holder{name: c.Name, Fabric: p, Finder: p})
-		}
+	for _, info := range a.readyPeers() {
+		p := a.node.Peer(info.Name)
+		out = append(out, holder{name: info.Name, Fabric: p, Finder: p})
 	}
 	for _, name := range a.fabrics.Names() {
 		f, _ := a.fabrics.Get(name)

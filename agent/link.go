@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"meridian/adapters/link"
 	"meridian/agent/config"
@@ -44,7 +47,7 @@ func (a *Agent) openLink(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("link.listen %s: %w", addr, err)
 		}
-		a.ports = append(a.ports, port{"link", at})
+		a.ports = append(a.ports, port{"link", schemeOf(addr) + "://" + at.String()})
 	}
 	if err := a.fabrics.Add(linkFabric, peerGroup{a}); err != nil {
 		return err
@@ -100,17 +103,31 @@ func (a *Agent) openRoutes() error {
 	return err
 }
 
+// schemeOf is the part of an address before "://".
+func schemeOf(addr string) string {
+	scheme, _, _ := strings.Cut(addr, "://")
+	return scheme
+}
+
+// readyPeers are the configured peers that calls can be made to.
+func (a *Agent) readyPeers() []link.PeerInfo {
+	return slices.DeleteFunc(a.node.Peers(), func(p link.PeerInfo) bool {
+		return p.State != link.StateReady || a.node.Peer(p.Name) == nil
+	})
+}
+
 // fabricReady says why a fabric cannot be used now.
 func (a *Agent) fabricReady(name string, f fabric.Fabric) error {
 	p, ok := f.(*link.Peer)
 	if !ok {
 		return nil
 	}
-	info := p.Info()
-	if info.State == link.StateReady {
-		return nil
+	for _, info := range a.readyPeers() {
+		if info.Name == p.Name() {
+			return nil
+		}
 	}
-	return &fabric.Error{Code: wire.CodeUnreachable, Fabric: name, Text: info.Reason}
+	return &fabric.Error{Code: wire.CodeUnreachable, Fabric: name, Text: "the peer is not ready"}
 }
 
 // linkObserver counts what the link reports by itself: state changes, refusals
@@ -118,11 +135,10 @@ func (a *Agent) fabricReady(name string, f fabric.Fabric) error {
 // account.go.
 type linkObserver struct{ a *Agent }
 
-func (o linkObserver) PeerState(peer string, state link.State, code wire.Code) {
+func (o linkObserver) PeerState(peer string, _ link.State, code wire.Code) {
 	if code == wire.CodeIncarnation {
 		o.a.metrics.incarnations.WithLabelValues(o.a.metrics.peer(peer)).Inc()
 	}
-	o.a.log.Info("peer", "peer", peer, "state", state.String(), "code", code.String())
 	o.a.selftest.poke()
 }
 
@@ -134,9 +150,10 @@ func (o linkObserver) Transfer(t link.Transfer) {
 	if t.In {
 		dir, op = dirIn, "push"
 	}
-	id := o.a.transfers.begin(transfer{fabric: linkFabric, peer: t.Peer, dir: dir, op: op, class: uint8(t.Class), items: t.Items, began: o.a.now().Add(-t.Took)})
+	id := o.a.transfers.begin(transfer{fabric: linkFabric, peer: t.Peer, dir: dir, op: op, class: uint8(t.Class), items: t.Items, began: time.Now().Add(-t.Took)})
 	o.a.transfers.end(id, t.Via, t.Bytes, 0, t.Code, t.Took)
-	o.a.count(linkFabric, t.Via, dir, t.Bytes, t.Took)
+	o.a.count(linkFabric, t.Via, dir, t.Bytes)
+	o.a.metrics.transferSeconds.WithLabelValues(linkFabric, dir.String()).Observe(t.Took.Seconds())
 	o.a.metrics.transferBlocks.WithLabelValues(linkFabric, dir.String(), "ok").Add(float64(t.Items))
 	if t.Code != wire.CodeOK {
 		o.a.metrics.failures.WithLabelValues(t.Code.String()).Inc()

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"meridian/blocks"
@@ -29,6 +30,8 @@ type offloader struct {
 	a     *Agent
 	owner blocks.Owner
 	queue chan offloadBatch
+
+	blocks, bytes atomic.Uint64 // copied and acknowledged
 }
 
 func newOffloader(a *Agent) *offloader {
@@ -112,9 +115,15 @@ func (o *offloader) push(ctx context.Context, c fabric.Choice, ns wire.Namespace
 		moved = append(moved, blocks.Moved{Slot: views[i].Ref.Slot, Gen: views[i].Ref.Gen,
 			Loc: blocks.Loc{Fabric: c.Fabric.Label(), H: items[k].H}, Err: err})
 		if err == nil {
+			o.blocks.Add(1)
+			o.bytes.Add(uint64(views[i].Head.BodyLen))
 			o.a.metrics.offloadedBlocks.WithLabelValues(c.Fabric.Label()).Inc()
 			o.a.metrics.offloadedBytes.WithLabelValues(c.Fabric.Label()).Add(float64(views[i].Head.BodyLen))
 		}
 	}
 	o.a.store.Step(blocks.Input{Moved: moved})
+}
+
+func (o *offloader) varz() OffloadVarz {
+	return OffloadVarz{Blocks: o.blocks.Load(), Bytes: o.bytes.Load(), ReclaimedBytes: o.a.store.Stats().OffloadedBytes, Waiting: len(o.queue)}
 }

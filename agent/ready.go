@@ -82,16 +82,14 @@ func (s *selfTest) run(a *Agent) func(ctx context.Context) {
 
 // probe tests each ready path once an incarnation of the other side.
 func (s *selfTest) probe(ctx context.Context, a *Agent) {
-	for _, c := range a.cfg.Link.Peers {
-		p := a.node.Peer(c.Name)
-		info := p.Info()
+	for _, info := range a.readyPeers() {
 		s.mu.Lock()
-		last, ok := s.paths[c.Name]
+		last, ok := s.paths[info.Name]
 		s.mu.Unlock()
-		if info.State != link.StateReady || (ok && last.err == nil && last.inc == info.Incarnation) {
+		if ok && last.err == nil && last.inc == info.Inc {
 			continue
 		}
-		s.record(ctx, a, c.Name, info.Incarnation, p)
+		s.record(ctx, a, info.Name, info.Inc, a.node.Peer(info.Name))
 	}
 	for _, name := range a.fabrics.Names() {
 		f, _ := a.fabrics.Get(name)
@@ -190,10 +188,7 @@ func (a *Agent) unready() []reason {
 		out = append(out, reason{"selftest.arena", arena.Error()})
 	}
 	ready := 0
-	for _, p := range a.node.Peers() {
-		if p.State != link.StateReady {
-			continue
-		}
+	for _, p := range a.readyPeers() {
 		if r, ok := s.path(p.Name); ok && r.err != nil {
 			out = append(out, reason{"selftest.link", p.Name + ": " + r.err.Error()})
 		} else if ok {

@@ -153,5 +153,7 @@ func (a *arena) close() {
 	a.segs = nil
 }
 
-// pageSize rounds staging rings up.
 var pageSize = uint64(os.Getpagesize())
+
+// wholePages rounds up to pages.
+func wholePages(n uint64) uint64 { return (n + pageSize - 1) &^ (pageSize - 1) }

@@ -61,7 +61,7 @@ func newGeometry(capacity, extent uint64) (geometry, error) {
 	}
 	g := geometry{
 		extent:  extent,
-		pitch:   extent + max(4<<10, extent>>10),
+		pitch:   extent + max(8*slotHead, extent>>10),
 		extents: int(capacity / extent),
 		minBody: uint32(max(256, extent>>maxSlotBits)),
 		maxBody: uint32(extent),
@@ -87,8 +87,8 @@ func stride(room uint32) uint64 {
 	return slotHead + (uint64(room)+slotAlign-1)&^(slotAlign-1)
 }
 
-// genBytes is the size of a segment's generation table: a u64 a slot.
-func (g *geometry) genBytes() uint64 { return uint64(g.segExtents) << g.slotBits * 8 }
+// genBytes is the size of its generation table: a u64 a slot.
+func (g *geometry) genBytes(n int) uint64 { return wholePages(uint64(n) << g.slotBits * 8) }
 
-// segBytes is the size of a segment.
-func (g *geometry) segBytes() uint64 { return uint64(g.segExtents) * g.pitch }
+// segBytes is the size of a segment of n extents, in whole pages.
+func (g *geometry) segBytes(n int) uint64 { return wholePages(uint64(n) * g.pitch) }

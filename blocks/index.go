@@ -43,6 +43,19 @@ func cellTag(c uint64) uint32 { return uint32(c >> 32) }
 
 func cellID(c uint64) uint32 { return uint32(c) - 1 }
 
+// first returns the id of the first cell with the tag, or none.
+func (x *index) first(tag uint32) uint32 {
+	for i := tag & x.mask; ; i = (i + 1) & x.mask {
+		e := x.cells[i]
+		if e == 0 {
+			return none
+		}
+		if cellTag(e) == tag {
+			return cellID(e)
+		}
+	}
+}
+
 // insert adds a cell; the caller knows that the key is not there.
 func (x *index) insert(tag, id uint32) {
 	if (x.n+1)*4 > len(x.cells)*3 {

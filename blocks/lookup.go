@@ -1,6 +1,10 @@
 package blocks
 
-import "meridian/wire"
+import (
+	"encoding/binary"
+
+	"meridian/wire"
+)
 
 // find returns the id for a key in a namespace: a slot, a remote record
 // (remoteBit) or none.
@@ -25,10 +29,17 @@ func (c *Core) findTag(tag uint32, ns uint16, k *wire.Key) uint32 {
 func (c *Core) is(id uint32, ns uint16, k *wire.Key) bool {
 	if id >= remoteBit {
 		r := &c.remotes.all[id&^remoteBit]
-		return r.key == *k && r.ns == ns
+		return sameKey(&r.key, k) && r.ns == ns
 	}
 	s := c.slot(id)
-	return s.key == *k && s.ns == ns
+	return sameKey(&s.key, k) && s.ns == ns
+}
+
+// sameKey compares by words, without a call and with one branch for its caller.
+func sameKey(a, b *wire.Key) bool {
+	le := binary.LittleEndian
+	return (le.Uint64(a[0:])^le.Uint64(b[0:]))|(le.Uint64(a[8:])^le.Uint64(b[8:]))|
+		(le.Uint64(a[16:])^le.Uint64(b[16:]))|(le.Uint64(a[24:])^le.Uint64(b[24:])) == 0
 }
 
 // chunk is how many keys of a chain are in flight between the passes of Lookup.
@@ -70,27 +81,36 @@ func (c *Core) Lookup(ns wire.Namespace, chain []wire.Key, v []View) (hits int) 
 	return hits
 }
 
-// findAll finds up to chunk keys and returns how many have a slot.
+// findAll finds up to chunk keys and returns how many have a slot. The passes
+// that only load keep their loads independent of each other and of any branch,
+// so the processor has many misses in flight.
 func (c *Core) findAll(ns uint16, keys []wire.Key, ids *[chunk]uint32) (n int) {
 	var tags [chunk]uint32
+	var sink uint64
 	x := &c.index
-	for i := range keys {
+	for i := range keys { // cells on their way
 		t := x.tag(ns, &keys[i])
-		tags[i], ids[i] = t, 0
-		if e := x.cells[t&x.mask]; cellTag(e) == t {
-			ids[i] = uint32(e) // id + 1; 0 where the first cell does not decide
+		tags[i] = t
+		sink += x.cells[t&x.mask]
+	}
+	for i := range keys { // first cell with the tag
+		ids[i] = x.first(tags[i])
+	}
+	for _, id := range ids[:len(keys)] { // slots on their way, both lines
+		if id < remoteBit {
+			s := c.slot(id)
+			sink += uint64(s.key[0]) + uint64(s.flags)
 		}
 	}
 	for i := range keys {
-		id := ids[i] - 1
-		if id == none || !c.is(id, ns, &keys[i]) {
-			id = c.findTag(tags[i], ns, &keys[i])
+		if id := ids[i]; id != none && !c.is(id, ns, &keys[i]) {
+			ids[i] = c.findTag(tags[i], ns, &keys[i])
 		}
-		ids[i] = id
-		if id < remoteBit {
+		if ids[i] < remoteBit {
 			n++
 		}
 	}
+	c.sink = sink
 	return n
 }
 

@@ -165,6 +165,7 @@ func (c *Core) dropOffloaded(id uint32) {
 	s := c.slot(id)
 	c.want(s)
 	c.n.offloaded++
+	c.n.offloadedBytes += uint64(s.size)
 	c.unpublish(id, s)
 	c.release(id, s)
 }

@@ -114,7 +114,7 @@ func (s *Store) Staging(o Owner, n int) (fd int, b []byte, err error) {
 	if n <= 0 {
 		return -1, nil, &ArgError{What: "staging size: not above zero"}
 	}
-	size := (uint64(n) + pageSize - 1) &^ (pageSize - 1)
+	size := wholePages(uint64(n))
 	if err := s.claimStaging(o, size); err != nil {
 		return -1, nil, err
 	}

@@ -29,6 +29,7 @@ type Stats struct {
 	Evictions           [3]uint64 // by tier
 	LiveEvictions       uint64    // OutputCritical blocks of running requests: alert on it
 	Offloaded           uint64    // slots freed because a copy was acknowledged
+	OffloadedBytes      uint64    // body bytes of those
 	Copies, CopyFailed  uint64    // Moved reports
 	MovedStale          uint64    // Moved reports of slots that hold something else by now
 	Commits, Exists     uint64    // published or transient; refused because the key is there
@@ -47,7 +48,7 @@ type Stats struct {
 type counters struct {
 	lookups, hits                            uint64
 	evictions                                [3]uint64
-	liveEvictions, offloaded                 uint64
+	liveEvictions, offloaded, offloadedBytes uint64
 	copies, copiesFailed, movedStale         uint64
 	commits, exists, reserved, full          uint64
 	reservationsExpired, reservationsAborted uint64
@@ -71,7 +72,7 @@ func (c *Core) Stats() Stats {
 		Leases:           len(c.leases.of), Holds: c.leases.holds, HoldBytes: n.holdBytes, AgedHolds: n.agedHolds,
 		Owners: c.owners.live, Orphans: n.orphans, Remote: c.remotes.n, Leaked: c.leaked(),
 		Lookups: n.lookups, Hits: n.hits, Evictions: n.evictions, LiveEvictions: n.liveEvictions,
-		Offloaded: n.offloaded, Copies: n.copies, CopyFailed: n.copiesFailed, MovedStale: n.movedStale,
+		Offloaded: n.offloaded, OffloadedBytes: n.offloadedBytes, Copies: n.copies, CopyFailed: n.copiesFailed, MovedStale: n.movedStale,
 		Commits: n.commits, Exists: n.exists, ReservedTotal: n.reserved,
 		ReservationsExpired: n.reservationsExpired, ReservationsAborted: n.reservationsAborted,
 		Full: n.full, LeasesGranted: n.leasesGranted, LeasesLapsed: n.leasesLapsed, HoldsAged: n.holdsAged,

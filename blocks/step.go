@@ -24,7 +24,10 @@ func (c *Core) Step(now time.Duration, in Input, r *Ready) {
 		c.freeUp(min(in.Free, c.cfg.Capacity))
 	}
 	r.Copy = c.proposeCopies(r.Copy[:0])
-	r.PullBack = c.proposePullBacks(r.PullBack[:0])
+	r.PullBack = r.PullBack[:0]
+	if in.Free == 0 {
+		r.PullBack = c.proposePullBacks(r.PullBack)
+	}
 	r.Evicted = append(r.Evicted[:0], c.evicted...)
 	r.Lapsed = append(r.Lapsed[:0], c.lapsed...)
 	r.Aged = append(r.Aged[:0], c.aged...)
@@ -56,10 +59,14 @@ func (c *Core) proposeCopies(v []View) []View {
 	return v
 }
 
+// pullBackShare of the capacity, as 1/n, stays free when blocks are pulled back:
+// what was pushed out for want of room must not come back to the same want.
+const pullBackShare = 8
+
 // proposePullBacks names live OutputCritical blocks that left the arena and
-// have a copy outside, once there is room without evicting an OutputCritical one.
+// have a copy outside, once so much is free that nothing is evicted for them.
 func (c *Core) proposePullBacks(v []View) []View {
-	have := c.freeBytes() + c.evictable(wire.ThinkActive)
+	have := c.freeBytes() - min(c.freeBytes(), c.cfg.Capacity/pullBackShare)
 	n := 0
 	for _, w := range c.wanted {
 		id := c.find(w.ns, &w.key)

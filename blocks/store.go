@@ -174,7 +174,7 @@ func (s *Store) grow(tenant [32]byte, seen uint64) bool {
 	if again {
 		return true
 	}
-	m, err := newSegmentMemory(uint64(n)*g.pitch, g.genBytes())
+	m, err := newSegmentMemory(g.segBytes(n), g.genBytes(n))
 	s.mu.Lock()
 	defer s.unlock()
 	if err != nil {

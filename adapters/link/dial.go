@@ -82,7 +82,6 @@ func (s *session) complete(lanes int) bool {
 
 // connect brings up what is missing of the peer's session.
 func (p *Peer) connect() (*session, error) {
-	n := p.node
 	p.mu.Lock()
 	s := p.dialled
 	p.mu.Unlock()
@@ -97,19 +96,20 @@ func (p *Peer) connect() (*session, error) {
 			s = nil
 		case leaving:
 			return nil, fmt.Errorf("the peer is leaving: %w", wire.CodeDraining)
-		case lane0 == nil:
-			if err := p.rejoin(s); err != nil {
-				return nil, err
-			}
+		case lane0 != nil:
+			return s, p.addLanes(s)
 		}
 	}
-	if s == nil {
-		var err error
-		if s, err = p.begin(); err != nil {
-			return nil, err
-		}
+	s, err := p.begin(s)
+	if err != nil {
+		return nil, err
 	}
-	for i := uint8(1); int(i) <= n.cfg.Lanes; i++ {
+	return s, p.addLanes(s)
+}
+
+// addLanes dials the data lanes that are missing.
+func (p *Peer) addLanes(s *session) error {
+	for i := uint8(1); int(i) <= p.node.cfg.Lanes; i++ {
 		s.mu.Lock()
 		up := s.core.Lane(i) != nil
 		s.mu.Unlock()
@@ -117,22 +117,33 @@ func (p *Peer) connect() (*session, error) {
 			continue
 		}
 		if err := p.addLane(s, i); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
-// begin dials lane 0 of a new session.
-func (p *Peer) begin() (*session, error) {
+// begin dials lane 0: again of old, whose leases live on if the peer still
+// knows it, or of a new session.
+func (p *Peer) begin(old *session) (*session, error) {
 	n := p.node
-	h, id, theirs, err := p.dialLane([16]byte{}, 0)
+	var id [16]byte
+	if old != nil {
+		id = old.id
+	}
+	h, who, theirs, err := p.dialLane(id, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer n.endOpening(h.base)
-	n.adopt(id)
-	s := n.newSession(theirs.Session, id, h.via, p.cfg.Addr, true, theirs.Limits)
+	n.adopt(who)
+	if old != nil {
+		if theirs.Session == old.id && who.agent == old.peer.agent && who.inc == old.peer.inc {
+			return old, p.attach(old, h, 0)
+		}
+		old.drop(wire.CodeLaneLost)
+	}
+	s := n.newSession(theirs.Session, who, h.via, p.cfg.Addr, true, theirs.Limits)
 	n.mu.Lock()
 	if n.closed || n.draining || n.sessions[s.id] != nil {
 		n.mu.Unlock()
@@ -143,23 +154,13 @@ func (p *Peer) begin() (*session, error) {
 	n.sessions[s.id] = s
 	n.mu.Unlock()
 	p.mu.Lock()
-	p.dialled, p.agent = s, id.agent
+	p.dialled, p.agent = s, who.agent
 	p.mu.Unlock()
 	if err := p.attach(s, h, 0); err != nil {
 		s.drop(wire.CodeOf(err))
 		return nil, err
 	}
 	return s, nil
-}
-
-// rejoin dials lane 0 of a session that lost it. A peer that has forgotten the
-// session begins a new one; the old one's state is gone then.
-func (p *Peer) rejoin(s *session) error {
-	if err := p.addLane(s, 0); err != nil {
-		s.drop(wire.CodeLaneLost)
-		return err
-	}
-	return nil
 }
 
 // addLane dials one more lane of a session.
@@ -187,17 +188,14 @@ func (p *Peer) attach(s *session, h *hello, idx uint8) error {
 	c := &core.Call{Type: proto.TypePing, Timeout: proto.HelloTimeout}
 	s.callOn(p.node.ctx, c, idx)
 	if c.Code != wire.CodeOK {
-		p.mu.Lock()
-		refusal := p.refusal
-		p.mu.Unlock()
-		if re, ok := refusal.(*RemoteError); ok {
-			return re
+		s.mu.Lock()
+		code, why := s.core.PeerError()
+		s.mu.Unlock()
+		if code != wire.CodeOK {
+			return &RemoteError{Code: code, Text: why}
 		}
-		return codeError(c.Code, "the first PING of a lane was not answered")
+		return codeError(c.Code, "the first PING of a lane was not answered: "+c.Text)
 	}
-	s.mu.Lock()
-	s.rtt = c.RTT
-	s.mu.Unlock()
 	return nil
 }
 

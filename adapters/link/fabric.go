@@ -52,7 +52,7 @@ func (p *Peer) Label() string { return label }
 
 // Caps implements fabric.Fabric. Larger batches are cut.
 func (p *Peer) Caps() fabric.Caps {
-	return fabric.Caps{Verified: true, TwoPhase: true, MaxItem: proto.MaxBytesInFlight + wire.HeaderLen, MaxBatch: proto.MaxItems}
+	return fabric.Caps{Verified: true, MaxItem: proto.MaxBytesInFlight + wire.HeaderLen, MaxBatch: proto.MaxItems}
 }
 
 // Quiesce implements fabric.Fabric. A call returns only once its memory is
@@ -92,7 +92,7 @@ func codeError(code wire.Code, text string) error {
 
 func failAll(it []fabric.Item, err error) {
 	for i := range it {
-		it[i].Err = err
+		it[i].Err, it[i].Loose, it[i].Via = err, false, ""
 	}
 }
 
@@ -147,11 +147,10 @@ func (b *batch) want(i int) core.Item {
 func (b *batch) found(c *core.Call, at []int) {
 	for n, i := range at {
 		x, a := &b.it[i], &c.Items[n]
-		if a.Code != wire.CodeOK {
-			x.Err = codeError(a.Code, c.Text)
+		x.Err = codeError(a.Code, c.Text)
+		if a.Code != wire.CodeOK && a.Code != wire.CodeExists || a.Gen == 0 {
 			continue
 		}
-		x.Err = nil
 		x.H = wire.Ref{Agent: b.s.peer.agent, Inc: b.s.peer.inc, Slot: a.Slot, Gen: a.Gen}.Handle()
 		if h, err := wire.ParseHeader(a.Head[:], wire.Strict, wire.MaxBody); err == nil {
 			x.Head = h
@@ -181,7 +180,10 @@ func (p *Peer) Find(ctx context.Context, it []fabric.Item) {
 
 // Probe implements fabric.Prober: it pushes one block of 1 MiB to the peer, in
 // a namespace that serves for nothing else, and pulls it back.
-func (p *Peer) Probe(ctx context.Context, _ string) (via string, gbps float64, err error) {
+func (p *Peer) Probe(ctx context.Context, peer string) (via string, gbps float64, err error) {
+	if peer != "" && peer != p.cfg.Name {
+		return "", 0, &fabric.Error{Code: wire.CodeUnreachable, Fabric: label, Text: "this is " + p.cfg.Name + ", not " + peer}
+	}
 	s, err := p.session()
 	if err != nil {
 		return "", 0, err

@@ -197,7 +197,7 @@ func (n *Node) acceptHello(h *hello) (identity, *proto.Hello, error) {
 		return identity{}, nil, err
 	}
 	session := theirs.Session
-	if session == ([16]byte{}) {
+	if session == ([16]byte{}) || theirs.Lane == 0 && !n.knows(session) {
 		_, _ = rand.Read(session[:])
 	}
 	mine := n.mine(session, theirs.Lane, method)

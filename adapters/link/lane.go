@@ -136,7 +136,7 @@ func (l *lane) writer() {
 		s.mu.Unlock()
 		switch {
 		case dead:
-			_ = l.base.Close()
+			interrupt(l.base)
 			return
 		case flushed:
 			bound(l.base, time.Now().Add(proto.DrainError))
@@ -144,7 +144,7 @@ func (l *lane) writer() {
 			return
 		}
 		if err := out.write(); err != nil {
-			_ = l.base.Close()
+			interrupt(l.base)
 			return
 		}
 	}

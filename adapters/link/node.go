@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -72,10 +73,19 @@ func (n *Node) Listen(address string) (net.Addr, error) {
 	if a.network == viaUnix {
 		network = "unix"
 	}
+	if a.network == viaUnix {
+		removeStale(a.target)
+	}
 	lc := net.ListenConfig{KeepAlive: -1}
 	l, err := lc.Listen(n.ctx, network, a.target)
 	if err != nil {
 		return nil, fmt.Errorf("link listen %s: %w", address, err)
+	}
+	if a.network == viaUnix {
+		if err := os.Chmod(a.target, 0o600); err != nil {
+			_ = l.Close()
+			return nil, fmt.Errorf("link listen %s: %w", address, err)
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,6 +97,21 @@ func (n *Node) Listen(address string) (net.Addr, error) {
 	n.running.Add(1)
 	go n.accept(l, a.network)
 	return l.Addr(), nil
+}
+
+// removeStale takes a socket file away that nobody listens at any more.
+func removeStale(path string) {
+	if st, err := os.Lstat(path); err != nil || st.Mode().Type() != os.ModeSocket {
+		return
+	}
+	c, err := net.DialTimeout("unix", path, dialTimeout)
+	if err == nil {
+		_ = c.Close()
+		return
+	}
+	if errors.Is(err, unix.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
 }
 
 // accept takes connections, at most MaxUnopened whose HELLO is not through.
@@ -192,9 +217,13 @@ func (n *Node) join(h *hello, id identity, theirs *proto.Hello) error {
 		n.mu.Unlock()
 		return fmt.Errorf("the session is gone: %w", wire.CodeState)
 	case s == nil:
-		if n.countSessions(id.agent) >= proto.MaxSessions {
+		if full, spare := n.sessionsOf(id.agent); full {
 			n.mu.Unlock()
-			return fmt.Errorf("%d sessions of one peer: %w", proto.MaxSessions, wire.CodeTooMany)
+			if spare == nil {
+				return fmt.Errorf("%d sessions of one peer: %w", proto.MaxSessions, wire.CodeTooMany)
+			}
+			spare.drop(wire.CodeTooMany)
+			return n.join(h, id, theirs)
 		}
 		s = n.newSession(theirs.Session, id, h.via, h.base.RemoteAddr().String(), false, theirs.Limits)
 		n.sessions[s.id] = s
@@ -207,14 +236,30 @@ func (n *Node) join(h *hello, id identity, theirs *proto.Hello) error {
 	return nil
 }
 
-func (n *Node) countSessions(agent [16]byte) int {
-	c := 0
+// sessionsOf says whether a peer has as many accepted sessions as it may, and
+// which of them has lost its lane 0 and only lingers.
+func (n *Node) sessionsOf(agent [16]byte) (full bool, spare *session) {
+	count := 0
 	for _, s := range n.sessions {
-		if s.peer.agent == agent && !s.dialled {
-			c++
+		if s.peer.agent != agent || s.dialled {
+			continue
 		}
+		count++
+		s.mu.Lock()
+		if s.core.Lane(0) == nil {
+			spare = s
+		}
+		s.mu.Unlock()
 	}
-	return c
+	return count >= proto.MaxSessions, spare
+}
+
+// knows reports whether an accepted session of that id lives.
+func (n *Node) knows(id [16]byte) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.sessions[id]
+	return s != nil && !s.dialled
 }
 
 // adopt drops every session of an earlier incarnation of a peer that has just

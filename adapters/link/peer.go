@@ -146,15 +146,6 @@ func (p *Peer) status() (State, wire.Code, string) {
 	return StateRefused, code, refusal.Error()
 }
 
-// peerError remembers what the peer of a session sent as ERROR.
-func (n *Node) peerError(s *session, code wire.Code, why string) {
-	if p := n.Peer(s.peer.name); p != nil && s.dialled {
-		p.mu.Lock()
-		p.refusal = &RemoteError{Code: code, Text: why}
-		p.mu.Unlock()
-	}
-}
-
 // PeerInfo is what Peers tells about a peer.
 type PeerInfo struct {
 	Name      string
@@ -227,7 +218,7 @@ func (s *session) describe(i *PeerInfo) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.Lanes, i.RTT = s.core.DataLanes(), s.rtt
+	i.Lanes, i.RTT = s.core.DataLanes(), s.core.RTT()
 	for ns, e := range s.ns {
 		if len(i.Namespaces) == maxInfoNamespaces {
 			break

@@ -106,3 +106,10 @@ func (p peerRegistry) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, 
 }
 
 var _ core.Registry = peerRegistry{}
+
+// Len is how many namespaces are open.
+func (r *Registry) Len() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.by)
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/adapters/link/internal/core"
+	"meridian/fabric"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -33,7 +34,6 @@ type session struct {
 	core  *core.Session
 	lanes [proto.MaxLanes + 1]*lane
 	ns    map[wire.Namespace]*nsEntry // what this side opened at the peer
-	rtt   time.Duration
 
 	kick chan struct{} // a lane went, or the session: the dialler looks
 }
@@ -62,13 +62,13 @@ func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled 
 func (s *session) now() time.Duration { return s.node.cfg.Clock() }
 
 // unlock ends a visit to the core: lanes that have something to do are woken,
-// and what happened is told, after the lock is free.
+// dead ones interrupted, and what happened is told.
 func (s *session) unlock() {
 	core.EachLane(s.core.TakeWake(), func(i uint8) {
 		if l := s.lanes[i]; l != nil {
 			l.wake.Signal()
 			if l.core.Dead() {
-				_ = l.base.Close()
+				interrupt(l.base)
 			}
 		}
 	})
@@ -89,7 +89,6 @@ func (s *session) tell(e *core.Event) {
 		log.Info("link lane is closed", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
 	case core.EventPeerError:
 		log.Warn("link peer closed a lane", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
-		n.peerError(s, e.Code, e.Text)
 	case core.EventRefused:
 		log.Warn("link lane refused", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
 		n.cfg.Observer.Refusal(s.peer.name, e.Code)
@@ -122,12 +121,13 @@ func (s *session) poke() {
 // that is still there is one that the dialler has given up.
 func (s *session) addLane(idx uint8, c *hello) error {
 	s.mu.Lock()
-	if old := s.core.Lane(idx); old != nil {
-		s.core.LaneDown(s.now(), old, wire.CodeLaneLost)
-		if l := s.lanes[idx]; l != nil {
-			_ = l.base.Close()
-			l.wake.Signal()
-		}
+	old := s.lanes[idx]
+	if cl := s.core.Lane(idx); cl != nil {
+		s.core.LaneDown(s.now(), cl, wire.CodeLaneLost)
+	}
+	if old != nil {
+		old.wake.Signal()
+		interrupt(old.base)
 	}
 	cl, err := s.core.AddLane(s.now(), idx, c.sp)
 	if err == nil {
@@ -206,7 +206,7 @@ func (s *session) open(ctx context.Context, ns wire.Namespace) (uint16, error) {
 		case <-e.ready:
 			return e.opened.NS, e.err
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return 0, fabric.ContextError(ctx, label)
 		}
 	}
 	m, ok := s.node.cfg.Namespaces.Manifest(ns)
@@ -225,7 +225,7 @@ func (s *session) open(ctx context.Context, ns wire.Namespace) (uint16, error) {
 	case c.Code == wire.CodeGeometry:
 		e.err = &GeometryError{Field: c.Opened.Field, Ours: c.Opened.Theirs, Theirs: c.Opened.Ours}
 	case c.Code != wire.CodeOK:
-		e.err = c.Code
+		e.err = codeError(c.Code, c.Text)
 	}
 	switch {
 	case c.Opened.Status == wire.CodeOK && e.err != nil:

@@ -8,6 +8,8 @@ import (
 	"meridian/wire"
 )
 
+var _ Store = (*blocks.Store)(nil)
+
 // Store is what the link needs of *blocks.Store. Nothing here blocks.
 type Store interface {
 	NewOwner(pid int) blocks.Owner
@@ -181,7 +183,7 @@ func (h *holder) refuseKnown(b []core.Block) {
 	h.st.Lookup(b[0].NS, keys, v)
 	for i := range b {
 		if b[i].Code == wire.CodeOK && v[i].Err == nil && v[i].Seg != 0 {
-			b[i].Code = wire.CodeExists
+			b[i].Code, b[i].Slot, b[i].Gen = wire.CodeExists, v[i].Ref.Slot, v[i].Ref.Gen
 		}
 	}
 }

@@ -145,5 +145,9 @@ func halfClose(c net.Conn) {
 	_ = c.Close()
 }
 
+// interrupt makes every read and write end at once, those under way included.
+// Close would wait for them, and they may wait for a lock that the caller has.
+func interrupt(c net.Conn) { _ = c.SetDeadline(time.Unix(1, 0)) }
+
 // bound makes reads end at t at the latest.
 func bound(c net.Conn, t time.Time) { _ = c.SetReadDeadline(t) }

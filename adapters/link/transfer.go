@@ -44,11 +44,18 @@ func (p *Peer) Push(ctx context.Context, it []fabric.Item) {
 	b := p.batch(ctx, s, it)
 	b.check(func(x *fabric.Item) error {
 		h, err := wire.ParseHeader(x.M.B, wire.Strict, wire.MaxBody)
-		if err != nil {
+		have, need := uint64(len(x.M.B)), wire.HeaderLen+uint64(h.BodyLen)
+		switch {
+		case err != nil:
 			return err
-		}
-		if uint64(len(x.M.B)) != wire.HeaderLen+uint64(h.BodyLen) {
-			return &fabric.Error{Code: wire.CodeInvalid, Fabric: label, Have: uint64(len(x.M.B)), Need: wire.HeaderLen + uint64(h.BodyLen), Text: "payload length"}
+		case have < need:
+			return &wire.TruncatedError{Have: have, Need: need}
+		case have > need:
+			return &wire.TrailingError{N: have - need}
+		case h.BodyLen > proto.MaxBytesInFlight:
+			return &wire.TooLargeError{Got: uint64(h.BodyLen), Limit: proto.MaxBytesInFlight}
+		case x.Tier > wire.OutputCritical:
+			return &wire.TierError{Got: uint8(x.Tier)}
 		}
 		x.Head = h
 		return nil
@@ -184,7 +191,7 @@ func (b *batch) pushSlice(ctx context.Context, at []int) {
 	for n, i := range at {
 		x := &b.it[i]
 		c.Items[n] = core.Item{
-			NS: b.num[i], Key: x.Key, Tier: x.Head.Tier, Att: wire.AttestProducer, Room: x.M.B[wire.HeaderLen:],
+			NS: b.num[i], Key: x.Key, Tier: x.Tier, Att: wire.AttestProducer, Room: x.M.B[wire.HeaderLen:],
 			Head: [wire.HeaderLen]byte(x.M.B),
 		}
 	}

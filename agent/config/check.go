@@ -34,6 +34,9 @@ func (l *loader) checkNumbers() {
 		l.warn("scheduler.think_batch_multiplier", "%g is above 3.5: output tokens may miss their budget", s.ThinkBatchMultiplier)
 	}
 	m, a := l.cfg.KVMemory, l.cfg.Arena
+	if _, given := l.from["arena.extent_bytes"]; !given {
+		a.Extent = min(a.Extent, m.Capacity) // a small arena is cut finer
+	}
 	if m.BlockSize > a.Extent-64 { // 64: the header's room in front of a body
 		l.fail("kv_memory.block_size_bytes", "%s does not fit into one extent: arena.extent_bytes is %s", FormatBytes(m.BlockSize), FormatBytes(a.Extent))
 	}

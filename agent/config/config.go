@@ -8,7 +8,7 @@ import (
 // Config is a checked configuration. Every value is final: defaults are filled
 // in, "auto" is resolved, relative paths of the file are made absolute.
 type Config struct {
-	File      string // the file that was read; empty if there was none
+	File      string // the file that was read, absolute; empty if there was none
 	Scheduler Scheduler
 	Entropy   Entropy
 	KVMemory  KVMemory
@@ -134,7 +134,7 @@ type Peer struct {
 
 // Security is who may use the engine socket, and for which tenants.
 type Security struct {
-	Tenants []string // empty: every tenant
+	Tenants []string // empty: none
 	UIDs    []uint32 // besides the daemon's own
 }
 

@@ -51,6 +51,9 @@ func (l *loader) readFile(path string) {
 		return
 	}
 	l.file, l.lines, l.cfg.File = path, locate(string(text)), path
+	if abs, err := filepath.Abs(path); err == nil {
+		l.cfg.File = abs
+	}
 	for _, name := range slices.Sorted(maps.Keys(raw)) {
 		l.topLevel(name, raw[name])
 	}

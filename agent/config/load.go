@@ -157,8 +157,10 @@ func (l *loader) readEnv() {
 		}
 	}
 	set := make([]string, 0, len(l.vars))
-	for name := range l.vars {
-		if strings.HasPrefix(name, envPrefix) && !reserved(name) {
+	for name, value := range l.vars {
+		// An empty variable is as good as none: that is how scripts and
+		// compose files leave one out.
+		if value != "" && strings.HasPrefix(name, envPrefix) && !reserved(name) {
 			set = append(set, name)
 		}
 	}

@@ -182,9 +182,9 @@ func TestVariablesThatAreNoKeysAreErrors(t *testing.T) {
 
 func TestListsAndAutoFromTheEnvironment(t *testing.T) {
 	c := mustLoad(t, "", "MERIDIAN_SECURITY_TENANTS=acme, globex", "MERIDIAN_SECURITY_UIDS=10,20",
-		"MERIDIAN_LINK_LISTEN=", "MERIDIAN_LINK_LANES=auto", "MERIDIAN_KV_MEMORY_CAPACITY_BYTES=256MiB",
+		"MERIDIAN_LINK_LISTEN=tcp://[::1]:0", "MERIDIAN_ENGINE_SOCKET=", "MERIDIAN_LINK_LANES=auto", "MERIDIAN_KV_MEMORY_CAPACITY_BYTES=256MiB",
 		"MERIDIAN_AGENT_LOG_LEVEL=debug", "MERIDIAN_DISAGG_ENABLED=0", "MERIDIAN_AGENT_READY_MIN_PEERS=3")
-	if got := fmt.Sprint(c.Security.Tenants, c.Security.UIDs, c.Link.Listen, c.KVMemory.Capacity, c.Agent.LogLevel, c.Disagg.Enabled, c.Agent.ReadyMinPeers); got != "[acme globex] [10 20] [] 268435456 DEBUG false 3" {
+	if got := fmt.Sprint(c.Security.Tenants, c.Security.UIDs, c.Link.Listen, c.KVMemory.Capacity, c.Agent.LogLevel, c.Disagg.Enabled, c.Agent.ReadyMinPeers); got != "[acme globex] [10 20] [tcp://[::1]:0] 268435456 DEBUG false 3" {
 		t.Errorf("got %s", got)
 	}
 	if c.Link.Lanes < 1 || c.Link.Lanes > 4 {

@@ -37,7 +37,7 @@ tests a file, ` + "`mrdn config show --origin`" + ` says where each value came f
 
 const values = `- **bytes** are an integer, or a string with a unit: ` + "`\"64MiB\"`, `\"1.5GB\"`" + `.
 - **durations** are a string with a unit: ` + "`\"5s\"`, `\"250ms\"`" + `.
-- Lists in a variable are separated by commas.
+- Lists in a variable are separated by commas. An empty variable counts as none.
 - A relative path in the file is taken from the file's folder.
 - Secrets are never printed.
 - Keys marked ⟳ are taken over by a reload (SIGHUP); the others need a restart.

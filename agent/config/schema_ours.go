@@ -20,7 +20,7 @@ var ourTables = []table[Config]{
 	{"arena", "The arena beyond its size, which is kv_memory.capacity_bytes.", []field[Config]{
 		key("verify", func(c *Config) *string { return &c.Arena.Verify }, words, "commit", oneOf("commit", "always"), "When a body is hashed: once at its commit, or at each local read too."),
 		key("hold_bytes", func(c *Config) *uint64 { return &c.Arena.Hold }, sizes, 1<<30, bytesBetween(1<<20, 1<<46), "Bytes that one engine session may hold without a time limit."),
-		key("extent_bytes", func(c *Config) *uint64 { return &c.Arena.Extent }, sizes, 64<<20, extentRule, "Unit in which the arena grows; one size class an extent."),
+		key("extent_bytes", func(c *Config) *uint64 { return &c.Arena.Extent }, sizes, 64<<20, extentRule, "Unit in which the arena grows; one size class an extent. An arena of fewer than 8 extents is cut finer."),
 	}},
 	{"engine", "The engines' block socket.", []field[Config]{
 		key("socket", func(c *Config) *string { return &c.Engine.Socket }, words, "", free[string](), "Path of the Unix socket, made with mode 0600.").hostDefault("`engine.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`"),
@@ -41,7 +41,7 @@ var ourTables = []table[Config]{
 		key("ca", func(c *Config) *string { return &c.Link.TLS.CA }, words, "", free[string](), "The authority that signed every peer's certificate, PEM."),
 	}},
 	{"security", "Who may use the engine socket.", []field[Config]{
-		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, nil, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open. Empty: every tenant."),
+		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open. Empty: none, so that no engine can work."),
 		key("uids", func(c *Config) *[]uint32 { return &c.Security.UIDs }, uidList, nil, free[[]uint32](), "Users that may connect, besides the daemon's own."),
 	}},
 	{"admin", "The operator's side.", []field[Config]{

@@ -223,8 +223,10 @@ func (s *session) renew(f link.Frame, p []byte) error {
 	if err := s.parse(&x, p); err != nil {
 		return err
 	}
-	err := s.srv.cfg.Store.Renew(s.owner, x.Lease, leaseTime(x.MS))
-	s.answerEnd(f.Req, link.End{Code: codeOf(err)})
+	start := time.Now()
+	code := codeOf(s.srv.cfg.Store.Renew(s.owner, x.Lease, leaseTime(x.MS)))
+	s.answerEnd(f.Req, link.End{Code: code})
+	s.observe(link.TypeRenew, 1, start, code)
 	return nil
 }
 
@@ -235,9 +237,11 @@ func (s *session) release(f link.Frame, p []byte) error {
 	if err := s.parse(x, p); err != nil {
 		return err
 	}
+	start := time.Now()
 	for i := range x.Leases {
 		s.srv.cfg.Store.Release(s.owner, x.Leases[i])
 	}
 	s.answerEnd(f.Req, link.End{})
+	s.observe(link.TypeRelease, len(x.Leases), start, wire.CodeOK)
 	return nil
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"golang.org/x/sys/unix"
 
+	"meridian/wire"
 	"meridian/wire/link"
 )
 
@@ -104,7 +105,9 @@ func (s *session) announce(ids []uint32, req uint64) error {
 // goAway tells the engine that the daemon leaves in ms milliseconds.
 func (s *session) goAway(ms uint32) {
 	s.wmu.Lock()
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeGoAway}, drainMessage(ms))
-	s.wmu.Unlock()
-	s.flush()
+	defer s.wmu.Unlock()
+	if s.greeted {
+		s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeGoAway}, link.GoAway{MS: ms, Code: wire.CodeDraining, Text: "this daemon is leaving"})
+		s.flushLocked()
+	}
 }

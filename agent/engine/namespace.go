@@ -7,10 +7,6 @@ import (
 	"meridian/wire/link"
 )
 
-func drainMessage(ms uint32) link.GoAway {
-	return link.GoAway{MS: ms, Code: wire.CodeDraining, Text: "this daemon is leaving"}
-}
-
 // open answers OPEN. The staging ring and the tenant's segments are announced
 // before OPENED, so that an engine can put and acquire as soon as it has that.
 func (s *session) open(f link.Frame, p []byte) error {

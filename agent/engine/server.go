@@ -21,8 +21,8 @@ import (
 // ErrClosed is returned by Serve after Close.
 var ErrClosed = errors.New("engine: server closed")
 
-// acceptPause is how long Serve waits when the process has no descriptor left for
-// a new connection.
+// acceptPause is how long Serve waits after a connection could not be accepted:
+// most likely the process has no descriptor left.
 const acceptPause = 50 * time.Millisecond
 
 // Server serves one socket.
@@ -97,12 +97,13 @@ func (s *Server) Serve() error {
 		default:
 		}
 		if err != nil {
-			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS) {
-				s.log.Warn("cannot accept an engine", "err", err)
-				s.pause(acceptPause)
-				continue
+			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EBADF) {
+				return fmt.Errorf("engine: the listening socket is gone: %w", err)
 			}
-			return fmt.Errorf("engine: %w", err)
+			// Of one connection, or of what the process has left.
+			s.log.Warn("cannot accept an engine", "err", err)
+			s.pause(acceptPause)
+			continue
 		}
 		s.admit(c, cred)
 	}
@@ -196,13 +197,11 @@ func (s *Server) each(f func(*session)) {
 // ctx's error. Leases stay valid until Close.
 func (s *Server) Drain(ctx context.Context) error {
 	s.draining.Store(true)
-	var left uint32 = 1
+	left := link.MaxDeadline
 	if t, ok := ctx.Deadline(); ok {
-		left = uint32(max(1, min(time.Until(t).Milliseconds(), link.MaxDeadline.Milliseconds())))
-	} else {
-		left = uint32(link.MaxDeadline.Milliseconds())
+		left = max(link.MinDeadline, min(left, time.Until(t)))
 	}
-	s.each(func(ss *session) { ss.goAway(left) })
+	s.each(func(ss *session) { ss.goAway(uint32(left.Milliseconds())) })
 	return s.flights.wait(ctx)
 }
 

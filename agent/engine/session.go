@@ -58,12 +58,13 @@ type session struct {
 
 	life *life
 
-	wmu    sync.Mutex
-	out    []byte
-	dead   bool                // the descriptor takes no more bytes
-	mapped map[uint32]struct{} // segments whose descriptors were sent
-	ringFD int                 // -1: none
-	rung   bool                // the ring's descriptor was sent
+	wmu     sync.Mutex
+	out     []byte
+	dead    bool                // the descriptor takes no more bytes
+	greeted bool                // our HELLO, the first frame, is out
+	mapped  map[uint32]struct{} // segments whose descriptors were sent
+	ringFD  int                 // -1: none
+	rung    bool                // the ring's descriptor was sent
 
 	fmu     sync.Mutex
 	flights map[uint64]*flight
@@ -117,10 +118,13 @@ func (s *session) run() {
 		err = s.serve()
 	}
 	s.end()
-	s.fault(err)
+	refused := s.fault(err)
 	s.flown.Wait()
 	s.life.close()
 	s.srv.cfg.Store.Drop(s.owner)
+	if refused {
+		s.linger()
+	}
 	s.wmu.Lock()
 	s.dead = true
 	if s.ringFD >= 0 {
@@ -132,22 +136,27 @@ func (s *session) run() {
 	s.log.Info("engine gone", "reason", err)
 }
 
-// fault tells the peer why the connection is closed, where it is the peer's
-// doing, half-closes, and reads on a little so that the message is not lost.
-func (s *session) fault(err error) {
+// fault tells the peer why the connection is closed, where that is the peer's
+// doing, and half-closes.
+func (s *session) fault(err error) bool {
 	var fe *link.FrameError
 	if !errors.As(err, &fe) {
-		return
+		return false
 	}
 	s.srv.refuse(fe.Code, "engine_pid", s.pid, "offset", fe.Offset, "reason", fe.Text)
 	s.wmu.Lock()
 	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeError, Flags: link.FlagCritical}, fe.Message())
-	s.wmu.Unlock()
-	s.flush()
-	s.wmu.Lock()
-	s.dead = true
+	s.flushLocked()
+	s.dead = true // ERROR is the last frame of its sender
 	s.wmu.Unlock()
 	s.c.shutdown(unix.SHUT_WR)
+	return true
+}
+
+// linger reads on until the peer has closed, or for link.DrainError: a descriptor
+// that is closed with bytes unread would make the peer's next write fail before it
+// reads ERROR.
+func (s *session) linger() {
 	end := time.Now().Add(link.DrainError)
 	var sink [4096]byte
 	for {
@@ -215,8 +224,12 @@ func (s *session) hello() error {
 	}
 	s.wmu.Lock()
 	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeHello, Flags: link.FlagCritical}, ours)
+	s.flushLocked()
+	s.greeted = true
 	s.wmu.Unlock()
-	s.flush()
+	if s.srv.draining.Load() { // Drain may have passed by before we greeted
+		s.goAway(uint32(link.MaxDeadline.Milliseconds()))
+	}
 	return nil
 }
 

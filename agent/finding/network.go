@@ -90,7 +90,7 @@ func checkConfigMode(h *Host) Finding {
 	secrets := h.Config.Link.PSK != "" || slices.ContainsFunc(h.Config.Link.Peers, func(p config.Peer) bool { return p.PSK != "" })
 	mode, err := h.Mode(h.Config.File)
 	if err != nil {
-		return warn(h.Config.File, "its mode cannot be read: "+err.Error(), "")
+		return warn(h.Config.File, "its mode cannot be read: "+err.Error(), "see that the file is there, and readable for the daemon")
 	}
 	subject := fmt.Sprintf("%s, mode %04o", h.Config.File, mode)
 	if secrets && mode&0o044 != 0 {

@@ -18,7 +18,7 @@ import (
 func newBlockCmd(a *app) *cobra.Command {
 	return group(a, "block", "The blocks that the daemon holds",
 		"  mrdn block ls --tier OutputCritical\n  mrdn block put prompt.kv\n  mrdn block verify KEY",
-		newBlockLsCmd(a), newBlockStatCmd(a), newBlockVerifyCmd(a))
+		newBlockLsCmd(a), newBlockStatCmd(a), newBlockVerifyCmd(a), newBlockPutCmd(a), newBlockGetCmd(a))
 }
 
 func newBlockLsCmd(a *app) *cobra.Command {

@@ -11,7 +11,7 @@ func newCompletionCmd(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:         "completion SHELL",
 		Short:       "Print a completion script for bash, zsh or fish",
-		Long:        "Prints a script that lets the shell complete commands and flags. The script is the\noutput itself; under -o json it is a string.",
+		Long:        "Prints a script that lets the shell complete commands and flags. The script is\nthe output itself; under -o json it is a string.",
 		Example:     "  source <(mrdn completion bash)\n  mrdn completion fish > ~/.config/fish/completions/mrdn.fish",
 		Args:        exactly("SHELL"),
 		ValidArgs:   []string{"bash", "zsh", "fish"},

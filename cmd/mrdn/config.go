@@ -89,7 +89,7 @@ file and line, and every warning. The exit code is 1 when there is a problem.`,
 			for _, p := range ce.Problems {
 				r.Problems = append(r.Problems, problemOf(p))
 			}
-			return r, failed("docs/config.md lists every key with its range", "%d problems in the configuration", len(r.Problems))
+			return r, failed("docs/config.md lists every key with its range", "%s in the configuration", count(len(r.Problems), "problem"))
 		}
 		return r, err
 	})

@@ -44,7 +44,7 @@ answer is a warning.`,
 			}
 		}
 		if r.Errors > 0 {
-			return r, failed("each finding says what to do", "%d findings are errors", r.Errors)
+			return r, failed("each finding says what to do", "found %s", count(r.Errors, "error"))
 		}
 		return r, nil
 	})
@@ -140,6 +140,6 @@ func (r doctorResult) grid(wide bool) grid {
 			g.rows = append(g.rows, []string{"          fix: " + f.Fix})
 		}
 	}
-	g.note = fmt.Sprintf("%d errors, %d warnings, %d fine", r.Errors, r.Warnings, fine)
+	g.note = fmt.Sprintf("%s, %s, %d fine", count(r.Errors, "error"), count(r.Warnings, "warning"), fine)
 	return g
 }

@@ -20,7 +20,7 @@ func newFabricListCmd(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:         "list",
 		Short:       "List the fabrics and what each can do",
-		Long:        "Lists the daemon's fabrics: enabled or why not, the transports really used so far,\nand what each is able to do.",
+		Long:        "Lists the daemon's fabrics: enabled or why not, the transports really used so\nfar, and what each is able to do.",
 		Example:     "  mrdn fabric list\n  mrdn fabric list -o wide",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},

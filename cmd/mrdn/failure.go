@@ -141,7 +141,7 @@ func exitOf(c wire.Code) int {
 // report writes a failure to standard error: one line and a hint, or an object
 // when the output is JSON.
 func (a *app) report(f *failure) {
-	if a.output == "json" || a.json {
+	if a.output == "json" {
 		type body struct {
 			Message string `json:"message"`
 			Hint    string `json:"hint,omitempty"`
@@ -161,6 +161,25 @@ func (a *app) report(f *failure) {
 	fmt.Fprintln(a.err, "error: "+oneLine(f.Error()))
 	if f.hint != "" {
 		fmt.Fprintln(a.err, "hint: "+oneLine(f.hint))
+	}
+}
+
+// guessOutput looks for JSON in arguments that were never parsed, as when
+// there is an unknown flag among them: a program that asked for JSON gets it.
+func (a *app) guessOutput(args []string) {
+	vars := a.variables()
+	if vars["MERIDIAN_CLI_OUTPUT"] == "json" || vars["MERIDIAN_CLI_JSON"] == "true" {
+		a.output = "json"
+	}
+	for i, arg := range args {
+		switch arg {
+		case "--json", "-ojson", "-o=json", "--output=json":
+			a.output = "json"
+		case "-o", "--output":
+			if i+1 < len(args) {
+				a.output = args[i+1]
+			}
+		}
 	}
 }
 

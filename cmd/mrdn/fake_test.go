@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"meridian/agent/adminpb"
+	"meridian/wire"
 )
 
 const (
@@ -24,8 +25,9 @@ const (
 // daemon is an admin server with one of everything.
 type daemon struct {
 	adminpb.UnimplementedAdminServer
-	notReady atomic.Int32 // so many Status calls say no
-	err      error        // what every call but Status answers; nil: a real answer
+	notReady atomic.Int32     // so many Status calls say no
+	asked    func(left int32) // at each Status; nil: nothing
+	err      error            // what every call but Status answers; nil: a real answer
 	probes   []*adminpb.Probe
 	findings []*adminpb.Finding
 	hang     bool // calls last until the caller gives up
@@ -44,7 +46,11 @@ func (d *daemon) Status(ctx context.Context, _ *adminpb.StatusRequest) (*adminpb
 		Arena: &adminpb.ArenaUsage{CapacityBytes: 1 << 30, UsedBytes: 3 << 20, Blocks: 12, CapacityNote: "auto",
 			Tiers: []*adminpb.TierUsage{{Tier: adminpb.Tier_TIER_OUTPUT_CRITICAL, Blocks: 12, Bytes: 3 << 20, Evictions: 1}}},
 	}
-	if d.notReady.Add(-1) >= 0 {
+	left := d.notReady.Add(-1)
+	if d.asked != nil {
+		d.asked(left)
+	}
+	if left >= 0 {
 		r.Ready, r.Reasons = false, []*adminpb.Reason{{Id: "peers.too_few", Text: "0 of 1"}}
 	}
 	return r, nil
@@ -151,15 +157,64 @@ func newShell(t *testing.T, d *daemon) *shell {
 
 func (s *shell) run(t *testing.T, args ...string) outcome {
 	t.Helper()
+	return s.runIn(t.Context(), args...)
+}
+
+func (s *shell) runIn(ctx context.Context, args ...string) outcome {
 	var out, err bytes.Buffer
 	a := &app{
 		in: strings.NewReader(s.in), out: &out, err: &err, terminal: s.terminal,
 		env:      append([]string{"MERIDIAN_ADMIN_SOCKET=" + s.socket, "MERIDIAN_ENGINE_SOCKET=engine.sock"}, s.env...),
 		pollEach: time.Millisecond,
-		dialEngine: func(context.Context, string) (engine, error) {
-			return s.engine, s.engine.dialErr
+		dialEngine: func(_ context.Context, _ string, m wire.Manifest) (engine, error) {
+			if s.engine.dialErr != nil {
+				return nil, s.engine.dialErr
+			}
+			s.engine.ns = m.Namespace()
+			return s.engine, nil
 		},
 	}
-	exit := a.run(t.Context(), args)
+	exit := a.run(ctx, args)
 	return outcome{exit, out.String(), err.String()}
+}
+
+// engineDouble is an engine's socket with blocks in a map.
+type engineDouble struct {
+	ns      wire.Namespace
+	blocks  map[wire.Key]stored
+	dialErr error
+	corrupt bool // bodies come out with a bit turned
+	fetched bool // the last Get was allowed to ask peers
+}
+
+type stored struct {
+	head wire.Header
+	body []byte
+}
+
+func (e *engineDouble) Namespace() wire.Namespace { return e.ns }
+func (e *engineDouble) Close() error              { return nil }
+
+func (e *engineDouble) Put(_ context.Context, key wire.Key, tier wire.Tier, body []byte) error {
+	if _, ok := e.blocks[key]; ok {
+		return wire.CodeExists
+	}
+	if e.blocks == nil {
+		e.blocks = map[wire.Key]stored{}
+	}
+	e.blocks[key] = stored{wire.Header{BodyLen: uint32(len(body)), Tier: tier, Sum: wire.SumOf(body)}, bytes.Clone(body)}
+	return nil
+}
+
+func (e *engineDouble) Get(_ context.Context, key wire.Key, fetch bool) (wire.Header, []byte, error) {
+	e.fetched = fetch
+	s, ok := e.blocks[key]
+	if !ok {
+		return wire.Header{}, nil, wire.CodeAbsent
+	}
+	body := bytes.Clone(s.body)
+	if e.corrupt {
+		body[0] ^= 1
+	}
+	return s.head, body, nil
 }

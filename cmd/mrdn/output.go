@@ -197,4 +197,12 @@ func yesNo(b bool) string {
 	return "no"
 }
 
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 func number[T uint32 | uint64 | int](n T) string { return fmt.Sprint(n) }

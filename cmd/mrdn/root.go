@@ -11,6 +11,7 @@ import (
 
 	"meridian/agent/client"
 	"meridian/agent/config"
+	"meridian/wire"
 )
 
 // app is one run of the command line: where it reads and writes, and the
@@ -23,11 +24,14 @@ type app struct {
 
 	output   string
 	json     bool
+	prepared bool // the flags are read
 	noColor  bool
 	timeout  time.Duration
 	config   string
 	admin    string
 	pollEach time.Duration // of status --wait; 0: 250 ms
+
+	dialEngine func(ctx context.Context, path string, m wire.Manifest) (engine, error)
 }
 
 // Access marks in a command's help what running it may change.
@@ -50,6 +54,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	f := asFailure(err)
+	if !a.prepared {
+		a.guessOutput(args)
+	}
 	a.report(f)
 	return f.exit
 }
@@ -84,9 +91,8 @@ Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable,
 	f.StringVar(&a.admin, "admin", "", "the daemon's admin socket (default: admin.socket of the configuration)")
 	root.AddCommand(
 		newStatusCmd(a), newPeerCmd(a), newBlockCmd(a), newTransferCmd(a), newFabricCmd(a), newDoctorCmd(a),
-		newErrorsCmd(a), newConfigCmd(a), newCertCmd(a), newVersionCmd(a), newCompletionCmd(a),
+		newErrorsCmd(a), newConfigCmd(a), newCertCmd(a), newDemoCmd(a), newVersionCmd(a), newCompletionCmd(a),
 	)
-	root.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help"}) // --help is the one way
 	describe(root)
 	return root
 }
@@ -134,12 +140,7 @@ func each(c *cobra.Command, f func(*cobra.Command)) {
 // prepare takes flags that are not given from their variables, and checks
 // those that all commands share.
 func (a *app) prepare(c *cobra.Command) error {
-	vars := map[string]string{}
-	for _, e := range a.env {
-		if k, v, ok := strings.Cut(e, "="); ok {
-			vars[k] = v
-		}
-	}
+	vars := a.variables()
 	var bad error
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		name := variable(c, f)
@@ -154,6 +155,7 @@ func (a *app) prepare(c *cobra.Command) error {
 	if a.json {
 		a.output = "json"
 	}
+	a.prepared = true
 	if vars["NO_COLOR"] != "" {
 		a.noColor = true
 	}
@@ -166,6 +168,16 @@ func (a *app) prepare(c *cobra.Command) error {
 		return usage("--timeout %s: it must be above 0", a.timeout)
 	}
 	return nil
+}
+
+func (a *app) variables() map[string]string {
+	vars := map[string]string{}
+	for _, e := range a.env {
+		if k, v, ok := strings.Cut(e, "="); ok {
+			vars[k] = v
+		}
+	}
+	return vars
 }
 
 // command makes the RunE of a command whose work is f: a context with the

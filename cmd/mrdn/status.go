@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -82,18 +83,30 @@ func (a *app) waitReady(ctx context.Context, brief bool, total time.Duration) (r
 	}
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
+	var last result
+	var why *failure
 	for {
 		once, done := context.WithTimeout(ctx, a.timeout)
 		r, err := a.status(once, brief)
 		done()
-		var f *failure
-		if err == nil || (errors.As(err, &f) && (f.exit == exitUsage || f.exit == exitRefused)) {
-			return r, err
+		if err == nil {
+			return r, nil
+		}
+		f := asCommandFailure(err)
+		if f.exit == exitUsage || f.exit == exitRefused {
+			return r, f
+		}
+		if why == nil || (ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded)) { // else it failed only because the time was up
+			last, why = r, f
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return r, fmt.Errorf("waited %s: %w", total, asCommandFailure(err))
+			text := "stopped waiting"
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				text = "waited " + total.String()
+			}
+			return last, &failure{fmt.Errorf("%s: %w", text, why.err), why.hint, why.exit, why.code}
 		}
 	}
 }

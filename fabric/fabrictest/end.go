@@ -78,7 +78,7 @@ func (c countdown) Done() <-chan struct{} { c.use(); return c.Context.Done() }
 func (c countdown) Err() error { c.use(); return c.Context.Err() }
 
 // cancelPoints is how many places a check cancels at.
-const cancelPoints = 24
+const cancelPoints = 16
 
 // interrupted runs call with contexts that end at ever later places, and with
 // some that another goroutine ends meanwhile.
@@ -136,7 +136,7 @@ func (h *Harness) settle(ctx context.Context, round int) error {
 // checkCancel: what a call leaves loose is quiet after Quiesce, and what it does
 // not leave loose is quiet at once.
 func checkCancel(ctx context.Context, h *Harness) error {
-	list := h.newBlocks("cancel", 6, min(h.maxBody(), 64<<10))
+	list := h.newBlocks("cancel", 6, min(h.maxBody(), 16<<10))
 	if err := h.push(ctx, list...); err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func checkClosed(ctx context.Context, h *Harness) error {
 // checkCloseDuring: calls under way end, each item with its bytes or an error,
 // and once Close has returned memory is quiet.
 func checkCloseDuring(ctx context.Context, h *Harness) error {
-	list := h.newBlocks("closing", 4, min(h.maxBody(), 64<<10))
+	list := h.newBlocks("closing", 4, min(h.maxBody(), 16<<10))
 	if err := h.push(ctx, list...); err != nil {
 		return err
 	}

@@ -41,9 +41,6 @@ func (b *batch) run(ctx context.Context) {
 	for i := n; i < b.n; i++ {
 		b.end(i, false, &fabric.Error{Code: wire.CodeTooMany, Fabric: Label, Have: uint64(n), Need: uint64(b.n)})
 	}
-	ctx, stop := b.f.bound(ctx)
-	defer stop()
-
 	verdicts := make([]verdict, n)
 	order := make([]int, n)
 	for i := range n {
@@ -64,7 +61,7 @@ func (b *batch) arrive(ctx context.Context, order []int, verdicts []verdict) {
 			continue
 		}
 		if v.delay > now {
-			_ = b.f.opt.Wait(ctx, v.delay-now)
+			b.f.wait(ctx, v.delay-now)
 			now = v.delay
 		}
 		if err := b.f.ended(ctx); err != nil {
@@ -83,7 +80,7 @@ func (b *batch) arrive(ctx context.Context, order []int, verdicts []verdict) {
 	if len(lost) == 0 {
 		return
 	}
-	_ = b.f.opt.Wait(ctx, b.f.opt.Timeout)
+	b.f.wait(ctx, b.f.opt.Timeout)
 	err := b.f.ended(ctx)
 	if err == nil {
 		err = &fabric.Error{Code: wire.CodeNoProgress, Fabric: Label, Text: fmt.Sprintf("no answer for %v", b.f.opt.Timeout)}
@@ -123,14 +120,15 @@ func (b *batch) endAll(err error) {
 	}
 }
 
-// bound is ctx that also ends with the endpoint.
-func (f *Fabric) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+// wait blocks for d, or until ctx or the endpoint ends.
+func (f *Fabric) wait(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(f.ctx, cancel)
-	return ctx, func() { stop(); cancel() }
+	defer cancel()
+	defer context.AfterFunc(f.ctx, cancel)()
+	_ = f.opt.Wait(ctx, d)
 }
 
-// ended is why a bound context is over: the endpoint's end or the caller's.
+// ended is why a call is over before its end: the endpoint's end or the caller's.
 func (f *Fabric) ended(ctx context.Context) error {
 	if f.ctx.Err() != nil {
 		return &fabric.Error{Code: wire.CodeUnreachable, Fabric: Label, Text: "the fabric was closed"}

@@ -1,8 +1,10 @@
 // Command judge is a chaos.Ledger as a process of its own. Engines report to it
 // as JSON lines, one event a line and one answer a line, on a Unix socket or on
-// standard input and output. When it is told to stop, or its input ends, it writes
-// the report to standard error (with -listen: to standard output), and exits with
-// 0 when nothing was found and 5 when something was.
+// standard input and output. When it is told to stop, or its input ends, it
+// writes the report (to standard output with -listen, else to standard error,
+// since the answers are on the other), and exits with 0 when nothing was found, 2
+// when it could not begin, and 5 when something was found or the report is
+// incomplete.
 package main
 
 import (
@@ -19,46 +21,52 @@ import (
 	"meridian/conformance/chaos"
 )
 
+// Exit codes, as mrdn has them.
 const (
 	exitClean     = 0
 	exitUsage     = 2
-	exitIntegrity = 5 // as mrdn has it
+	exitIntegrity = 5
 )
 
-func main() { os.Exit(run()) }
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
 
-func run() int {
-	listen := flag.String("listen", "", "path of a Unix socket; empty: standard input and output")
-	blocks := flag.Int("blocks", chaos.DefaultBlocks, "blocks to remember")
-	grace := flag.Duration("grace", chaos.DefaultGrace, "time beyond a transfer's deadline")
-	flag.Parse()
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	flags := flag.NewFlagSet("judge", flag.ContinueOnError)
+	flags.SetOutput(errs)
+	listen := flags.String("listen", "", "path of a Unix socket; empty: standard input and output")
+	blocks := flags.Int("blocks", chaos.DefaultBlocks, "blocks to remember")
+	grace := flags.Duration("grace", chaos.DefaultGrace, "time beyond a transfer's deadline")
+	if flags.Parse(args) != nil {
+		return exitUsage
+	}
 	ledger := chaos.NewLedger(chaos.LedgerOptions{Blocks: *blocks, Grace: *grace})
 
-	out := io.Writer(os.Stderr)
+	var ended error
+	to := errs
 	if *listen == "" {
-		if err := chaos.Attend(os.Stdin, os.Stdout, ledger); err != nil {
-			fmt.Fprintln(os.Stderr, "judge:", err)
-		}
+		ended = chaos.Attend(in, out, ledger)
 	} else {
-		out = os.Stdout
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
+		to = out
 		l, err := net.Listen("unix", *listen)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "judge:", err)
+			fmt.Fprintln(errs, "judge:", err)
 			return exitUsage
 		}
-		if err := chaos.Serve(ctx, l, ledger); err != nil {
-			fmt.Fprintln(os.Stderr, "judge:", err)
-		}
+		ended = chaos.Serve(ctx, l, ledger)
 	}
 	report := ledger.Report()
-	enc := json.NewEncoder(out)
+	enc := json.NewEncoder(to)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(report)
-	if err := report.Err(); err != nil {
-		fmt.Fprintln(os.Stderr, "judge:", err)
-		return exitIntegrity
+	for _, err := range []error{ended, enc.Encode(report), report.Err()} {
+		if err != nil {
+			fmt.Fprintln(errs, "judge:", err)
+			return exitIntegrity
+		}
 	}
 	return exitClean
 }

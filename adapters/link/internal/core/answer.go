@@ -66,7 +66,7 @@ func (l *Lane) table(now time.Duration, r *request, m proto.Table) error {
 	switch r.typ {
 	case proto.TypeHas, proto.TypeStat, proto.TypePull:
 	case proto.TypePush:
-		wrong = !r.committed || r.tabled
+		wrong = !r.committed && !r.handed || r.tabled
 	default:
 		wrong = true
 	}
@@ -94,6 +94,9 @@ func (l *Lane) table(now time.Duration, r *request, m proto.Table) error {
 		}
 		if r.typ == proto.TypePull {
 			r.in.items[i].skip = true
+		}
+		if r.typ == proto.TypePush && h.Status == wire.CodeExists && it != nil {
+			it.Slot, it.Gen = h.Slot, h.Gen
 		}
 		if h.Status != wire.CodeOK {
 			continue
@@ -193,6 +196,9 @@ func (l *Lane) ended(now time.Duration, r *request, m proto.End) error {
 		r.code, r.text = m.Code, m.Text
 		r.retry = time.Duration(m.RetryMS) * time.Millisecond
 	}
+	if r.typ == proto.TypePing {
+		s.rtt = now - r.began
+	}
 	if r.call != nil {
 		r.call.RTT = now - r.began
 		for i, code := range m.Status {
@@ -203,7 +209,7 @@ func (l *Lane) ended(now time.Duration, r *request, m proto.End) error {
 			}
 		}
 	}
-	if r.typ == proto.TypePush && r.announced && !r.committed && !r.dead {
+	if r.typ == proto.TypePush && r.announced && !r.committed && !r.dead && m.Code != wire.CodeOK {
 		// The holder gave up while bytes were still going out; it discards until
 		// it hears ABORT.
 		r.dead = true
@@ -223,7 +229,7 @@ func (r *request) short() bool {
 	case proto.TypePull:
 		return !r.announced || r.in.left > 0
 	case proto.TypePush:
-		return !r.committed
+		return !r.committed && !r.handed
 	}
 	return false
 }

@@ -342,7 +342,7 @@ func (s *Session) finishCall(c *Call, code wire.Code, text string) {
 
 // tickCalls ends the calls whose time is up, and the pulls that get nothing.
 func (s *Session) tickCalls(now time.Duration) {
-	for _, r := range s.calls {
+	for _, r := range inOrder(s.calls) {
 		switch {
 		case r.dead:
 		case now >= r.deadline:

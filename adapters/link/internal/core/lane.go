@@ -18,9 +18,10 @@ type Lane struct {
 	lastRx, lastTx time.Duration // the last byte in either direction
 	lastData       time.Duration // the last body byte that came in, or the last table
 	pings          int           // sent since the last byte came in
-	failed         bool          // ERROR is queued or was received; nothing else is taken
-	dead           bool          // the connection shall be closed
-	load           uint64        // body bytes of my own requests that this lane still carries
+	failed         bool          // ERROR is queued; nothing else is taken
+	failedAt       time.Duration
+	dead           bool   // the connection shall be closed
+	load           uint64 // body bytes of my own requests that this lane still carries
 }
 
 // Index is the lane's number.
@@ -50,9 +51,9 @@ func (l *Lane) fail(now time.Duration, off uint64, code wire.Code, text string) 
 		return
 	}
 	l.send(proto.Frame{Type: proto.TypeError, Flags: proto.FlagCritical}, proto.Error{Code: code, Offset: off, Text: text})
-	l.failed = true
+	l.failed, l.failedAt = true, now
 	l.s.events = append(l.s.events, Event{Kind: EventRefused, Lane: l.idx, Code: code, Text: text})
-	l.dropRequests(now, wire.CodeLaneLost)
+	l.dropRequests(now, wire.CodeLaneLost, "the lane failed: "+code.String()+": "+text)
 }
 
 // failWith is fail with the code and the offset of a codec error. base is the
@@ -74,22 +75,22 @@ func (l *Lane) kill(now time.Duration, code wire.Code, text string) {
 	l.dead = true
 	l.s.wake |= 1 << l.idx
 	l.s.events = append(l.s.events, Event{Kind: EventLaneDead, Lane: l.idx, Code: code, Text: text})
-	l.dropRequests(now, code)
+	l.dropRequests(now, code, text)
 }
 
 // dropRequests ends every request of the lane.
-func (l *Lane) dropRequests(now time.Duration, code wire.Code) {
+func (l *Lane) dropRequests(now time.Duration, code wire.Code, text string) {
 	s := l.s
-	for _, r := range s.calls {
+	for _, r := range inOrder(s.calls) {
 		if r.lane == l {
 			r.laneGone = true
-			s.endCall(now, r, code, "")
+			s.endCall(now, r, code, text)
 		}
 	}
-	for _, r := range s.served {
+	for _, r := range inOrder(s.served) {
 		if r.lane == l {
 			r.laneGone = true
-			s.endServed(now, r, code, "")
+			s.endServed(now, r, code, text)
 		}
 	}
 	for c := range l.tx.queue {
@@ -99,6 +100,9 @@ func (l *Lane) dropRequests(now time.Duration, code wire.Code) {
 
 // tick is the keepalive of one lane.
 func (l *Lane) tick(now time.Duration) {
+	if l.failed && now-l.failedAt >= 2*proto.DrainError {
+		l.kill(now, wire.CodeLaneLost, "ERROR could not be sent")
+	}
 	if !l.open() || l.s.cfg.KeepQuietly {
 		return
 	}

@@ -36,6 +36,7 @@ type request struct {
 	room   []wantRoom // PULL: what each item asked for
 	ended  bool       // END was received
 	tabled bool       // PUSH: the TABLE after COMMIT came
+	handed bool       // PUSH: COMMIT is with the writer; its answer may come before TxDid
 
 	// the peer's
 	blocks    []Block

@@ -172,7 +172,11 @@ func hide(items []proto.Want, b []Block) {
 }
 
 func (b *Block) have() proto.Have {
-	if b.Code != wire.CodeOK {
+	switch b.Code {
+	case wire.CodeOK:
+	case wire.CodeExists: // a pusher learns the reference of what is there
+		return proto.Have{Status: b.Code, Slot: b.Slot, Gen: b.Gen}
+	default:
 		return proto.Have{Status: b.Code}
 	}
 	h := proto.Have{Tier: b.Tier, Att: b.Att, Len: b.Head.BodyLen, Slot: b.Slot, Gen: b.Gen}

@@ -1,8 +1,11 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/bits"
+	"slices"
 	"time"
 
 	"meridian/wire"
@@ -48,6 +51,9 @@ type Session struct {
 	closeAt    time.Duration
 	dead       bool
 	why        wire.Code
+	peerCode   wire.Code // of the last ERROR that the peer sent
+	peerText   string
+	rtt        time.Duration // of the last PING
 	released   bool
 	totals     Totals
 }
@@ -148,7 +154,7 @@ func (s *Session) LaneDown(now time.Duration, l *Lane, code wire.Code) {
 		}
 	}
 	l.dead = true
-	l.dropRequests(now, code)
+	l.dropRequests(now, code, "the lane was lost")
 	s.wake |= 1 << l.idx
 	s.release()
 }
@@ -175,6 +181,12 @@ func (s *Session) Ready() bool {
 
 // Dead reports whether the session has ended, and why.
 func (s *Session) Dead() (wire.Code, bool) { return s.why, s.dead }
+
+// PeerError is the last ERROR that the peer sent; OK if none came.
+func (s *Session) PeerError() (wire.Code, string) { return s.peerCode, s.peerText }
+
+// RTT is the time that the last PING took; 0 before the first was answered.
+func (s *Session) RTT() time.Duration { return s.rtt }
 
 // Leaving reports whether the peer sent GOAWAY.
 func (s *Session) Leaving() bool { return s.peerLeaves }
@@ -248,7 +260,7 @@ func (s *Session) Tick(now time.Duration) {
 	if s.dead {
 		return
 	}
-	for _, r := range s.served {
+	for _, r := range inOrder(s.served) {
 		if now >= r.deadline && !r.endSent {
 			s.endServed(now, r, wire.CodeDeadline, "")
 		}
@@ -297,4 +309,10 @@ func (s *Session) TakeEvents() []Event {
 	e := s.events
 	s.events = nil
 	return e
+}
+
+// inOrder returns requests by id, so that what happens to many of them at once
+// happens in the same order each time.
+func inOrder(m map[uint64]*request) []*request {
+	return slices.SortedFunc(maps.Values(m), func(a, b *request) int { return cmp.Compare(a.id, b.id) })
 }

@@ -86,6 +86,7 @@ func (l *Lane) TxWant(iov [][]byte) [][]byte {
 		}
 	}
 	if t.postN < len(t.post) {
+		t.cur.handed = true
 		iov = append(iov, t.post[t.postN:])
 	}
 	return iov
@@ -207,6 +208,7 @@ func (l *Lane) takeBackPost() {
 	t := &l.tx
 	if t.cur != nil && t.cur.dead && !t.io && t.postN == 0 {
 		t.post = t.post[:0]
+		t.cur.handed = false
 	}
 }
 

@@ -1,0 +1,149 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"meridian/wire"
+	"meridian/wire/link"
+)
+
+// sendTimeout is how long the daemon may leave the socket full before the
+// connection counts as broken.
+const sendTimeout = 5 * time.Second
+
+// Options of DialEngine. The zero value is good.
+type Options struct {
+	// OnPhase gets the daemon's advice about requests, in order, on one goroutine
+	// of its own; it may call the Engine.
+	OnPhase func(Phase)
+}
+
+// DialEngine connects to the block socket at path and exchanges HELLO. A daemon
+// that refuses is a *ClosedError with its code: AUTH, TOO_MANY, DRAINING,
+// LINK_VERSION.
+func DialEngine(ctx context.Context, path string, o Options) (*Engine, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, contextError("dial", err)
+	}
+	s, err := dialSocket(path)
+	if err != nil {
+		return nil, &ClosedError{Code: wire.CodeUnreachable, Cause: err}
+	}
+	stop := context.AfterFunc(ctx, s.shutdown)
+	e := newEngine(s, o)
+	hello, err := e.hello()
+	if !stop() && err == nil {
+		err = io.EOF // the context shut the socket down behind HELLO's back
+	}
+	if err != nil {
+		s.close()
+		if ctxErr := ctx.Err(); ctxErr != nil {
+			return nil, contextError("dial", ctxErr)
+		}
+		var closed *ClosedError
+		if errors.As(err, &closed) {
+			return nil, err
+		}
+		return nil, &ClosedError{Code: codeOf(err), Cause: err}
+	}
+	e.start(hello)
+	return e, nil
+}
+
+// hello sends ours and reads theirs, and not a byte further.
+func (e *Engine) hello() (link.Hello, error) {
+	for _, opt := range [...]int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
+		d := sendTimeout
+		if opt == unix.SO_RCVTIMEO {
+			d = link.HelloTimeout
+		}
+		if err := e.sock.timeout(opt, d); err != nil {
+			return link.Hello{}, err
+		}
+	}
+	ours := link.Hello{Min: link.Version, Max: link.Version, Features: link.FeatureLocal,
+		Limits: link.Limits{Reqs: link.MaxReqs, Items: link.MaxItems, Frame: link.MaxControl},
+		Auth:   []link.TLV{{Type: link.AuthPeer}}}
+	_, _ = rand.Read(ours.Nonce[:]) // never fails
+	sent := e.sock.write(link.AppendMessage(nil, link.Frame{Type: link.TypeHello, Flags: link.FlagCritical}, ours))
+	// A daemon that refused has closed already; its ERROR says more than EPIPE.
+	ev, err := e.firstFrame()
+	if err != nil {
+		if sent != nil {
+			err = sent
+		}
+		return link.Hello{}, err
+	}
+	if ev.Frame.Type == link.TypeError {
+		return link.Hello{}, refused(ev.Payload)
+	}
+	theirs, err := link.ParseHello(ev.Payload)
+	if err != nil {
+		return theirs, err
+	}
+	if _, err := ours.Agree(theirs); err != nil {
+		return theirs, err
+	}
+	if theirs.Features&link.FeatureLocal == 0 {
+		return theirs, protocolError(wire.CodeUnsupported, "this is no engine's socket: HELLO has no feature LOCAL")
+	}
+	return theirs, e.sock.timeout(unix.SO_RCVTIMEO, 0)
+}
+
+// firstFrame reads HELLO or ERROR.
+func (e *Engine) firstFrame() (link.Event, error) {
+	buf := make([]byte, 4096)
+	for {
+		n, fds, err := e.sock.receive(buf[:min(len(buf), e.split.Need())], nil)
+		closeAll(fds)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return link.Event{}, protocolError(wire.CodeHelloTimeout, "no HELLO from the daemon")
+		}
+		if err != nil {
+			return link.Event{}, err
+		}
+		_, ev, err := e.split.Next(buf[:n])
+		if err != nil {
+			return ev, err
+		}
+		if ev.Kind == link.EventMessage {
+			return ev, nil
+		}
+	}
+}
+
+// refused makes the error of an ERROR frame.
+func refused(p []byte) error {
+	x, err := link.ParseError(p)
+	if err != nil {
+		return err
+	}
+	text := x.Text
+	if x.Offset > 0 {
+		text = fmt.Sprintf("%s (at byte %d of what was sent)", text, x.Offset)
+	}
+	return &ClosedError{Code: x.Code, Text: text}
+}
+
+// codeOf is the code that an error matches: LANE_LOST where it matches none.
+func codeOf(err error) wire.Code {
+	var c wire.Code
+	if errors.As(err, &c) {
+		return c
+	}
+	return wire.CodeLaneLost
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd) // nothing was done with it
+	}
+}

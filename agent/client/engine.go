@@ -1,0 +1,256 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"meridian/wire"
+	"meridian/wire/link"
+)
+
+// A request's way:
+//
+//	1 take   a free call; as many exist as the daemon takes requests
+//	2 send   encodes into out and writes, under wmu; leases that were released
+//	         meanwhile travel in front, in the same system call
+//	3 read   the reader finds the call by the request number, parses the answer
+//	         into it, and signals at END
+//	4 wait   the caller wakes, or gives up: then the reader cleans up at END
+//	5 put back
+//
+// Between send and END a call's fields are the reader's, except to send.
+
+// readBuffer is what one read may bring.
+const readBuffer = 64 << 10
+
+// releaseDelay is how long a released lease may wait for a request to travel
+// with.
+const releaseDelay = time.Millisecond
+
+// releaseAtOnce is how many released leases are sent without waiting.
+const releaseAtOnce = 64
+
+// Engine is a connection to the daemon. It is safe for concurrent use.
+type Engine struct {
+	sock    *socket
+	options Options
+	split   link.Splitter // of the reader
+	maps    mapTable
+	ring    ring
+	renewer renewer
+	phases  phases
+
+	items     int // of a batch, at most
+	agent     [16]byte
+	inc       uint64
+	draining  atomic.Bool
+	lastReq   atomic.Uint32 // generation requests
+	calls     []*call
+	free      chan *call
+	gone      chan struct{} // closed when the connection is over
+	readerEnd chan struct{} // closed when nobody uses the socket any more
+
+	wmu      sync.Mutex
+	out      []byte
+	seq      uint64 // of request numbers
+	err      error  // why the connection is over
+	pending  link.Release
+	releases *time.Timer
+	armed    bool // releases will run
+}
+
+func newEngine(s *socket, o Options) *Engine {
+	e := &Engine{
+		sock: s, options: o,
+		gone:      make(chan struct{}),
+		readerEnd: make(chan struct{}),
+	}
+	e.maps.init()
+	e.ring.init()
+	e.renewer.e = e
+	return e
+}
+
+// start begins reading.
+func (e *Engine) start(h link.Hello) {
+	reqs := int(h.Limits.Reqs)
+	if reqs <= 0 || reqs > link.MaxReqs {
+		reqs = link.MaxReqs
+	}
+	e.items = int(h.Limits.Items)
+	if e.items <= 0 || e.items > link.MaxItems {
+		e.items = link.MaxItems
+	}
+	e.agent, e.inc = h.Agent, h.Inc
+	e.calls = make([]*call, reqs)
+	e.free = make(chan *call, reqs)
+	for i := range e.calls {
+		e.calls[i] = &call{slot: i, done: make(chan struct{}, 1)}
+		e.free <- e.calls[i]
+	}
+	if e.options.OnPhase != nil {
+		e.phases.start(e.options.OnPhase)
+	}
+	go e.read()
+}
+
+// Agent is the daemon's id, and its incarnation: new at each start.
+func (e *Engine) Agent() ([16]byte, uint64) { return e.agent, e.inc }
+
+// Draining tells whether the daemon has said that it leaves. It then refuses new
+// requests with DRAINING.
+func (e *Engine) Draining() bool { return e.draining.Load() }
+
+// Gone is closed when the connection is over; Err says why.
+func (e *Engine) Gone() <-chan struct{} { return e.gone }
+
+// Err is a *ClosedError once the connection is over, nil before.
+func (e *Engine) Err() error {
+	e.wmu.Lock()
+	defer e.wmu.Unlock()
+	return e.err
+}
+
+// Close ends the connection: the daemon takes back every lease. It must not be
+// called from OnPhase. Memory of leases that were not released, and of bodies that
+// were staged and not put, stays mapped until they are.
+func (e *Engine) Close() error {
+	e.fail(&ClosedError{Code: wire.CodeLaneLost, Text: "closed by this side"})
+	<-e.readerEnd
+	e.phases.stop()
+	return nil
+}
+
+// fail ends the connection once, for the reason of the first call.
+func (e *Engine) fail(err error) {
+	e.wmu.Lock()
+	if e.err != nil {
+		e.wmu.Unlock()
+		return
+	}
+	var closed *ClosedError
+	if !errors.As(err, &closed) {
+		text := ""
+		if errors.Is(err, io.EOF) {
+			text = "the daemon has gone"
+		}
+		err = &ClosedError{Code: codeOf(err), Cause: err, Text: text}
+	}
+	e.err = err
+	close(e.gone)
+	e.wmu.Unlock()
+	e.sock.shutdown()
+}
+
+// read is the reader.
+func (e *Engine) read() {
+	buf := make([]byte, readBuffer)
+	var fds []int
+	for {
+		n, got, err := e.sock.receive(buf, fds)
+		fds = got
+		woke := false
+		for b := buf[:n]; err == nil && len(b) > 0; {
+			var took int
+			var ev link.Event
+			if took, ev, err = e.split.Next(b); err != nil {
+				break
+			}
+			b = b[took:]
+			var did bool
+			did, fds, err = e.event(ev, fds)
+			woke = woke || did
+		}
+		if err != nil {
+			e.fail(err)
+			break
+		}
+		if woke {
+			// Otherwise the woken caller sits in this processor's queue until the
+			// runtime notices that we are blocked in a system call: 20 us and more.
+			runtime.Gosched()
+		}
+	}
+	closeAll(fds)
+	e.wmu.Lock() // nobody writes after this: send looks at err first
+	e.wmu.Unlock()
+	for _, c := range e.calls {
+		e.lost(c)
+	}
+	e.renewer.stop()
+	e.sock.close()
+	e.maps.put()
+	close(e.readerEnd)
+}
+
+// event handles one frame; woke says that a caller was woken.
+func (e *Engine) event(ev link.Event, fds []int) (woke bool, left []int, err error) {
+	switch {
+	case ev.Kind == link.EventNone || ev.Kind == link.EventSkipped:
+		return false, fds, nil
+	case ev.Kind != link.EventMessage:
+		return false, fds, protocolError(wire.CodeFlowViolation, "DATA has no place on an engine's socket")
+	}
+	switch ev.Frame.Type {
+	case link.TypeMap:
+		left, err = e.mapped(ev.Payload, fds)
+		return false, left, err
+	case link.TypePhase:
+		return false, fds, e.phase(ev.Payload)
+	case link.TypeGoAway:
+		_, err := link.ParseGoAway(ev.Payload)
+		e.draining.Store(true)
+		return false, fds, err
+	case link.TypeError:
+		return false, fds, refused(ev.Payload)
+	}
+	woke, err = e.answer(ev.Frame, ev.Payload)
+	return woke, fds, err
+}
+
+// answer gives a frame to its call.
+func (e *Engine) answer(f link.Frame, p []byte) (woke bool, err error) {
+	slot := int((f.Req >> 1) % uint64(len(e.calls)+1))
+	if slot == len(e.calls) {
+		if f.Type != link.TypeEnd {
+			return false, protocolError(wire.CodeState, "%s answers a RELEASE", f.Type)
+		}
+		return false, nil
+	}
+	c := e.calls[slot]
+	if f.Req&1 == 0 || c.req.Load() != f.Req {
+		return false, protocolError(wire.CodeState, "%s of a request that does not run", f.Type)
+	}
+	switch f.Type {
+	case link.TypeAcquired:
+		err = c.acquired.Parse(p)
+	case link.TypeTable:
+		err = c.table.Parse(p)
+	case link.TypeOpened:
+		err = c.opened.Parse(p)
+	case link.TypeEnd:
+		if err = c.end.Parse(p); err == nil {
+			return e.complete(c), nil
+		}
+	default:
+		err = protocolError(wire.CodeState, "%s does not come from a daemon", f.Type)
+	}
+	if err == nil {
+		c.got = f.Type
+	}
+	return false, err
+}
+
+// Ping asks whether the daemon answers.
+func (e *Engine) Ping(ctx context.Context) error {
+	c, err := e.take(ctx, "ping")
+	if err != nil {
+		return err
+	}
+	return simple(ctx, e, c, link.TypePing, link.Empty{})
+}

@@ -1,0 +1,164 @@
+package client
+
+import (
+	"context"
+
+	"meridian/wire"
+	"meridian/wire/link"
+)
+
+// ringParts is into how many requests at least a Put is cut that would fill the
+// ring: the next part is copied in while the daemon works on the one before.
+const ringParts = 4
+
+// Put stores blocks: NS, Key, Tier, Body and Req of each are read. The result has
+// an entry for each block. EXISTS: the key is stored already, which is no loss.
+// *FullError: no room. A body that Stage returned is not copied. Bodies may be
+// reused as soon as Put returns, also when ctx ended it.
+func (e *Engine) Put(ctx context.Context, blocks []Block) []error {
+	errs := make([]error, len(blocks))
+	if !e.maps.get() {
+		err := e.Err()
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	defer e.maps.put()
+	var sent []batch
+	for at := 0; at < len(blocks); {
+		b, next, err := e.putSome(ctx, blocks, at, errs)
+		if b.c != nil {
+			sent = append(sent, b)
+		}
+		if err != nil {
+			for i := next; i < len(blocks); i++ {
+				errs[i] = err
+				e.Unstage(blocks[i].Body)
+			}
+			break
+		}
+		at = next
+	}
+	for _, b := range sent {
+		e.finishPut(ctx, b, errs)
+	}
+	return errs
+}
+
+// batch is one PUT under way: of the blocks from on, those without an error yet.
+type batch struct {
+	c    *call
+	from int
+	to   int
+}
+
+// putSome stages blocks from at on and sends them. It waits for room for the
+// first block only. next is the first block that is not dealt with.
+func (e *Engine) putSome(ctx context.Context, blocks []Block, at int, errs []error) (b batch, next int, err error) {
+	c, err := e.take(ctx, "put")
+	if err != nil {
+		return batch{}, at, err
+	}
+	c.put.Items = c.put.Items[:0]
+	part, bytes := e.ring.size()/ringParts, 0
+	next = at
+	for ; next < len(blocks) && len(c.put.Items) < e.items; next++ {
+		k := &blocks[next]
+		if bytes > 0 && bytes+len(k.Body) > part {
+			break
+		}
+		off, id, err := e.place(ctx, k.Body, len(c.spans) == 0)
+		if err == errNoRoom {
+			break
+		}
+		if err != nil {
+			errs[next] = err
+			continue
+		}
+		if len(k.Body) > 0 {
+			c.spans = append(c.spans, id)
+		}
+		bytes += len(k.Body)
+		c.put.Items = append(c.put.Items, link.PutItem{NS: uint16(k.NS), Tier: k.Tier, Len: uint32(len(k.Body)), Off: off, Key: k.Key, Req: k.Req})
+	}
+	if len(c.put.Items) == 0 {
+		e.putBack(c)
+		return batch{}, next, nil
+	}
+	c.put.DeadlineMS = deadlineMS(ctx, 0)
+	if err := send(e, c, link.TypePut, c.put); err != nil {
+		for _, id := range c.spans {
+			e.ring.release(id)
+		}
+		e.putBack(c)
+		return batch{}, at, err
+	}
+	return batch{c, at, next}, next, nil
+}
+
+// errNoRoom stays inside: the rest goes with a later request.
+var errNoRoom error = wire.CodeBusy
+
+// place finds a body's bytes in the ring, or copies them there.
+func (e *Engine) place(ctx context.Context, body []byte, wait bool) (off, id uint64, err error) {
+	if len(body) == 0 {
+		return 0, 0, nil
+	}
+	if off, id, ok := e.ring.unstage(body); ok {
+		e.maps.put() // Put's own use goes on
+		return off, id, nil
+	}
+	if err := e.fits(len(body)); err != nil {
+		return 0, 0, err
+	}
+	if !wait {
+		b, off, id, ok, _ := e.ring.take(len(body))
+		if !ok {
+			return 0, 0, errNoRoom
+		}
+		copy(b, body)
+		return off, id, nil
+	}
+	b, off, id, err := e.room(ctx, len(body))
+	if err == nil {
+		copy(b, body)
+	}
+	return off, id, err
+}
+
+// finishPut waits for one PUT.
+func (e *Engine) finishPut(ctx context.Context, b batch, errs []error) {
+	c := b.c
+	sent := len(c.put.Items)
+	err := e.wait(ctx, c)
+	if err == nil {
+		defer e.putBack(c)
+		if len(c.end.Status) != sent {
+			err = ended("put", &c.end)
+			if err == nil {
+				err = protocolError(wire.CodeState, "PUT of %d items ended with %d statuses", sent, len(c.end.Status))
+			}
+		}
+	}
+	n := 0
+	for i := b.from; i < b.to; i++ {
+		switch {
+		case errs[i] != nil: // was not sent
+			continue
+		case err != nil:
+			errs[i] = err
+		case c.end.Status[n] == wire.CodeFull:
+			errs[i] = parseFull(c.end.Text)
+		default:
+			errs[i] = itemError(c.end.Status[n])
+		}
+		n++
+	}
+}
+
+func (r *ring) size() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.b)
+}

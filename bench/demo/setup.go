@@ -1,0 +1,69 @@
+package demo
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// The names of the two daemons.
+const (
+	namePrefill = "prefill"
+	nameDecode  = "decode"
+)
+
+// writeConfig writes a daemon's configuration: a complete example of one.
+func (r *runner) writeConfig(name string, capacity uint64, listen bool, peerAddress string) (string, error) {
+	peer := nameDecode
+	if name == nameDecode {
+		peer = namePrefill
+	}
+	listeners, fabric := "", "link"
+	if listen {
+		listeners = `"tcp://127.0.0.1:0"`
+	}
+	peers := fmt.Sprintf("[[link.peer]]\nname = %q\naddress = %q\ntenants = [\"demo\"]\n", peer, peerAddress)
+	if r.opt.Fabric == "synthetic" {
+		listeners, fabric, peers = "", "nixl-synth", ""
+	}
+	text := fmt.Sprintf(`[agent]
+name = %q
+state_dir = %q
+[kv_memory]
+capacity_bytes = %d
+[engine]
+socket = %q
+[admin]
+socket = %q
+[link]
+listen = [%s]
+psk = %q
+congestion = %q
+[security]
+tenants = ["demo"]
+[disagg]
+enabled = true
+fabric = %q
+%s`, name, filepath.Join(r.dir, name+".state"), capacity, r.socket(name, "engine"), r.socket(name, "admin"),
+		listeners, r.psk, congestion(), fabric, peers)
+	path := filepath.Join(r.dir, name+".toml")
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+func (r *runner) socket(name, kind string) string {
+	return filepath.Join(r.dir, name+"."+kind+".sock")
+}
+
+// congestion is cubic where the kernel has it: bbr, a common default, halves
+// what a loopback connection can carry.
+func congestion() string {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	if err == nil {
+		for _, name := range splitWords(string(b)) {
+			if name == "cubic" {
+				return name
+			}
+		}
+	}
+	return ""
+}

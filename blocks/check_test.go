@@ -1,0 +1,260 @@
+package blocks
+
+import (
+	"fmt"
+
+	"meridian/wire"
+)
+
+// check recounts everything that the core keeps twice, and follows every list.
+func (c *Core) check() error {
+	if n := c.leaked(); n != 0 {
+		return fmt.Errorf("leaked %d", n)
+	}
+	refs := map[uint32]int{}
+	for _, check := range []func(map[uint32]int) error{
+		c.checkLeases, c.checkExtents, c.checkPools, c.checkIndex, c.checkGroups, c.checkRemotes, c.checkTimers,
+	} {
+		if err := check(refs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Core) checkLeases(refs map[uint32]int) error {
+	pins, live := 0, 0
+	for oi := range c.owners.all {
+		w := &c.owners.all[oi]
+		if !w.used {
+			continue
+		}
+		n, aged := 0, 0
+		var held uint64
+		for l := w.leases; l != none; l = c.leases.all[l].next {
+			r := &c.leases.all[l]
+			if c.leases.of[r.token] != l || r.owner != uint32(oi) {
+				return fmt.Errorf("lease %d of owner %d is not where its token says", l, oi)
+			}
+			for _, id := range r.slots {
+				refs[id]++
+				pins++
+			}
+			if r.hold {
+				held += r.bytes
+			}
+			if r.aged {
+				aged++
+			}
+			n++
+		}
+		if n != w.nleases || held != w.holdBytes || aged != w.aged {
+			return fmt.Errorf("owner %d: leases %d/%d, hold bytes %d/%d, aged %d/%d", oi, n, w.nleases, held, w.holdBytes, aged, w.aged)
+		}
+		live += n
+	}
+	if live != len(c.leases.of) || pins != c.leasePins {
+		return fmt.Errorf("leases %d/%d, lease pins %d/%d", live, len(c.leases.of), pins, c.leasePins)
+	}
+	return nil
+}
+
+func (c *Core) checkExtents(refs map[uint32]int) error {
+	var count [states]int
+	var bytes [states]uint64
+	var tiers [3]int
+	total, other := 0, 0
+	for i := range c.ext {
+		e := &c.ext[i]
+		if e.pool < 0 {
+			if e.slots != nil {
+				return fmt.Errorf("extent %d is uncut and has slots", i)
+			}
+			continue
+		}
+		nfree, busy, idle := uint32(0), uint32(0), [3]uint32{}
+		for j := range e.slots {
+			s, id := &e.slots[j], uint32(i)<<c.geo.slotBits|uint32(j)
+			count[s.state]++
+			bytes[s.state] += uint64(e.stride)
+			total += int(s.refs)
+			other += int(s.refs) - refs[id]
+			switch {
+			case s.state == free:
+				nfree++
+			case s.state == published && s.refs == 0:
+				idle[s.tier]++
+			default:
+				busy++
+			}
+			if s.state == published {
+				tiers[s.tier]++
+			}
+			if s.state == free && s.refs != 0 || s.state == doomed && s.refs == 0 {
+				return fmt.Errorf("slot %d: state %d with %d references", id, s.state, s.refs)
+			}
+			if stable := s.gen%2 == 0; (s.state == published || s.state == transient) && !stable ||
+				(s.state == reserved || s.state == writing || s.state == late) && stable {
+				return fmt.Errorf("slot %d: state %d with generation %d", id, s.state, s.gen)
+			}
+		}
+		if nfree != e.nfree || busy != e.busy || idle != e.idle {
+			return fmt.Errorf("extent %d: free %d/%d busy %d/%d idle %v/%v", i, nfree, e.nfree, busy, e.busy, idle, e.idle)
+		}
+	}
+	if count != c.count || bytes != c.bytes || tiers != c.tierCount || total != c.pins || other != c.otherPins {
+		return fmt.Errorf("counts %v/%v bytes %v/%v tiers %v/%v pins %d/%d other %d/%d",
+			count, c.count, bytes, c.bytes, tiers, c.tierCount, total, c.pins, other, c.otherPins)
+	}
+	return nil
+}
+
+func (c *Core) checkPools(map[uint32]int) error {
+	for pi := range c.pools {
+		p := &c.pools[pi]
+		nfree, empty := 0, 0
+		for i := p.part.head; i != none; i = c.ext[i].next {
+			if c.ext[i].nfree == 0 || c.ext[i].pool != int32(pi) {
+				return fmt.Errorf("pool %d lists extent %d", pi, i)
+			}
+			nfree += int(c.ext[i].nfree)
+			if c.ext[i].nfree == p.per {
+				empty++
+			}
+			seen := uint32(0)
+			for j := c.ext[i].freeHead; j != none; j = c.ext[i].slots[j].next {
+				if seen++; c.ext[i].slots[j].state != free {
+					return fmt.Errorf("extent %d: slot %d is on the free list", i, j)
+				}
+			}
+			if seen+p.per-c.ext[i].fresh != c.ext[i].nfree {
+				return fmt.Errorf("extent %d: free list of %d, fresh %d, free %d", i, seen, c.ext[i].fresh, c.ext[i].nfree)
+			}
+		}
+		if nfree != p.nfree || empty != p.empty || empty > 1 || p.need != 0 {
+			return fmt.Errorf("pool %d: free %d/%d empty %d/%d need %d", pi, nfree, p.nfree, empty, p.empty, p.need)
+		}
+		for t := range p.idle {
+			n, last := 0, uint64(0)
+			for id := p.idle[t].head; id != none; id = c.slot(id).next {
+				s := c.slot(id)
+				if s.state != published || s.refs != 0 || int(s.tier) != t || s.stamp <= last || c.extent(id).pool != int32(pi) {
+					return fmt.Errorf("pool %d tier %d lists slot %d", pi, t, id)
+				}
+				n, last = n+1, s.stamp
+			}
+			if n != p.idle[t].n {
+				return fmt.Errorf("pool %d tier %d: %d/%d idle", pi, t, n, p.idle[t].n)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Core) checkIndex(map[uint32]int) error {
+	cells := 0
+	for _, e := range c.index.cells {
+		if e == 0 {
+			continue
+		}
+		cells++
+		id := cellID(e)
+		var ns uint16
+		var key wire.Key
+		if id >= remoteBit {
+			r := &c.remotes.all[id&^remoteBit]
+			ns, key = r.ns, r.key
+			if r.slot != none {
+				return fmt.Errorf("the index names remote record %d, which has slot %d", id&^remoteBit, r.slot)
+			}
+		} else {
+			s := c.slot(id)
+			ns, key = s.ns, s.key
+			if s.state != published {
+				return fmt.Errorf("the index names slot %d in state %d", id, s.state)
+			}
+		}
+		if c.find(ns, &key) != id {
+			return fmt.Errorf("the index does not find %d", id)
+		}
+	}
+	lone := 0
+	for i := c.remotes.head; i != none; i = c.remotes.all[i].next {
+		if c.remotes.all[i].slot == none {
+			lone++
+		}
+	}
+	if cells != c.index.n || cells != c.count[published]+lone {
+		return fmt.Errorf("index: %d cells, n %d, %d published and %d outside", cells, c.index.n, c.count[published], lone)
+	}
+	return nil
+}
+
+func (c *Core) checkGroups(map[uint32]int) error {
+	var think uint64
+	slots := 0
+	for oi := range c.owners.all {
+		if !c.owners.all[oi].used {
+			continue
+		}
+		for g := c.owners.all[oi].groups; g != none; g = c.groups.all[g].next {
+			r := &c.groups.all[g]
+			n := 0
+			for id := r.slots.head; id != none; id = c.slot(id).next {
+				s := c.slot(id)
+				if s.group != g || s.own != uint32(oi) {
+					return fmt.Errorf("group %d lists slot %d of group %d", g, id, s.group)
+				}
+				if r.think && s.state != transient {
+					think += uint64(c.extent(id).stride)
+				}
+				n++
+			}
+			if n == 0 || n != r.slots.n {
+				return fmt.Errorf("group %d has %d/%d slots", g, n, r.slots.n)
+			}
+			slots += n
+		}
+		for k, id := range c.owners.all[oi].private {
+			if s := c.slot(id); s.state != transient || s.key != k.key || s.own != uint32(oi) {
+				return fmt.Errorf("owner %d: private entry for slot %d in state %d", oi, id, s.state)
+			}
+		}
+	}
+	if think != c.thinkHeld || slots < c.count[reserved]+c.count[late] {
+		return fmt.Errorf("think held %d/%d, %d slots in groups, %d reserved, %d late", think, c.thinkHeld, slots, c.count[reserved], c.count[late])
+	}
+	return nil
+}
+
+func (c *Core) checkRemotes(map[uint32]int) error {
+	n := 0
+	for i := c.remotes.head; i != none; i = c.remotes.all[i].next {
+		if m := &c.remotes.all[i]; m.slot != none && c.slot(m.slot).remote != i {
+			return fmt.Errorf("remote record %d names slot %d, which does not know it", i, m.slot)
+		}
+		n++
+	}
+	if n != c.remotes.n || n > c.remotes.limit {
+		return fmt.Errorf("remote records %d/%d, limit %d", n, c.remotes.n, c.remotes.limit)
+	}
+	return nil
+}
+
+func (c *Core) checkTimers(map[uint32]int) error {
+	for i, t := range c.timers.h {
+		if i > 0 && t.at < c.timers.h[(i-1)/2].at {
+			return fmt.Errorf("timer %d is before its parent", i)
+		}
+		at, heap := c.leases.all, int32(-1)
+		if t.ref&groupBit != 0 {
+			heap = c.groups.all[t.ref&^groupBit].heap
+		} else {
+			heap = at[t.ref].heap
+		}
+		if heap != int32(i) {
+			return fmt.Errorf("timer %d believes to be at %d", i, heap)
+		}
+	}
+	return nil
+}

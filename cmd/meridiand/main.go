@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"meridian/agent"
+	"meridian/agent/config"
+)
+
+// version is set by the linker for a release; otherwise the module's version,
+// as the Go tool stamps it, is shown.
+var version string
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr, agent.Run))
+}
+
+// daemon is agent.Run; tests put another in its place.
+type daemon func(ctx context.Context, cfg *config.Config, opt agent.Options, portsFile string) error
+
+// stopped is an error of the daemon or its configuration, as opposed to one of
+// the command line.
+type stopped struct{ err error }
+
+func (s stopped) Error() string { return s.err.Error() }
+func (s stopped) Unwrap() error { return s.err }
+
+func run(ctx context.Context, args, env []string, out, errOut io.Writer, start daemon) int {
+	c := newCommand(env, out, errOut, start)
+	c.SetArgs(args)
+	c.SetOut(out)
+	c.SetErr(errOut)
+	err := c.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var ce *config.Error
+	if errors.As(err, &ce) {
+		for _, p := range ce.Problems {
+			fmt.Fprintln(errOut, "error:", p)
+		}
+	} else {
+		fmt.Fprintln(errOut, "error:", err)
+	}
+	if s := (stopped{}); errors.As(err, &s) {
+		return 1
+	}
+	fmt.Fprintln(errOut, "hint: --help shows the flags")
+	return 2
+}
+
+func newCommand(env []string, out, errOut io.Writer, start daemon) *cobra.Command {
+	var path, portsFile string
+	var test bool
+	var set []string
+	c := &cobra.Command{
+		Use:   "meridiand",
+		Short: "Hold KV-cache blocks for the engines of this node, and move them to others",
+		Long: `meridiand holds KV-cache blocks for the inference engines of this node and moves
+them to and from other nodes. It reads one TOML file (see docs/config.md); a key
+can also be set by a MERIDIAN_* variable or by --set, which wins over both.
+
+SIGTERM drains for at most agent.drain_timeout, a second one ends at once.`,
+		Example:           "  meridiand -t --config decode.toml\n  meridiand --config decode.toml --ports-file /run/meridian/ports.json\n  meridiand --set kv_memory.capacity_bytes=4GiB",
+		Args:              cobra.NoArgs,
+		Version:           programVersion(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	c.Flags().StringVarP(&path, "config", "c", "", "configuration file (default: MERIDIAN_CONFIG, then the search path)")
+	c.Flags().BoolVarP(&test, "test", "t", false, "test the configuration and exit")
+	c.Flags().StringVar(&portsFile, "ports-file", "", "write the bound addresses to this file, as JSON")
+	c.Flags().StringArrayVar(&set, "set", nil, "set a key: table.key=value; may be repeated")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		flags, err := assignments(set)
+		if err != nil {
+			return err
+		}
+		o := config.Options{Path: path, Env: env, Flags: flags}
+		cfg, warnings, err := config.Load(o)
+		for _, w := range warnings {
+			fmt.Fprintln(errOut, "warning:", w)
+		}
+		if err != nil {
+			return stopped{err}
+		}
+		if test {
+			_, err := fmt.Fprintln(out, "the configuration is valid:", source(cfg))
+			return err
+		}
+		log := agent.NewLogger(errOut, cfg.Agent)
+		if err := start(c.Context(), cfg, agent.Options{Log: log, Version: programVersion()}, portsFile); err != nil {
+			return stopped{err}
+		}
+		return nil
+	}
+	return c
+}
+
+// assignments takes apart the values of --set.
+func assignments(set []string) (map[string]string, error) {
+	flags := map[string]string{}
+	for _, s := range set {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--set %q: it must be table.key=value", s)
+		}
+		flags[key] = value
+	}
+	return flags, nil
+}
+
+func source(c *config.Config) string {
+	if c.File == "" {
+		return "no file, defaults and environment"
+	}
+	return c.File
+}
+
+func programVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
