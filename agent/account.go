@@ -67,7 +67,9 @@ func (a *Agent) failed(h holder, dir direction, code wire.Code, it *fabric.Item)
 	if code != wire.CodeChecksum {
 		return
 	}
-	a.checksumFailed(h.Label())
+	if h.Label() != linkFabric { // the link reports its own, with what peers push
+		a.checksumFailed(h.Label())
+	}
 	a.log.Error("checksum failure: the block was not served", "code", code.String(), "number", uint16(code),
 		"where", h.Label(), "peer", h.name, "transport", it.Via, "direction", dir.String(), "key", it.Key.String(), "err", it.Err)
 }

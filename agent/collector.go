@@ -35,6 +35,7 @@ var (
 	dQuarantined   = desc("quarantined_bytes", "Bytes out of use until a fabric is quiet or a process gone.")
 	dLeaked        = desc("leaked", "Slots and references that no account explains; must stay 0.", "what")
 	dRemote        = desc("block_manager_remote_copies", "Copies outside the arena that are remembered.")
+	dReclaimed     = desc("disagg_bytes_reclaimed_total", "Body bytes of arena slots freed after their copy was acknowledged.")
 	dTracked       = desc("phase_router_tracked_requests", "Generation requests that are followed now.")
 	dPhases        = desc("phase_requests", "Generation requests by phase.", "phase")
 	dThinkTokens   = desc("think_tokens_per_request", "Thinking tokens of requests that stopped thinking.")
@@ -94,6 +95,7 @@ func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), cou
 	counter(dReservedGone, st.ReservationsExpired)
 	gauge(dQuarantined, float64(st.QuarantinedBytes))
 	gauge(dLeaked, float64(st.Leaked), "slots")
+	counter(dReclaimed, st.OffloadedBytes)
 	gauge(dRemote, float64(st.Remote))
 }
 

@@ -32,6 +32,7 @@ func (h host) OpenNamespace(m wire.Manifest) (wire.Namespace, error) {
 func (h host) Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys []wire.Key, transient bool) []error {
 	ctx, span := h.a.tracer.Start(ctx, "meridian.fetch")
 	defer span.End()
+	ctx = link.WithClass(ctx, proto.ClassUrgent) // an engine, and so a user, waits
 	return h.a.loader.fetch(ctx, o, ns, keys, transient)
 }
 

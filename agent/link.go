@@ -165,10 +165,9 @@ func (o linkObserver) Refusal(peer string, code wire.Code) {
 	o.a.logLimited("link.refused", "link: connection refused", "peer", peer, "code", code.String())
 }
 
-// ChecksumFailure is a body that a peer pushed; those that were pulled come
-// back as an item's error.
+// ChecksumFailure is a body that arrived wrong, pulled or pushed.
 func (o linkObserver) ChecksumFailure(peer string) {
 	o.a.checksumFailed(linkFabric)
-	o.a.log.Error("checksum failure: the block was not stored", "code", wire.CodeChecksum.String(),
+	o.a.log.Error("checksum failure on the link: the block was not stored", "code", wire.CodeChecksum.String(),
 		"number", uint16(wire.CodeChecksum), "where", linkFabric, "peer", peer)
 }

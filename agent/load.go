@@ -228,7 +228,11 @@ func (w *wanted) next(err error) bool {
 	return w.attempts < loadAttempts
 }
 
-// settle commits the items that arrived and aborts the others.
+// settle commits the items that arrived and aborts the others. A block that was
+// pulled is a copy: the reader's lease protects it for as long as its request
+// needs it, and afterwards it is prefix cache like any other. So it is held as
+// ThinkComplete, whatever its header says, and never crowds out the blocks of
+// requests that run.
 func (l *loader) settle(o blocks.Owner, ns wire.Namespace, views []blocks.View, items []fabric.Item, transient bool) {
 	commits := make([]blocks.Commit, 0, len(items))
 	at := make([]int, 0, len(items))
@@ -241,7 +245,7 @@ func (l *loader) settle(o blocks.Owner, ns wire.Namespace, views []blocks.View, 
 			continue
 		}
 		commits = append(commits, blocks.Commit{
-			Slot: views[k].Ref.Slot, Gen: views[k].Ref.Gen, NS: ns, Key: items[k].Key, Tier: items[k].Head.Tier,
+			Slot: views[k].Ref.Slot, Gen: views[k].Ref.Gen, NS: ns, Key: items[k].Key, Tier: wire.ThinkComplete,
 			Head: &items[k].Head, Att: wire.AttestProducer, Transient: transient,
 		})
 		at = append(at, k)

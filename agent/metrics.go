@@ -25,7 +25,6 @@ type metrics struct {
 	fallbacks        *prometheus.CounterVec // wanted, used
 	offloadedBlocks  *prometheus.CounterVec // fabric
 	offloadedBytes   *prometheus.CounterVec // fabric
-	reclaimedBytes   prometheus.Counter
 	acquireSeconds   prometheus.Histogram
 
 	mu    sync.Mutex
@@ -63,9 +62,6 @@ func newMetrics(version, wireVersion string) *metrics {
 		"Blocks copied to a fabric because their request stopped thinking.", "fabric")
 	m.offloadedBytes = counter("meridian_disagg_bytes_offloaded_total",
 		"Body bytes of those blocks.", "fabric")
-	m.reclaimedBytes = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "meridian_disagg_bytes_reclaimed_total",
-		Help: "Body bytes of arena slots freed after their copy was acknowledged."})
 	m.transferSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "meridian_transfer_duration_seconds", Buckets: latencyBuckets,
 		Help: "From the first frame of a batch to its end."}, []string{"fabric", "direction"})
@@ -76,7 +72,7 @@ func newMetrics(version, wireVersion string) *metrics {
 		Name: "meridian_build_info", Help: "Always 1; the labels say what runs.",
 		ConstLabels: prometheus.Labels{"version": version, "wire_version": wireVersion}})
 	build.Set(1)
-	m.reg.MustRegister(m.transferSeconds, m.acquireSeconds, m.reclaimedBytes, build,
+	m.reg.MustRegister(m.transferSeconds, m.acquireSeconds, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

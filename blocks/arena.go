@@ -153,6 +153,19 @@ func (a *arena) close() {
 	a.segs = nil
 }
 
+const hugePage = 2 << 20 // of amd64, and of arm64 with 4 KiB pages
+
+// hugePages asks for huge pages where whole ones lie in a table of the core. It
+// is a hint: a kernel that has none leaves the table as it is.
+func hugePages(p unsafe.Pointer, n uintptr) {
+	from := -uintptr(p) & (hugePage - 1)
+	if n < from+hugePage {
+		return
+	}
+	b := unsafe.Slice((*byte)(unsafe.Add(p, from)), (n-from)&^(hugePage-1))
+	_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
+}
+
 var pageSize = uint64(os.Getpagesize())
 
 // wholePages rounds up to pages.

@@ -34,7 +34,7 @@ func fullCore(tb testing.TB, n int) (*Core, Owner, wire.Namespace) {
 	per := (64<<20 + 64<<10) / (body + slotHead)
 	extents := (n + per - 1) / per
 	c, err := NewCore(CoreConfig{
-		Capacity: uint64(extents) * 64 << 20, ExtentBytes: 64 << 20, ThinkFraction: 0.4, HoldBytes: 1 << 40, Rand: seeded(5),
+		Capacity: uint64(extents) * 64 << 20, ExtentBytes: 64 << 20, ThinkFraction: 0.4, HoldBytes: 1 << 40, Rand: seeded(5), Advise: hugePages,
 	})
 	if err != nil {
 		tb.Fatal(err)

@@ -65,6 +65,6 @@ func (c Config) core() CoreConfig {
 	return CoreConfig{
 		Capacity: c.Capacity, ExtentBytes: c.ExtentBytes, ThinkFraction: c.ThinkFraction,
 		Agent: c.Agent, Incarnation: c.Incarnation, HoldBytes: c.HoldBytes,
-		RemoteBlocks: c.RemoteBlocks, OffloadBelow: c.OffloadBelow, Rand: c.Rand,
+		RemoteBlocks: c.RemoteBlocks, OffloadBelow: c.OffloadBelow, Rand: c.Rand, Advise: hugePages,
 	}
 }

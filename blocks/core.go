@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"time"
+	"unsafe"
 
 	"meridian/wire"
 )
@@ -30,6 +31,10 @@ type CoreConfig struct {
 	RemoteBlocks          int
 	OffloadBelow          uint64
 	Rand                  io.Reader // mints leases and the index's secret; must not fail
+
+	// Advise is told of each large table before its first use: n bytes at p.
+	// The Store asks for huge pages there. nil: nobody needs to know.
+	Advise func(p unsafe.Pointer, n uintptr)
 }
 
 // GenWrite is a generation word that the driver must store, atomically and in
@@ -97,6 +102,7 @@ type Core struct {
 	aged      []Lease
 	wanted    []wanted
 	scratch   []uint32
+	sink      uint64 // keeps loads that only warm the cache from being removed
 }
 
 // NewCore returns an empty core. It fails if the capacity cannot be cut.
@@ -124,11 +130,17 @@ func NewCore(cfg CoreConfig) (*Core, error) {
 	c.index = newIndex([4]uint64{
 		binary.LittleEndian.Uint64(seed[0:]), binary.LittleEndian.Uint64(seed[8:]),
 		binary.LittleEndian.Uint64(seed[16:]), binary.LittleEndian.Uint64(seed[24:]),
-	})
+	}, c.advise)
 	for i := range c.ext {
 		c.ext[i].pool = -1
 	}
 	return c, nil
+}
+
+func (c *Core) advise(p unsafe.Pointer, n uintptr) {
+	if c.cfg.Advise != nil {
+		c.cfg.Advise(p, n)
+	}
 }
 
 // AddNamespace opens a namespace for a tenant. It may be repeated; a namespace

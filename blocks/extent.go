@@ -1,6 +1,10 @@
 package blocks
 
-import "meridian/wire"
+import (
+	"unsafe"
+
+	"meridian/wire"
+)
 
 // extent is a run of a segment that is cut into slots of one size.
 type extent struct {
@@ -27,8 +31,27 @@ type extent struct {
 type segment struct {
 	id     uint32 // 0: vacant
 	tenant uint16
-	n      int // extents
-	uncut  int
+	n      int    // extents
+	slab   []slot // records for n extents of the class that came first
+}
+
+// records returns the slot records for an extent that is cut into per slots. A
+// segment usually serves one class: one allocation for all of it is large
+// enough for huge pages, which decide what a look-up among 10^6 slots costs.
+func (c *Core) records(i, per uint32) []slot {
+	g := &c.segs[c.ext[i].segPos]
+	if g.slab == nil {
+		g.slab = make([]slot, g.n*int(per))
+		c.advise(unsafe.Pointer(&g.slab[0]), uintptr(len(g.slab))*unsafe.Sizeof(slot{}))
+	}
+	each := uint32(len(g.slab) / g.n)
+	if per > each {
+		return make([]slot, per)
+	}
+	at := each * (i % uint32(c.geo.segExtents))
+	r := g.slab[at : at+per : at+per]
+	clear(r)
+	return r
 }
 
 // extentList is a doubly linked list of extents.
@@ -99,8 +122,7 @@ func (c *Core) poolOf(tenant uint16, n uint32) int32 {
 func (c *Core) cut(i uint32, pi int32) {
 	e, p := &c.ext[i], &c.pools[pi]
 	c.unlinkExtent(&c.tenants[p.tenant].uncut, i)
-	c.segs[e.segPos].uncut--
-	e.slots = make([]slot, p.per)
+	e.slots = c.records(i, p.per)
 	e.pool, e.stride, e.room = pi, p.stride, p.room
 	e.freeHead, e.fresh, e.nfree, e.busy, e.idle = none, 0, p.per, 0, [3]uint32{}
 	c.pushExtent(&p.part, i, true)
@@ -136,7 +158,6 @@ func (c *Core) uncut(i uint32) {
 	c.count[free] -= len(e.slots)
 	c.bytes[free] -= uint64(len(e.slots)) * uint64(e.stride)
 	e.slots, e.pool = nil, -1
-	c.segs[e.segPos].uncut++
 	c.pushExtent(&c.tenants[p.tenant].uncut, i, false)
 }
 
@@ -200,7 +221,7 @@ func (c *Core) AddSegment(tenant [32]byte, extents int) uint32 {
 		pos++
 	}
 	c.lastSeg++
-	c.segs[pos] = segment{id: c.lastSeg, tenant: t, n: extents, uncut: extents}
+	c.segs[pos] = segment{id: c.lastSeg, tenant: t, n: extents}
 	c.extents += extents
 	for k := range extents {
 		i := uint32(pos*c.geo.segExtents + k)

@@ -3,6 +3,7 @@ package blocks
 import (
 	"encoding/binary"
 	"math/bits"
+	"unsafe"
 
 	"meridian/wire"
 )
@@ -15,13 +16,14 @@ type index struct {
 	cells []uint64
 	mask  uint32
 	n     int
+	huge  func(unsafe.Pointer, uintptr)
 	seed  [4]uint64 // keys come from engines: without a secret they could be made to collide
 }
 
 const minCells = 64
 
-func newIndex(seed [4]uint64) index {
-	return index{cells: make([]uint64, minCells), mask: minCells - 1, seed: seed}
+func newIndex(seed [4]uint64, huge func(unsafe.Pointer, uintptr)) index {
+	return index{cells: make([]uint64, minCells), mask: minCells - 1, seed: seed, huge: huge}
 }
 
 // tag hashes a key in its namespace. Keys are BLAKE3 outputs when honest, so
@@ -114,6 +116,7 @@ func (x *index) reserve(n int) {
 func (x *index) grow(size int) {
 	old := x.cells
 	x.cells = make([]uint64, size)
+	x.huge(unsafe.Pointer(&x.cells[0]), uintptr(size)*8)
 	x.mask = uint32(size - 1)
 	for _, c := range old {
 		if c != 0 {

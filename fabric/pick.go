@@ -36,7 +36,7 @@ func (e *RouteError) Unwrap() []error { return codeAndCause(wire.CodeUnreachable
 var errNotRegistered = errors.New("no fabric of this name is registered")
 
 // walk is Pick. Where steps is not nil every rule, also those below the choice,
-// leaves its reason there; without it nothing is formatted.
+// leaves its reason there; without it a choice at the first try formats nothing.
 func (t *Routes) walk(q Query, steps *[]Step) (Choice, error) {
 	var c Choice
 	var failure *RouteError

@@ -120,6 +120,7 @@ func (e *Engine) Err() error {
 // called from OnPhase. Memory of leases that were not released, and of bodies that
 // were staged and not put, stays mapped until they are.
 func (e *Engine) Close() error {
+	e.flushReleases() // a hold that is not released outlives the connection
 	e.fail(&ClosedError{Code: wire.CodeLaneLost, Text: "closed by this side"})
 	<-e.readerEnd
 	e.phases.stop()

@@ -113,13 +113,14 @@ func (h *host) Offload(ns wire.Namespace, keys []wire.Key) {
 
 // node is a daemon's engine socket with a real store.
 type node struct {
-	store *blocks.Store
-	host  *host
-	srv   *engine.Server
-	path  string
-	cfg   engine.Config
-	gone  chan struct{} // a token for each session that has ended
-	watch watcher
+	store  *blocks.Store
+	host   *host
+	srv    *engine.Server
+	path   string
+	cfg    engine.Config
+	owners int           // the store's own
+	gone   chan struct{} // a token for each session that has ended
+	watch  watcher
 }
 
 // watcher is the observer of a node.
@@ -159,8 +160,8 @@ type goneHandler struct {
 }
 
 func (h goneHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h goneHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
-func (h goneHandler) WithGroup(string) slog.Handler             { return h }
+func (h goneHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h goneHandler) WithGroup(string) slog.Handler            { return h }
 func (h goneHandler) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == "engine gone" {
 		h.gone <- struct{}{}
@@ -183,7 +184,7 @@ func startNode(t testing.TB, change func(*blocks.Config, *engine.Config)) *node 
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{store: store, host: newHost(store), path: ec.Path, gone: make(chan struct{}, 4096)}
+	n := &node{store: store, host: newHost(store), path: ec.Path, owners: store.Stats().Owners, gone: make(chan struct{}, 4096)}
 	ec.Log = slog.New(goneHandler{slog.DiscardHandler, n.gone})
 	ec.Store, ec.Host, ec.Observer = store, n.host, &n.watch
 	n.cfg = ec
@@ -210,7 +211,7 @@ func startNode(t testing.TB, change func(*blocks.Config, *engine.Config)) *node 
 func (n *node) nothingHeld(t testing.TB) {
 	t.Helper()
 	st := n.store.Stats()
-	if st.Leases != 0 || st.Reserved != 0 || st.StagingBytes != 0 || st.Transient != 0 || st.Owners != 0 || st.Leaked != 0 {
+	if st.Leases != 0 || st.Reserved != 0 || st.StagingBytes != 0 || st.Transient != 0 || st.Owners != n.owners || st.Leaked != 0 {
 		t.Errorf("held after the end: %d leases, %d reservations, %d staging bytes, %d transient blocks, %d owners; %d leaked",
 			st.Leases, st.Reserved, st.StagingBytes, st.Transient, st.Owners, st.Leaked)
 	}

@@ -331,6 +331,9 @@ func (s *session) dispatch(f link.Frame, p []byte) error {
 // start, as ERROR says it.
 func (s *session) parse(m interface{ Parse([]byte) error }, p []byte) error {
 	err := m.Parse(p)
+	if err == nil {
+		return nil
+	}
 	var fe *link.FrameError
 	if errors.As(err, &fe) {
 		fe.Offset += s.split.Offset() - uint64(len(p)) - link.TrailerLen

@@ -36,7 +36,7 @@ func (s *standIn) decode(ctx context.Context, j job) error {
 		s.judge.absent(s.ns, j.prompt[n])
 		return fmt.Errorf("block %d of %d, which the prefill engine holds a lease on: %w", n, len(j.prompt), l.Blocks[n].Err)
 	}
-	if err := s.read(l, len(j.prompt)); err != nil {
+	if err := s.readBatches(ctx, j.prompt); err != nil {
 		return err
 	}
 	s.count(func(c *summary) { c.Requests++; c.Lookups += len(j.prompt) })

@@ -82,8 +82,11 @@ func chance(seed uint64, n int, what byte) float64 {
 	b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	_, _ = h.Write(append(b, what))
 	x := h.Sum64()
+	// FNV mixes its last bytes poorly: the finaliser of MurmurHash3 does it.
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
 	x ^= x >> 33
 	return float64(x>>11) / (1 << 53)
 }

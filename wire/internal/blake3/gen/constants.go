@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
@@ -68,7 +67,7 @@ func (g *gen) constants() {
 }
 
 func (g *gen) words(name string, list []uint32) operand.Mem {
-	m := g.GLOBL(fmt.Sprintf("%s<>", name), attr.RODATA|attr.NOPTR)
+	m := g.GLOBL(name, attr.RODATA|attr.NOPTR)
 	for i, w := range list {
 		g.DATA(4*i, operand.U32(w))
 	}

@@ -56,14 +56,14 @@ func (g *gen) lanes(a, b reg.VecPhysical, free *pool) (even, odd reg.VecPhysical
 }
 
 // transpose8 loads 16 words of each of 8 inputs, four words at a time, and
-// calls put for each word of all inputs. at gives an input's address; eight
-// registers from low on are overwritten before each put.
-func (g *gen) transpose8(low int, at func(lane, offset int) operand.Mem, put func(word int, from [4]reg.VecPhysical)) {
+// calls put with each four, as the interleaved pairs that unpackWide takes. at
+// gives the address of an input's bytes, which serves one instruction. It
+// works in the eight registers r, which put may overwrite.
+func (g *gen) transpose8(r []reg.VecPhysical, at func(lane, disp int) operand.Mem, put func(word int, from [4]reg.VecPhysical)) {
 	for part := range 4 {
-		r := ymm[low : low+8]
 		for i := range 4 {
-			g.load128(at(i, 16*part), r[i].AsX())
-			g.insert128(at(i+4, 16*part), r[i])
+			g.VMOVDQU(at(i, 16*part), r[i].AsX())
+			g.VINSERTI128(operand.U8(1), at(i+4, 16*part), r[i], r[i])
 		}
 		g.VPUNPCKLDQ(r[1], r[0], r[4])
 		g.VPUNPCKHDQ(r[1], r[0], r[5])
@@ -73,13 +73,7 @@ func (g *gen) transpose8(low int, at func(lane, offset int) operand.Mem, put fun
 	}
 }
 
-func (g *gen) load128(m operand.Mem, x reg.VecPhysical) { g.VMOVDQU(m, x) }
-
-func (g *gen) insert128(m operand.Mem, y reg.VecPhysical) {
-	g.VINSERTI128(operand.U8(1), m, y, y)
-}
-
-// unpackWide is the last step of transpose8: from holds the interleaved pairs,
+// unpackWide is the last step of a transposition: from holds interleaved pairs,
 // to gets four words.
 func (g *gen) unpackWide(from, to [4]reg.VecPhysical) {
 	g.VPUNPCKLQDQ(from[2], from[0], to[0])

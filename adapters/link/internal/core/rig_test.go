@@ -1,0 +1,473 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// memHolder is a holder in memory that counts what it gave out.
+type memHolder struct {
+	blocks   map[wire.Key]*Block
+	reserved map[uint32]Block
+	leases   map[Lease][]wire.Key
+	nextSlot uint32
+	nextID   byte
+	full     bool
+	dropped  bool
+	faults   []string
+}
+
+func newMemHolder() *memHolder {
+	return &memHolder{blocks: map[wire.Key]*Block{}, reserved: map[uint32]Block{}, leases: map[Lease][]wire.Key{}}
+}
+
+func (h *memHolder) put(ns wire.Namespace, key wire.Key, body []byte) {
+	h.nextSlot++
+	h.blocks[key] = &Block{
+		NS: ns, Key: key, Slot: h.nextSlot, Gen: 2, Body: body, Tier: wire.OutputCritical, Att: wire.AttestProducer,
+		Head: wire.Header{BodyLen: uint32(len(body)), Tier: wire.OutputCritical, Sum: wire.SumOf(body)},
+	}
+}
+
+func (h *memHolder) find(b *Block) *Block {
+	for _, x := range h.blocks {
+		switch {
+		case x.NS != b.NS:
+		case b.Gen != 0 && x.Slot == b.Slot && x.Gen == b.Gen, b.Gen == 0 && x.Key == b.Key:
+			return x
+		}
+	}
+	return nil
+}
+
+func (h *memHolder) Stat(b []Block) {
+	for i := range b {
+		if b[i].Code != wire.CodeOK {
+			continue
+		}
+		x := h.find(&b[i])
+		switch {
+		case x != nil:
+			b[i] = *x
+			b[i].Body = nil
+		case b[i].Gen != 0:
+			b[i].Code = wire.CodeStale
+		default:
+			b[i].Code = wire.CodeAbsent
+		}
+	}
+}
+
+func (h *memHolder) Pin(b []Block, _ time.Duration) Lease {
+	h.Stat(b)
+	var keys []wire.Key
+	for i := range b {
+		if b[i].Code == wire.CodeOK {
+			b[i].Body = h.find(&b[i]).Body
+			keys = append(keys, b[i].Key)
+		}
+	}
+	if keys == nil {
+		return Lease{}
+	}
+	h.nextID++
+	l := Lease{0: h.nextID}
+	h.leases[l] = keys
+	return l
+}
+
+func (h *memHolder) Renew(l Lease, _ time.Duration) wire.Code {
+	if h.leases[l] == nil {
+		return wire.CodeLeaseLost
+	}
+	return wire.CodeOK
+}
+
+func (h *memHolder) Unpin(l Lease) {
+	if h.leases[l] == nil && l[0] != 0 && l[15] == 0 {
+		h.faults = append(h.faults, "a lease was given back twice")
+	}
+	delete(h.leases, l)
+}
+
+func (h *memHolder) Reserve(b []Block, _ time.Duration) {
+	for i := range b {
+		switch {
+		case b[i].Code != wire.CodeOK:
+		case h.blocks[b[i].Key] != nil:
+			x := h.blocks[b[i].Key]
+			b[i].Code, b[i].Slot, b[i].Gen = wire.CodeExists, x.Slot, x.Gen
+		case h.full || b[i].Head.BodyLen > 64<<20:
+			b[i].Code = wire.CodeFull
+		default:
+			h.nextSlot++
+			b[i].Slot, b[i].Gen, b[i].Body = h.nextSlot, 1, make([]byte, b[i].Head.BodyLen)
+			h.reserved[b[i].Slot] = b[i]
+		}
+	}
+}
+
+func (h *memHolder) take(slot uint32) {
+	if _, ok := h.reserved[slot]; !ok {
+		h.faults = append(h.faults, fmt.Sprintf("slot %d was freed twice", slot))
+	}
+	delete(h.reserved, slot)
+}
+
+func (h *memHolder) Publish(b []Block) {
+	for i := range b {
+		h.take(b[i].Slot)
+		if h.blocks[b[i].Key] != nil {
+			b[i].Code = wire.CodeExists
+			continue
+		}
+		if wire.SumOf(b[i].Body) != b[i].Head.Sum {
+			h.faults = append(h.faults, "an unverified block was published")
+		}
+		b[i].Gen = 2
+		x := b[i]
+		h.blocks[x.Key] = &x
+	}
+}
+
+func (h *memHolder) Abort(b []Block) {
+	for i := range b {
+		if b[i].Code == wire.CodeOK {
+			h.take(b[i].Slot)
+		}
+	}
+}
+
+func (h *memHolder) Drop() {
+	if h.dropped {
+		h.faults = append(h.faults, "dropped twice")
+	}
+	h.dropped = true
+	if len(h.reserved) > 0 {
+		h.faults = append(h.faults, fmt.Sprintf("%d reservations at Drop", len(h.reserved)))
+	}
+	h.leases = map[Lease][]wire.Key{}
+}
+
+// registry knows tenant "t" and "other", and one geometry.
+type registry struct{}
+
+func (registry) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string) {
+	want := manifest(m.Tenant)
+	if m.SameFamily(want) && m != want {
+		field, ours, theirs = want.Diff(m)
+		return ns, wire.CodeGeometry, field, ours, theirs
+	}
+	return m.Namespace(), wire.CodeOK, "", "", ""
+}
+
+func manifest(tenant string) wire.Manifest {
+	return wire.Manifest{Tenant: tenant, Model: "m", Role: "decode", BlockTokens: 16, BlockBytes: 1 << 20}
+}
+
+// rig is two sessions and the bytes between them: a dials, b accepts.
+type rig struct {
+	tb    testing.TB
+	now   time.Duration
+	end   [2]*Session
+	store [2]*memHolder
+	lanes int
+	piece int // the most bytes that one read or write moves
+	watch [2]map[uint8]*proto.Splitter
+	log   strings.Builder
+	quiet bool
+	held  bool // hash jobs wait for hash
+	jobs  [2][]HashJob
+}
+
+var sides = [2]string{"a", "b"}
+
+func newRig(tb testing.TB, lanes int, mine proto.Limits) *rig {
+	r := &rig{tb: tb, lanes: lanes, piece: 1 << 30}
+	if mine == (proto.Limits{}) {
+		mine = DefaultLimits
+	}
+	for i := range r.end {
+		r.store[i] = newMemHolder()
+		r.end[i] = New(Config{
+			Dialler: i == 0, Holder: r.store[i], Registry: registry{}, Tenants: Tenants{Names: []string{"t"}},
+			Mine: mine, Theirs: mine,
+		})
+		r.watch[i] = map[uint8]*proto.Splitter{}
+	}
+	for l := range lanes + 1 {
+		r.addLane(uint8(l))
+	}
+	return r
+}
+
+func (r *rig) addLane(idx uint8) {
+	for i := range r.end {
+		if _, err := r.end[i].AddLane(r.now, idx, proto.Splitter{}); err != nil {
+			r.tb.Fatal(err)
+		}
+		r.watch[i][idx] = &proto.Splitter{Begun: true}
+	}
+}
+
+// move carries at most n bytes of a lane from side i to the other, and reports
+// how many there were.
+func (r *rig) move(i int, idx uint8, n int) int {
+	tx, rx := r.end[i].Lane(idx), r.end[1-i].Lane(idx)
+	if tx == nil || rx == nil {
+		return 0
+	}
+	var run []byte
+	for _, p := range tx.TxWant(nil) {
+		run = append(run, p[:min(len(p), n-len(run))]...)
+	}
+	tx.TxDid(r.now, len(run))
+	r.show(i, idx, run)
+	for b := run; len(b) > 0; {
+		took := 0
+		for _, p := range rx.RxWant(nil) {
+			took += copy(p, b[took:])
+		}
+		rx.RxGot(r.now, took)
+		b = b[took:]
+		r.hash(1-i, rx)
+		if rx.Dead() {
+			break
+		}
+	}
+	r.reap()
+	return len(run)
+}
+
+func (r *rig) hash(i int, l *Lane) {
+	r.jobs[i] = append(r.jobs[i], l.TakeHash()...)
+	if !r.held {
+		r.runHash(i)
+	}
+}
+
+func (r *rig) runHash(i int) {
+	jobs := r.jobs[i]
+	r.jobs[i] = nil
+	for k := range jobs {
+		jobs[k].Run()
+	}
+	r.end[i].Hashed(r.now, jobs)
+}
+
+// reap closes what is dead: the other side sees its connection end.
+func (r *rig) reap() {
+	for i := range r.end {
+		for idx := range uint8(proto.MaxLanes + 1) {
+			if l := r.end[i].Lane(idx); l != nil && (l.Dead() || l.TxFlushed()) {
+				r.lose(idx)
+			}
+		}
+	}
+	for i, s := range r.end {
+		for _, e := range s.TakeEvents() {
+			r.event(i, e)
+		}
+	}
+}
+
+// lose ends a lane's connection on both sides.
+func (r *rig) lose(idx uint8) {
+	for i := range r.end {
+		if l := r.end[i].Lane(idx); l != nil {
+			r.end[i].LaneDown(r.now, l, wire.CodeLaneLost)
+		}
+	}
+}
+
+// run moves bytes until nothing moves any more.
+func (r *rig) run() {
+	for moved := true; moved; {
+		moved = false
+		for i := range r.end {
+			for idx := range uint8(r.lanes + 1) {
+				if r.move(i, idx, r.piece) > 0 {
+					moved = true
+				}
+			}
+		}
+	}
+}
+
+// frame moves bytes of one lane until one more whole frame has left side i.
+func (r *rig) frame(i int, idx uint8) {
+	before := r.log.Len()
+	for r.log.Len() == before && r.move(i, idx, 1024) > 0 {
+	}
+}
+
+func (r *rig) printf(format string, args ...any) {
+	if !r.quiet {
+		fmt.Fprintf(&r.log, format+"\n", args...)
+	}
+}
+
+// show writes down each frame that has gone by in full.
+func (r *rig) show(i int, idx uint8, b []byte) {
+	sp := r.watch[i][idx]
+	for len(b) > 0 {
+		n, ev, err := sp.Next(b)
+		if err != nil {
+			r.printf("%s %d broken: %v", sides[i], idx, err)
+			return
+		}
+		b = b[n:]
+		f := ev.Frame
+		switch {
+		case ev.Kind == proto.EventMessage:
+			r.printf("%s %d %s req=%d%s", sides[i], idx, f.Type, f.Req, describe(f, ev.Payload))
+		case ev.Kind == proto.EventSkipped:
+			r.printf("%s %d %s req=%d", sides[i], idx, f.Type, f.Req)
+		case ev.Kind == proto.EventBytes && ev.Left == 0:
+			r.printf("%s %d DATA req=%d class=%d item=%d bytes=%d", sides[i], idx, f.Req, f.Class, f.Arg, f.Len-proto.DataPrefixLen)
+		}
+	}
+}
+
+func describe(f proto.Frame, p []byte) string {
+	codes := func(c []wire.Code) string {
+		var s []string
+		for _, x := range c {
+			s = append(s, x.String())
+		}
+		return " [" + strings.Join(s, " ") + "]"
+	}
+	switch f.Type {
+	case proto.TypeEnd:
+		m, _ := proto.ParseEnd(p)
+		return " " + m.Code.String() + codes(m.Status)
+	case proto.TypeGrant:
+		m, _ := proto.ParseGrant(p)
+		return codes(m.Status)
+	case proto.TypeTable:
+		m, _ := proto.ParseTable(p)
+		var c []wire.Code
+		for _, h := range m.Items {
+			c = append(c, h.Status)
+		}
+		return codes(c)
+	case proto.TypeError:
+		m, _ := proto.ParseError(p)
+		return fmt.Sprintf(" %s at %d: %s", m.Code, m.Offset, m.Text)
+	case proto.TypeOpened:
+		m, _ := proto.ParseOpened(p)
+		return fmt.Sprintf(" %d %s %s %s %s", m.NS, m.Status, m.Field, m.Ours, m.Theirs)
+	}
+	return ""
+}
+
+func (r *rig) event(i int, e Event) {
+	switch e.Kind {
+	case EventLaneDead:
+		r.printf("%s: lane %d is dead: %s: %s", sides[i], e.Lane, e.Code, e.Text)
+	case EventRefused:
+		r.printf("%s: lane %d refused: %s", sides[i], e.Lane, e.Code)
+	case EventPeerError:
+		r.printf("%s: lane %d: peer says %s", sides[i], e.Lane, e.Code)
+	case EventGoAway:
+		r.printf("%s: peer leaves: %s", sides[i], e.Code)
+	case EventChecksum:
+		r.printf("%s: checksum failure", sides[i])
+	case EventGone:
+		r.printf("%s: session over: %s", sides[i], e.Code)
+	}
+}
+
+func (r *rig) key(name string) wire.Key { return wire.KeyOf(manifest("t").Namespace(), []byte(name)) }
+
+// open opens tenant t's namespace from side i, and gives its number.
+func (r *rig) open(i int) uint16 {
+	c := &Call{Type: proto.TypeOpen, Manifest: manifest("t").Append(nil), Timeout: time.Second}
+	r.end[i].Start(r.now, c)
+	r.run()
+	if c.Code != wire.CodeOK {
+		r.tb.Fatalf("open: %v", c.Code)
+	}
+	return c.Opened.NS
+}
+
+func (r *rig) pull(i int, class proto.Class, num uint16, size int, names ...string) *Call {
+	c := &Call{Type: proto.TypePull, Class: class, Timeout: 30 * time.Second}
+	for _, n := range names {
+		c.Items = append(c.Items, Item{NS: num, Key: r.key(n), Room: make([]byte, size)})
+	}
+	r.end[i].Start(r.now, c)
+	return c
+}
+
+func (r *rig) push(i int, class proto.Class, num uint16, size int, names ...string) *Call {
+	c := &Call{Type: proto.TypePush, Class: class, Timeout: 30 * time.Second}
+	for _, n := range names {
+		b := body(n, size)
+		h := wire.Header{BodyLen: uint32(size), Tier: wire.OutputCritical, Sum: wire.SumOf(b)}
+		c.Items = append(c.Items, Item{
+			NS: num, Key: r.key(n), Room: b, Tier: wire.OutputCritical, Att: wire.AttestProducer, Head: [32]byte(h.Append(nil)),
+		})
+	}
+	r.end[i].Start(r.now, c)
+	return c
+}
+
+func body(name string, size int) []byte {
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(i*7>>2) ^ name[i%len(name)]
+	}
+	return b
+}
+
+func (r *rig) put(i int, size int, names ...string) {
+	for _, n := range names {
+		r.store[i].put(manifest("t").Namespace(), r.key(n), body(n, size))
+	}
+}
+
+func codesOf(c *Call) []string {
+	var s []string
+	for i := range c.Items {
+		s = append(s, c.Items[i].Code.String())
+	}
+	return s
+}
+
+// settled fails the test unless nothing runs and nothing is held.
+func (r *rig) settled() {
+	r.tb.Helper()
+	for i, s := range r.end {
+		st := s.Stats()
+		if st.Calls != 0 || st.Served != 0 || st.Refs != 0 || st.Waiting != 0 || st.CallBytes != 0 || st.ServedBytes != 0 {
+			r.tb.Errorf("%s: %+v", sides[i], st)
+		}
+		h := r.store[i]
+		if len(h.reserved) != 0 || len(h.leases) != 0 || len(h.faults) != 0 {
+			r.tb.Errorf("%s: %d reservations, %d leases, faults %v", sides[i], len(h.reserved), len(h.leases), h.faults)
+		}
+		for _, l := range s.lanes {
+			if l != nil && l.load != 0 {
+				r.tb.Errorf("%s: lane %d has a load of %d", sides[i], l.idx, l.load)
+			}
+		}
+	}
+}
+
+func wantCodes(tb testing.TB, c *Call, want ...wire.Code) {
+	tb.Helper()
+	var got []wire.Code
+	for i := range c.Items {
+		got = append(got, c.Items[i].Code)
+	}
+	if !slices.Equal(got, want) {
+		tb.Errorf("items: %v, want %v", got, want)
+	}
+}
