@@ -1,10 +1,14 @@
 package blocks
-import ("testing";"fmt")
-func TestDbg(t *testing.T) {
-	for seed := uint64(10); seed < 40; seed++ { for _, ex := range []bool{true,false} {
-	m := newModel(ex)
-	ops := randomOps(seed, 50000)
-	if err := m.run(ops); err != nil { s, err := shrink(ex, ops, err); fmt.Println(seed, ex, len(s), err, s); return }
-	if seed == 10 { st := m.c.Stats(); fmt.Printf("%+v %v\n", st, m.now) }
-	}}
+import ("testing")
+func BenchmarkSmall(b *testing.B) {
+	for _, n := range []int{20000, 100000, 1000000} { b.Run("", func(b *testing.B) {
+	c, o, ns := fullCore(b, n)
+	h := newChurn(c, o, ns, 64)
+	next := uint64(1 << 40)
+	b.ResetTimer()
+	for n := 0; n < b.N; n += 64 {
+		for i := range h.keys { h.keys[i] = benchKey(next); next++ }
+		if err := h.turn(64); err != nil { b.Fatal(err) }
+	}
+	})}
 }

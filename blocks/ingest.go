@@ -18,13 +18,12 @@ import (
 // rings mapped until they end.
 func (s *Store) Ingest(o Owner, from []byte, c *Commit) error {
 	s.mu.Lock()
-	v, w, err := s.beginIngest(o, from, c)
+	room, w, err := s.beginIngest(o, from, c)
 	if err != nil {
 		c.Err = err
 		s.unlock()
 		return err
 	}
-	room := s.arena.slotBytes(&v, uint32(len(from)))
 	s.enter()
 	w.busy++
 	s.unlock()
@@ -50,23 +49,27 @@ func (s *Store) Ingest(o Owner, from []byte, c *Commit) error {
 	return c.Err
 }
 
-func (s *Store) beginIngest(o Owner, from []byte, c *Commit) (View, *session, error) {
-	w := s.sessions[o]
+func (s *Store) beginIngest(o Owner, from []byte, c *Commit) (room []byte, w *session, err error) {
+	w = s.sessions[o]
 	switch {
 	case s.closed:
-		return View{}, nil, errClosed
+		return nil, nil, errClosed
 	case w == nil || w.gone:
-		return View{}, nil, errOwner
+		return nil, nil, errOwner
 	case uint64(len(from)) > uint64(s.core.geo.maxBody):
 		s.core.Abort(o, []uint32{c.Slot})
-		return View{}, nil, &wire.TooLargeError{Got: uint64(len(from)), Limit: uint64(s.core.geo.maxBody)}
+		return nil, nil, &wire.TooLargeError{Got: uint64(len(from)), Limit: uint64(s.core.geo.maxBody)}
 	case c.Head != nil && uint64(c.Head.BodyLen) != uint64(len(from)):
 		s.core.Abort(o, []uint32{c.Slot})
-		return View{}, nil, errBodyLen
+		return nil, nil, errBodyLen
 	}
 	c.Len = uint32(len(from))
-	v, err := s.core.Begin(s.cfg.Clock(), o, c)
-	return v, w, err
+	if err := s.core.Begin(s.cfg.Clock(), o, c); err != nil {
+		return nil, nil, err
+	}
+	var v View
+	s.core.fill(&v, c.Slot)
+	return s.arena.slotBytes(&v, c.Len), w, nil
 }
 
 // Commit publishes slots whose bytes the daemon wrote itself, through Room or
@@ -83,14 +86,15 @@ func (s *Store) Commit(o Owner, items []Commit) {
 		return
 	}
 	now := s.cfg.Clock()
+	var v View
 	for i := range items {
 		c := &items[i]
-		var v View
-		if v, c.Err = s.core.Begin(now, o, c); c.Err == nil {
-			c.sealed, c.room = wire.Header{BodyLen: c.Len, Tier: c.Tier}, nil
+		if c.Err = s.core.Begin(now, o, c); c.Err == nil {
+			c.sealed = wire.Header{BodyLen: c.Len, Tier: c.Tier}
 			if c.Head != nil {
 				c.sealed = *c.Head
 			}
+			s.core.fill(&v, c.Slot)
 			c.room = s.arena.slotBytes(&v, c.sealed.BodyLen)
 		}
 	}
@@ -110,6 +114,7 @@ func (s *Store) Commit(o Owner, items []Commit) {
 
 	s.mu.Lock()
 	now = s.cfg.Clock()
+	s.core.warmKeys(items)
 	for i := range items {
 		if c := &items[i]; c.Err == nil {
 			s.core.Finish(now, c, c.sealed, nil)

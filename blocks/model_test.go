@@ -510,7 +510,7 @@ func (m *model) opBegin(o op) error {
 		return nil
 	}
 	k := m.commitOf(b, o)
-	_, err := m.c.Begin(m.now, b.owner, &k)
+	err := m.c.Begin(m.now, b.owner, &k)
 	switch b.state {
 	case reserved:
 		b.state, b.write = writing, &k
@@ -586,7 +586,7 @@ func (m *model) opLate(o op) error {
 	}
 	k := m.commitOf(b, o)
 	k.Gen -= 2
-	if _, err := m.c.Begin(m.now, b.owner, &k); !errors.Is(err, wire.CodeStale) {
+	if err := m.c.Begin(m.now, b.owner, &k); !errors.Is(err, wire.CodeStale) {
 		return fmt.Errorf("Begin of an older reservation: %v", err)
 	}
 	m.expire()

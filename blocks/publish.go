@@ -10,25 +10,23 @@ import (
 // written by the driver; Finish must follow. On error the slot is freed, unless
 // it is not (or no longer) the owner's reservation: STALE, or DEADLINE for one
 // whose time ran out while the owner was writing.
-func (c *Core) Begin(now time.Duration, o Owner, k *Commit) (View, error) {
+func (c *Core) Begin(now time.Duration, o Owner, k *Commit) error {
 	c.expire(now)
 	oi, w := c.owner(o)
 	if w == nil {
-		return View{}, errOwner
+		return errOwner
 	}
 	s := c.known(k.Slot)
 	if s == nil || s.own != oi || s.group == none || k.Gen != 0 && k.Gen != s.gen ||
 		s.state != reserved && s.state != late {
-		return View{}, errStale
+		return errStale
 	}
 	if err := c.acceptable(k, s); err != nil {
 		c.abandon(k.Slot, s)
-		return View{}, err
+		return err
 	}
 	c.toState(k.Slot, s, writing)
-	var v View
-	c.fill(&v, k.Slot)
-	return v, nil
+	return nil
 }
 
 func (c *Core) acceptable(k *Commit, s *slot) error {
@@ -60,6 +58,8 @@ func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error)
 	c.expire(now)
 	id := k.Slot
 	s := c.slot(id)
+	tag := c.index.tag(s.ns, &k.Key)
+	there := c.findTag(tag, s.ns, &k.Key)
 	switch {
 	case s.flags&flagExpired != 0:
 		k.Err = errDeadline
@@ -71,7 +71,7 @@ func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error)
 			c.n.checksumFailures++
 		}
 	default:
-		k.Err = c.unique(k, s)
+		k.Err = c.unique(k, s, there)
 	}
 	if k.Err != nil {
 		c.leave(id, s)
@@ -93,7 +93,7 @@ func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error)
 	s.tier = k.Tier
 	c.toState(id, s, published)
 	c.account(id, s, 1)
-	c.enter(id, s)
+	c.enter(id, s, tag, there)
 	c.use(id, s)
 	if s.refs == 0 {
 		c.idle(id, s)
@@ -103,22 +103,32 @@ func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error)
 // Commit is Begin and Finish for bytes that need no work in between; where Head
 // is nil the header has no checksum. Only drivers without an arena want that.
 func (c *Core) Commit(now time.Duration, o Owner, items []Commit) {
+	c.warmKeys(items)
 	for i := range items {
 		k := &items[i]
 		h := wire.Header{BodyLen: k.Len, Tier: k.Tier}
 		if k.Head != nil {
 			h = *k.Head
 		}
-		if _, k.Err = c.Begin(now, o, k); k.Err == nil {
+		if k.Err = c.Begin(now, o, k); k.Err == nil {
 			c.Finish(now, k, h, nil)
 		}
 	}
 }
 
+// warmKeys loads the index cells that Finish will look at, all at once.
+func (c *Core) warmKeys(items []Commit) {
+	for i := range items {
+		if s := c.known(items[i].Slot); s != nil {
+			c.sink += c.index.cells[c.index.tag(s.ns, &items[i].Key)&c.index.mask]
+		}
+	}
+}
+
 // unique reports EXISTS for a key that is there, which counts as a use of it.
-func (c *Core) unique(k *Commit, s *slot) error {
-	if id := c.find(s.ns, &k.Key); id < remoteBit {
-		c.touch(id)
+func (c *Core) unique(k *Commit, s *slot, there uint32) error {
+	if there < remoteBit {
+		c.touch(there)
 		c.n.exists++
 		return errExists
 	}
@@ -141,16 +151,16 @@ func (c *Core) account(id uint32, s *slot, by int) {
 	c.tierBytes[s.tier] += n
 }
 
-// enter makes a slot the index's answer for its key.
-func (c *Core) enter(id uint32, s *slot) {
-	tag := c.index.tag(s.ns, &s.key)
-	if r := c.findTag(tag, s.ns, &s.key); r != none {
-		c.index.cells[c.index.locate(tag, r)] = cell(tag, id)
-		s.remote = r &^ remoteBit
-		c.remotes.all[s.remote].slot = id
+// enter makes a slot the index's answer for its key; there is what answers now:
+// a remote record or none.
+func (c *Core) enter(id uint32, s *slot, tag, there uint32) {
+	if there == none {
+		c.index.insert(tag, id)
 		return
 	}
-	c.index.insert(tag, id)
+	c.index.cells[c.index.locate(tag, there)] = cell(tag, id)
+	s.remote = there &^ remoteBit
+	c.remotes.all[s.remote].slot = id
 }
 
 // exit takes a slot out of the index; a copy outside is the answer from then on.

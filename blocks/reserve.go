@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"slices"
 	"time"
 
 	"meridian/wire"
@@ -70,7 +71,7 @@ func (c *Core) Reserve(now time.Duration, o Owner, ns wire.Namespace, t wire.Tie
 		}
 		c.append(&c.groups.all[g].slots, id)
 		c.setGen(id, s, odd(s.gen))
-		dst = append(dst, View{})
+		dst = slices.Grow(dst, 1)[:len(dst)+1]
 		c.fill(&dst[len(dst)-1], id)
 	}
 	c.n.reserved += uint64(len(ids))
@@ -121,6 +122,9 @@ func (c *Core) fits(ti uint16, size []uint32, highest wire.Tier, grow bool) bool
 			continue
 		}
 		have := p.nfree
+		if have < p.need {
+			c.warmVictims(p, highest, p.need-have)
+		}
 		for t := range highest + 1 {
 			have += p.idle[t].n
 		}
@@ -128,6 +132,22 @@ func (c *Core) fits(ti uint16, size []uint32, highest wire.Tier, grow bool) bool
 		p.need = 0
 	}
 	return ok
+}
+
+// maxWarm bounds how many blocks are looked at ahead of their eviction.
+const maxWarm = 256
+
+// warmVictims loads the slots and the index cells of the next n blocks to be
+// evicted, so that their misses overlap.
+func (c *Core) warmVictims(p *pool, highest wire.Tier, n int) {
+	n = min(n, maxWarm)
+	for t := range highest + 1 {
+		for id := p.idle[t].head; id != none && n > 0; n-- {
+			s := c.slot(id)
+			c.sink += c.index.cells[c.index.tag(s.ns, &s.key)&c.index.mask]
+			id = s.next
+		}
+	}
 }
 
 // elsewhere is how many slots a pool could get from outside itself.

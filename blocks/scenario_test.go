@@ -268,7 +268,7 @@ func (s *scenario) commit(a args) string {
 func (s *scenario) begin(a args) string {
 	items := s.commits(a)
 	for i := range items {
-		_, items[i].Err = s.c.Begin(s.now, s.owners[a.str("owner", "o")], &items[i])
+		items[i].Err = s.c.Begin(s.now, s.owners[a.str("owner", "o")], &items[i])
 	}
 	return commitText(a, items)
 }

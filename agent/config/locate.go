@@ -120,7 +120,7 @@ func keyPath(t string) []string {
 	var parts []string
 	for {
 		t = strings.TrimLeft(t, " \t")
-		part, rest := "", ""
+		var part, rest string
 		if t != "" && (t[0] == '"' || t[0] == '\'') {
 			end := strings.IndexByte(t[1:], t[0])
 			if end < 0 {

@@ -39,7 +39,7 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 	v := s.in.views
 	lease, err := s.srv.cfg.Store.Acquire(s.owner, v, leaseTime(x.LeaseMS), x.Hold)
 	if err != nil {
-		code = codeOf(err)
+		code = wire.CodeOf(err)
 		s.answerEnd(f.Req, link.End{Code: code, RetryMS: busyRetryMS, Text: err.Error()})
 		s.observe(link.TypeAcquire, len(x.Items), start, code)
 		return nil
@@ -76,7 +76,7 @@ func (s *session) wanted(v []blocks.View, items []link.Want) []blocks.View {
 // fetchable tells whether an item that is not here may come from elsewhere.
 func fetchable(items []link.Want, v []blocks.View) bool {
 	for i := range items {
-		if items[i].Flags&link.WantFetch != 0 && v[i].Err != nil && v[i].NS != (wire.Namespace{}) && codeOf(v[i].Err) == wire.CodeAbsent {
+		if items[i].Flags&link.WantFetch != 0 && v[i].Err != nil && v[i].NS != (wire.Namespace{}) && wire.CodeOf(v[i].Err) == wire.CodeAbsent {
 			return true
 		}
 	}
@@ -87,7 +87,7 @@ func fetchable(items []link.Want, v []blocks.View) bool {
 func placesOf(p []link.Place, spaces []space, items []link.Want, v []blocks.View) []link.Place {
 	p = slices.Grow(p[:0], len(items))[:len(items)]
 	for i := range items {
-		p[i] = link.Place{Status: codeOf(v[i].Err)}
+		p[i] = link.Place{Status: wire.CodeOf(v[i].Err)}
 		switch {
 		case int(items[i].NS) >= len(spaces):
 			p[i].Status = wire.CodeNSUnknown
@@ -146,27 +146,28 @@ func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.V
 		store.Release(s.owner, first)
 		first = lease
 		if err != nil {
-			s.endFetch(fl, len(x.Items), link.End{Code: codeOf(err), RetryMS: busyRetryMS, Text: err.Error()})
+			s.endFetch(fl, len(x.Items), link.End{Code: wire.CodeOf(err), RetryMS: busyRetryMS, Text: err.Error()})
 			return
 		}
 	}
 	failed := s.fetchMissing(fl, x.Items, v)
-	if fl.cancelled() {
-		store.Release(s.owner, first)
-		s.endFetch(fl, len(x.Items), link.End{Code: wire.CodeCancelled})
-		return
-	}
 	for i := range v {
 		v[i] = blocks.View{NS: v[i].NS, Key: v[i].Key}
 	}
 	lease, err := store.Acquire(s.owner, v, leaseTime(x.LeaseMS), x.Hold)
 	store.Release(s.owner, first)
+	if fl.cancelled() {
+		// Transient blocks that came all the same go with their first release.
+		store.Release(s.owner, lease)
+		s.endFetch(fl, len(x.Items), link.End{Code: wire.CodeCancelled})
+		return
+	}
 	if err != nil {
-		s.endFetch(fl, len(x.Items), link.End{Code: codeOf(err), RetryMS: busyRetryMS, Text: err.Error()})
+		s.endFetch(fl, len(x.Items), link.End{Code: wire.CodeOf(err), RetryMS: busyRetryMS, Text: err.Error()})
 		return
 	}
 	for i := range v {
-		if failed[i] != nil && codeOf(v[i].Err) == wire.CodeAbsent {
+		if failed[i] != nil && wire.CodeOf(v[i].Err) == wire.CodeAbsent {
 			v[i].Err = failed[i]
 		}
 	}
@@ -189,7 +190,7 @@ func (s *session) fetchMissing(fl *flight, items []link.Want, v []blocks.View) [
 	failed := make([]error, len(v))
 	todo := make([]int, 0, len(v))
 	for i := range v {
-		if items[i].Flags&link.WantFetch != 0 && v[i].NS != (wire.Namespace{}) && codeOf(v[i].Err) == wire.CodeAbsent {
+		if items[i].Flags&link.WantFetch != 0 && v[i].NS != (wire.Namespace{}) && wire.CodeOf(v[i].Err) == wire.CodeAbsent {
 			todo = append(todo, i)
 		}
 	}
@@ -224,7 +225,7 @@ func (s *session) renew(f link.Frame, p []byte) error {
 		return err
 	}
 	start := time.Now()
-	code := codeOf(s.srv.cfg.Store.Renew(s.owner, x.Lease, leaseTime(x.MS)))
+	code := wire.CodeOf(s.srv.cfg.Store.Renew(s.owner, x.Lease, leaseTime(x.MS)))
 	s.answerEnd(f.Req, link.End{Code: code})
 	s.observe(link.TypeRenew, 1, start, code)
 	return nil

@@ -467,7 +467,9 @@ func TestOpenTwiceIsOneNumber(t *testing.T) {
 }
 
 func TestManyGoroutinesShareAnEngine(t *testing.T) {
-	n := startNode(t, func(b *blocks.Config, c *engine.Config) { b.Capacity, b.ExtentBytes, c.Limits.Reqs = 64<<20, 256<<10, 4 })
+	n := startNode(t, func(b *blocks.Config, c *engine.Config) {
+		b.Capacity, b.ExtentBytes, c.Limits.Reqs = 64<<20, 256<<10, 4
+	})
 	e, ns := n.open(t)
 	var wg sync.WaitGroup
 	for g := range 8 {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -129,24 +128,4 @@ func (c *Config) check() error {
 		return &ConfigError{"Host", "is nil"}
 	}
 	return nil
-}
-
-// codeOf is the code that an error matches: INTERNAL where it matches none.
-func codeOf(err error) wire.Code {
-	if err == nil {
-		return wire.CodeOK
-	}
-	if c, ok := err.(wire.Code); ok {
-		return c
-	}
-	var c wire.Code
-	switch {
-	case errors.As(err, &c):
-		return c
-	case errors.Is(err, context.DeadlineExceeded):
-		return wire.CodeDeadline
-	case errors.Is(err, context.Canceled):
-		return wire.CodeCancelled
-	}
-	return wire.CodeInternal
 }

@@ -75,7 +75,7 @@ func (s *session) lookup(v []blocks.View) {
 func havesOf(h []link.Have, spaces []space, items []link.Want, v []blocks.View) []link.Have {
 	h = slices.Grow(h[:0], len(items))[:len(items)]
 	for i := range items {
-		h[i] = link.Have{Status: codeOf(v[i].Err)}
+		h[i] = link.Have{Status: wire.CodeOf(v[i].Err)}
 		switch {
 		case int(items[i].NS) >= len(spaces):
 			h[i].Status = wire.CodeNSUnknown

@@ -19,7 +19,7 @@ func (s *session) open(f link.Frame, p []byte) error {
 		return nil
 	}
 	num, err := s.openManifest(x.Manifest)
-	answer := link.Opened{NS: num, Status: codeOf(err)}
+	answer := link.Opened{NS: num, Status: wire.CodeOf(err)}
 	var ge *GeometryError
 	if errors.As(err, &ge) {
 		answer.Field, answer.Ours, answer.Theirs = ge.Field, ge.Ours, ge.Theirs

@@ -65,7 +65,7 @@ func (s *session) put(f link.Frame, p []byte) error {
 			code = s.copyIn(j, fl.ctx)
 			<-s.oneCopy
 		case <-fl.ctx.Done():
-			code = codeOf(fl.ctx.Err())
+			code = wire.CodeOf(fl.ctx.Err())
 			j.fail(code)
 		}
 		s.land(fl)
@@ -167,9 +167,9 @@ func (s *session) reserve(j *copyJob) {
 		at = run
 		if err := s.reserveRun(j, idx, j.sizes, tier); err == nil {
 			continue
-		} else if len(idx) == 1 || codeOf(err) != wire.CodeFull {
+		} else if len(idx) == 1 || wire.CodeOf(err) != wire.CodeFull {
 			for _, i := range idx {
-				j.status[i] = codeOf(err)
+				j.status[i] = wire.CodeOf(err)
 			}
 			continue
 		}
@@ -180,7 +180,7 @@ func (s *session) reserve(j *copyJob) {
 				continue
 			}
 			if err := s.reserveRun(j, idx[k:k+1], j.sizes[k:k+1], tier); err != nil {
-				j.status[i] = codeOf(err)
+				j.status[i] = wire.CodeOf(err)
 				tooMuch = uint64(j.sizes[k])
 			}
 		}
@@ -229,7 +229,7 @@ func (s *session) ingest(j *copyJob, ctx context.Context) wire.Code {
 			Att: wire.AttestProducer, Live: live,
 		}
 		if err := s.srv.cfg.Store.Ingest(s.owner, s.ring[it.Off:it.Off+uint64(it.Len)], &j.commit); err != nil {
-			j.status[i] = codeOf(err)
+			j.status[i] = wire.CodeOf(err)
 		}
 	}
 	return wire.CodeOK
@@ -239,7 +239,7 @@ func (s *session) ingest(j *copyJob, ctx context.Context) wire.Code {
 // that the reader copies has no timer.
 func (j *copyJob) stopped(ctx context.Context) wire.Code {
 	if err := ctx.Err(); err != nil {
-		return codeOf(err)
+		return wire.CodeOf(err)
 	}
 	if !time.Now().Before(j.until) {
 		return wire.CodeDeadline

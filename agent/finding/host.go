@@ -58,7 +58,7 @@ func tryMemfd() error {
 	if err != nil {
 		return fmt.Errorf("memfd_create: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	page := os.Getpagesize()
 	if err := unix.Fallocate(fd, 0, 0, int64(page)); err != nil {
 		return fmt.Errorf("fallocate: %w", err)

@@ -42,19 +42,22 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer, start d
 	if err == nil {
 		return 0
 	}
+	var lines []string
 	var ce *config.Error
 	if errors.As(err, &ce) {
 		for _, p := range ce.Problems {
-			fmt.Fprintln(errOut, "error:", p)
+			lines = append(lines, "error: "+p.String())
 		}
 	} else {
-		fmt.Fprintln(errOut, "error:", err)
+		lines = append(lines, "error: "+err.Error())
 	}
-	if s := (stopped{}); errors.As(err, &s) {
-		return 1
+	code := 1
+	if s := (stopped{}); !errors.As(err, &s) {
+		code = 2
+		lines = append(lines, "hint: --help shows the flags")
 	}
-	fmt.Fprintln(errOut, "hint: --help shows the flags")
-	return 2
+	_, _ = fmt.Fprintln(errOut, strings.Join(lines, "\n")) // there is nobody to tell of a failure
+	return code
 }
 
 func newCommand(env []string, out, errOut io.Writer, start daemon) *cobra.Command {
@@ -88,7 +91,7 @@ SIGTERM drains for at most agent.drain_timeout, a second one ends at once.`,
 		o := config.Options{Path: path, Env: env, Flags: flags}
 		cfg, warnings, err := config.Load(o)
 		for _, w := range warnings {
-			fmt.Fprintln(errOut, "warning:", w)
+			_, _ = fmt.Fprintln(errOut, "warning:", w)
 		}
 		if err != nil {
 			return stopped{err}

@@ -113,7 +113,7 @@ func (a *app) put(ctx context.Context, f *ioFlags, t wire.Tier, hash string, bod
 	if err != nil {
 		return nil, err
 	}
-	defer e.Close()
+	defer func() { _ = e.Close() }()
 	sum := wire.SumOf(body)
 	of := []byte(hash)
 	if hash == "" {
@@ -140,7 +140,7 @@ func (a *app) readBody(name string, limit int64) ([]byte, error) {
 		if err != nil {
 			return nil, failed("", "%w", err)
 		}
-		defer file.Close()
+		defer func() { _ = file.Close() }()
 		in = file
 	}
 	b, err := io.ReadAll(io.LimitReader(in, limit+1))
@@ -199,7 +199,7 @@ do not match, and then nothing is written.`,
 		if err != nil {
 			return nil, err
 		}
-		defer e.Close()
+		defer func() { _ = e.Close() }()
 		head, body, err := e.Get(ctx, key, !local)
 		if err != nil {
 			return nil, err

@@ -186,7 +186,7 @@ func TestErrorsLookup(t *testing.T) {
 func TestConfigCommands(t *testing.T) {
 	s := newShell(t, nil)
 	write(t, "good.toml", "[agent]\nname = \"decode-1\"\n[link]\npsk = \"0123456789abcdef\"\n")
-	write(t, "bad.toml", "[agent]\nnmae = \"decode-1\"\n[link]\nlanes = 99\n")
+	write(t, "bad.toml", "[agent]\nnname = \"decode-1\"\n[link]\nlanes = 99\n")
 	expect(t, s.run(t, "config", "check", "good.toml"), exitOK, "ok  good.toml", "")
 	expect(t, s.run(t, "config", "check", "bad.toml"), exitFailed, "bad.toml:4: link.lanes: 99 must be", "2 problems")
 	expect(t, s.run(t, "config", "check", "absent.toml"), exitFailed, "absent.toml: no such file", "1 problem in")

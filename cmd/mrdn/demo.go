@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"time"
 
@@ -15,18 +14,6 @@ import (
 // demoProcess is the first argument of this program when the demo has started
 // it again as one of its processes. It is no command: people have no use for it.
 const demoProcess = "demo-process"
-
-// playDemo is the whole of such a process.
-func playDemo(ctx context.Context, args []string) int {
-	if len(args) == 0 {
-		args = []string{""}
-	}
-	if err := demo.Play(ctx, args[0], args[1:], os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", args[0], err)
-		return exitFailed
-	}
-	return exitOK
-}
 
 func newDemoCmd(a *app) *cobra.Command {
 	var opt demo.Options

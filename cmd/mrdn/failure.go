@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 
@@ -158,10 +159,11 @@ func (a *app) report(f *failure) {
 		_ = enc.Encode(map[string]body{"error": b})
 		return
 	}
-	fmt.Fprintln(a.err, "error: "+oneLine(f.Error()))
+	text := "error: " + oneLine(f.Error()) + "\n"
 	if f.hint != "" {
-		fmt.Fprintln(a.err, "hint: "+oneLine(f.hint))
+		text += "hint: " + oneLine(f.hint) + "\n"
 	}
+	_, _ = io.WriteString(a.err, text) // there is nobody to tell of a failure
 }
 
 // guessOutput looks for JSON in arguments that were never parsed, as when

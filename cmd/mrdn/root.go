@@ -91,7 +91,7 @@ Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable,
 	f.StringVar(&a.admin, "admin", "", "the daemon's admin socket (default: admin.socket of the configuration)")
 	root.AddCommand(
 		newStatusCmd(a), newPeerCmd(a), newBlockCmd(a), newTransferCmd(a), newFabricCmd(a), newDoctorCmd(a),
-		newErrorsCmd(a), newConfigCmd(a), newCertCmd(a), newDemoCmd(a), newVersionCmd(a), newCompletionCmd(a),
+		newErrorsCmd(a), newConfigCmd(a), newCertCmd(a), newDemoCmd(a), newBenchCmd(a), newVersionCmd(a), newCompletionCmd(a),
 	)
 	describe(root)
 	return root
@@ -300,6 +300,6 @@ func (a *app) withAdmin(ctx context.Context, f func(*client.Admin) (result, erro
 	if err != nil {
 		return nil, err
 	}
-	defer adm.Close()
+	defer func() { _ = adm.Close() }()
 	return f(adm)
 }

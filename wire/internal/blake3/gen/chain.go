@@ -30,7 +30,7 @@ func (g *gen) chain(avx512 bool) {
 	if avx512 {
 		name, need = "chainVL", "Needs AVX512F and AVX512VL."
 	}
-	g.TEXT(name, 0, "func(cv, src *byte, n, counter, length, first, last uint64)")
+	g.function(name, "func(cv, src *byte, n, counter, length, first, last uint64)")
 	g.Doc(name+" compresses the n blocks at src, n at least 1, into the chaining value",
 		"cv. length is how many bytes of each count. first and last are the flags of",
 		"the first and last block. "+need)

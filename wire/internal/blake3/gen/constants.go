@@ -3,7 +3,6 @@
 package main
 
 import (
-
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
@@ -67,11 +66,17 @@ func (g *gen) constants() {
 }
 
 func (g *gen) words(name string, list []uint32) operand.Mem {
-	m := g.GLOBL(name, attr.RODATA|attr.NOPTR)
+	m := g.StaticGlobal(name)
+	g.DataAttributes(attr.RODATA | attr.NOPTR)
 	for i, w := range list {
-		g.DATA(4*i, operand.U32(w))
+		g.AddDatum(4*i, operand.U32(w))
 	}
 	return m
+}
+
+func (g *gen) function(name, signature string) {
+	g.Function(name)
+	g.SignatureExpr(signature)
 }
 
 // schedule gives for round r (0..6) the message word at each of 16 places:

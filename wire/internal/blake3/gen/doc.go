@@ -1,5 +1,7 @@
+//go:build kernelgen
+
 // Command gen writes the vector kernels of package blake3: kernels_amd64.s and
-// kernels_amd64.go, in the folder given by -out.
+// kernels_amd64.go, in the folder that is its one argument.
 //
 // Its code has the build tag kernelgen, so that no ordinary build needs the
 // assembler package; go generate in the folder above sets it. The kernels

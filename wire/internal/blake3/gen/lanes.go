@@ -60,7 +60,7 @@ func (g *gen) lanesDoc(name string, width int, more ...string) {
 func (g *gen) lanes16() {
 	const width = 16
 	f := frameOf(width)
-	g.TEXT("lanes16", 0, "func(out, src, dst *byte, n, blocks, counter, step, first, last uint64)")
+	g.function("lanes16", "func(out, src, dst *byte, n, blocks, counter, step, first, last uint64)")
 	g.lanesDoc("lanes16", width,
 		"If dst is not nil, n is a multiple of 16, and what is hashed is also written",
 		"there: src is read once. Needs AVX512F and AVX512VL.")
@@ -134,7 +134,7 @@ func (g *gen) lanes8(avx512 bool) {
 		}
 		f.size = f.message + 16*32
 	}
-	g.TEXT(name, 0, "func(out, src *byte, n, blocks, counter, step, first, last uint64)")
+	g.function(name, "func(out, src *byte, n, blocks, counter, step, first, last uint64)")
 	g.lanesDoc(name, width, need)
 	g.open(f.size)
 

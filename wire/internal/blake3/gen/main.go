@@ -3,7 +3,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,9 +14,11 @@ import (
 )
 
 func main() {
-	out := flag.String("out", ".", "folder for the generated files")
-	flag.Parse()
-	if err := run(*out); err != nil {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: gen FOLDER")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}

@@ -13,7 +13,7 @@ import (
 // of the level below.
 func (g *gen) reduce() {
 	f := frameOf(8)
-	g.TEXT("reduceVL", 0, "func(out, src *byte, n, last uint64)")
+	g.function("reduceVL", "func(out, src *byte, n, last uint64)")
 	g.Doc("reduceVL makes of the n chaining values at src, n = 2, 4, 8 or 16, the one of",
 		"the tree above them. last is what the topmost node has as flags besides",
 		"that of a parent. Needs AVX512F and AVX512VL.")

@@ -61,7 +61,7 @@ func (g *gen) xor(to, by [4]reg.VecPhysical) {
 
 // xor1 needs the EVEX form only where VEX has none.
 func (g *gen) xor1(by operand.Op, to reg.VecPhysical) {
-	if to.Size() == 64 || to.PhysicalID() > 15 || highRegister(by) {
+	if to.Size() == 64 || to.PhysicalIndex() > 15 || highRegister(by) {
 		g.VPXORD(by, to, to)
 		return
 	}
@@ -70,7 +70,7 @@ func (g *gen) xor1(by operand.Op, to reg.VecPhysical) {
 
 func highRegister(o operand.Op) bool {
 	r, ok := o.(reg.VecPhysical)
-	return ok && r.PhysicalID() > 15
+	return ok && r.PhysicalIndex() > 15
 }
 
 // rotate512 has the rotation as one instruction.

@@ -1,0 +1,161 @@
+package linkbench
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what a run measured.
+type Report struct {
+	Machine    string    `json:"machine"`
+	CPUs       int       `json:"cpus"`
+	Kernel     string    `json:"kernel"`
+	Go         string    `json:"go"`
+	Congestion string    `json:"congestion"`
+	Batch      int       `json:"batch"`
+	Streams    int       `json:"streams"`
+	SetBytes   uint64    `json:"set_bytes"`
+	RoundMS    int64     `json:"round_ms"`
+	Rounds     int       `json:"rounds"`
+	Pulls      []Pull    `json:"pulls"`
+	Mapped     []Mapped  `json:"mapped_reads"`
+	Overtaking Overtaken `json:"urgent_pull_under_offload"`
+}
+
+// Pull is a line of the main table. Rates are in GB/s (10^9 bytes).
+type Pull struct {
+	BlockBytes uint32  `json:"block_bytes"`
+	Batch      int     `json:"batch"`
+	Plain      float64 `json:"plain_socket_gbs"` // S
+	Hash       float64 `json:"hash_gbs"`         // H, one core
+	Bound      float64 `json:"bound_gbs"`
+	Rate       float64 `json:"pull_gbs"`
+	RateMin    float64 `json:"pull_min_gbs"`
+	RateMax    float64 `json:"pull_max_gbs"`
+	Ratio      float64 `json:"pull_to_bound"` // median of the rounds' ratios
+	P50        float64 `json:"pull_p50_seconds"`
+	P99        float64 `json:"pull_p99_seconds"`
+}
+
+// Mapped is an engine's ACQUIRE of a batch and its release; the bytes are then
+// mapped, and none is copied.
+type Mapped struct {
+	BlockBytes uint32  `json:"block_bytes"`
+	Batch      int     `json:"batch"`
+	P50        float64 `json:"p50_seconds"`
+	P99        float64 `json:"p99_seconds"`
+	EchoP50    float64 `json:"socket_round_trip_p50_seconds"`
+	EchoP99    float64 `json:"socket_round_trip_p99_seconds"`
+}
+
+// Overtaken is one urgent pull after the other of a small batch, alone and while the
+// same peer sends offloads as fast as it can.
+type Overtaken struct {
+	BlockBytes   uint32  `json:"block_bytes"`
+	Batch        int     `json:"batch"`
+	IdleP50      float64 `json:"idle_p50_seconds"`
+	IdleP99      float64 `json:"idle_p99_seconds"`
+	LoadedP50    float64 `json:"loaded_p50_seconds"`
+	LoadedP99    float64 `json:"loaded_p99_seconds"`
+	OffloadGBs   float64 `json:"offload_gbs"`
+	UnorderedP99 float64 `json:"loaded_p99_in_class_bulk_seconds"` // the same pulls without urgency
+}
+
+// bound is the rate that nobody who verifies can exceed on this machine.
+func bound(plain, hash float64) float64 {
+	if plain <= 0 || hash <= 0 {
+		return 0
+	}
+	return 1 / (1/plain + 1/(float64(runtime.NumCPU())*hash))
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Clone(v)
+	slices.Sort(s)
+	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2
+}
+
+// quantile is the nearest-rank quantile in seconds; 0 of nothing.
+func quantile(d []time.Duration, q float64) float64 {
+	if len(d) == 0 {
+		return 0
+	}
+	s := slices.Clone(d)
+	slices.Sort(s)
+	return s[min(len(s)-1, int(q*float64(len(s))))].Seconds()
+}
+
+// machine is the processor's name, and kernel the kernel's release, as Linux
+// tells them; empty where it does not.
+func machine() (cpu, kernel string) {
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				cpu = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		kernel = strings.TrimSpace(string(b))
+	}
+	return cpu, kernel
+}
+
+// Rows is the report for people.
+func (r Report) Rows() (head []string, rows [][]string) {
+	head = []string{"measurement", "block", "batch", "result", "against"}
+	for _, p := range r.Pulls {
+		rows = append(rows, []string{"verified pull, TCP", sizeText(p.BlockBytes), fmt.Sprint(p.Batch),
+			fmt.Sprintf("%.2f GB/s (%.2f-%.2f), p50 %s, p99 %s", p.Rate, p.RateMin, p.RateMax, timeText(p.P50), timeText(p.P99)),
+			fmt.Sprintf("%.0f%% of the bound %.2f (socket %.2f, hash %.2f a core)", 100*p.Ratio, p.Bound, p.Plain, p.Hash)})
+	}
+	for _, m := range r.Mapped {
+		rows = append(rows, []string{"mapped read", sizeText(m.BlockBytes), fmt.Sprint(m.Batch),
+			fmt.Sprintf("p50 %s, p99 %s", timeText(m.P50), timeText(m.P99)),
+			fmt.Sprintf("bare socket round trip p50 %s, p99 %s", timeText(m.EchoP50), timeText(m.EchoP99))})
+	}
+	if o := r.Overtaking; o.Batch > 0 {
+		rows = append(rows, []string{"urgent pull, idle", sizeText(o.BlockBytes), fmt.Sprint(o.Batch),
+			fmt.Sprintf("p50 %s, p99 %s", timeText(o.IdleP50), timeText(o.IdleP99)), ""},
+			[]string{"urgent pull under offload", sizeText(o.BlockBytes), fmt.Sprint(o.Batch),
+				fmt.Sprintf("p50 %s, p99 %s", timeText(o.LoadedP50), timeText(o.LoadedP99)),
+				fmt.Sprintf("offloads at %.2f GB/s; p99 %s without urgency", o.OffloadGBs, timeText(o.UnorderedP99))})
+	}
+	return head, rows
+}
+
+// Note says on what it was measured.
+func (r Report) Note() string {
+	return fmt.Sprintf("%s, %d CPUs, Linux %s, %s; %d streams, %s, set %d MiB; medians of %d rounds of %d ms",
+		r.Machine, r.CPUs, r.Kernel, r.Go, r.Streams, orNone(r.Congestion), r.SetBytes>>20, r.Rounds, r.RoundMS)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "the kernel's congestion control"
+	}
+	return s
+}
+
+func sizeText(n uint32) string {
+	if n >= 1<<20 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d KiB", n>>10)
+}
+
+func timeText(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	if d >= time.Millisecond {
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(100 * time.Nanosecond).String()
+}

@@ -1,0 +1,311 @@
+package linkbench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"meridian/adapters/link"
+	"meridian/blocks"
+	"meridian/fabric"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// mappedSizes are the block sizes of the mapped read: it must cost the same.
+var mappedSizes = []uint32{16 << 10, 64 << 20}
+
+// mappedBatch is the batch of the mapped read.
+const mappedBatch = 16
+
+// run is one measuring process with its holder.
+type run struct {
+	opt   Options
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Scanner
+	addrs answer
+
+	store *blocks.Store
+	reg   *link.Registry
+	node  *link.Node
+	peer  *link.Peer
+}
+
+// Run measures. It takes about Rounds × 3 × Round for each size, and some
+// seconds for the rest.
+func Run(ctx context.Context, opt Options) (Report, error) {
+	if err := opt.fill(); err != nil {
+		return Report{}, err
+	}
+	rep := Report{CPUs: runtime.NumCPU(), Go: runtime.Version(), Congestion: opt.Congestion, Batch: opt.Batch,
+		Streams: opt.Streams, SetBytes: opt.Set, RoundMS: opt.Round.Milliseconds(), Rounds: opt.Rounds}
+	rep.Machine, rep.Kernel = machine()
+	for _, size := range opt.Sizes {
+		opt.Progress(fmt.Sprintf("pull of %s blocks", sizeText(size)))
+		if err := with(ctx, opt, size, opt.Set, func(r *run) error {
+			p, err := r.pulls(ctx, size)
+			rep.Pulls = append(rep.Pulls, p)
+			return err
+		}); err != nil {
+			return rep, err
+		}
+	}
+	for _, size := range mappedSizes {
+		opt.Progress(fmt.Sprintf("mapped read of %s blocks", sizeText(size)))
+		set := mappedBatch * uint64(size)
+		if err := with(ctx, opt, size, set, func(r *run) error {
+			m, err := r.mapped(ctx, size, set)
+			rep.Mapped = append(rep.Mapped, m)
+			return err
+		}); err != nil {
+			return rep, err
+		}
+	}
+	opt.Progress("urgent pull under offload")
+	const size = 64 << 10
+	err := with(ctx, opt, size, opt.Set, func(r *run) (err error) {
+		rep.Overtaking, err = r.overtaking(ctx, size)
+		return err
+	})
+	return rep, err
+}
+
+// with starts a holder that holds set bytes in blocks of size and this side's
+// store and node, runs f, and takes all of it down.
+func with(ctx context.Context, opt Options, size uint32, set uint64, f func(*run) error) (err error) {
+	r := &run{opt: opt}
+	dir, err := os.MkdirTemp("", "meridian-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	capacity := set + set/4 + 128<<20
+	args := append(append([]string{}, opt.Self[1:]...), strconv.FormatUint(capacity, 10), strconv.Itoa(opt.Streams), opt.Congestion, dir)
+	r.cmd = exec.CommandContext(ctx, opt.Self[0], args...)
+	r.cmd.Stderr = os.Stderr
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if r.in, err = r.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	r.out = bufio.NewScanner(out)
+	if err := r.cmd.Start(); err != nil {
+		return err
+	}
+	defer func() {
+		_ = r.in.Close()
+		err = errors.Join(err, r.cmd.Wait())
+	}()
+	if r.addrs, err = r.next(); err != nil {
+		return err
+	}
+	if _, err := r.ask(command{Fill: size, Set: set}); err != nil {
+		return err
+	}
+	if err := r.up(ctx, size); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.node.Close(), r.store.Close()) }()
+	return f(r)
+}
+
+func (r *run) next() (answer, error) {
+	var a answer
+	if !r.out.Scan() {
+		return a, fmt.Errorf("the holder ended: %w", errors.Join(io.ErrUnexpectedEOF, r.out.Err()))
+	}
+	if err := json.Unmarshal(r.out.Bytes(), &a); err != nil {
+		return a, err
+	}
+	if a.Error != "" {
+		return a, fmt.Errorf("holder: %s", a.Error)
+	}
+	return a, nil
+}
+
+func (r *run) ask(c command) (answer, error) {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return answer{}, err
+	}
+	if _, err := r.in.Write(append(b, '\n')); err != nil {
+		return answer{}, err
+	}
+	return r.next()
+}
+
+// up opens this side's arena, with room for what is under way and for
+// offloads, and connects to the holder.
+func (r *run) up(ctx context.Context, size uint32) error {
+	var err error
+	room := uint64(r.opt.Streams*r.opt.batch(size)) * uint64(size) * 2
+	if r.store, err = blocks.Open(blocks.Config{Capacity: room + 256<<20, Agent: pullerAgent, Incarnation: 1}); err != nil {
+		return err
+	}
+	r.reg = link.NewRegistry(r.store.AddNamespace)
+	if _, err := r.reg.Open(manifest(size)); err != nil {
+		return err
+	}
+	r.node, err = link.New(link.Config{
+		Agent: pullerAgent, Incarnation: 1, Name: "puller", Store: r.store, Namespaces: r.reg, Insecure: true,
+		Lanes: r.opt.Streams, Congestion: r.opt.Congestion,
+		Peers: []link.PeerConfig{{Name: "holder", Addr: r.addrs.Link, Tenants: []string{"bench"}}},
+	})
+	if err != nil {
+		return err
+	}
+	r.peer = r.node.Peer("holder")
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return r.peer.Ready(ctx)
+}
+
+// puller pulls batches into reserved slots, and gives them back unpublished:
+// verification, which is part of the pull, is done by then.
+type puller struct {
+	r     *run
+	ns    wire.Namespace
+	keys  []wire.Key
+	batch int
+	next  int
+	owner blocks.Owner
+	sizes []uint32
+}
+
+func (r *run) newPuller(size uint32, batch, at int) *puller {
+	p := &puller{r: r, ns: manifest(size).Namespace(), keys: keys(size, r.opt.Set), batch: batch, owner: r.store.NewOwner(0)}
+	p.next = at * len(p.keys) / 4
+	p.sizes = make([]uint32, batch)
+	for i := range p.sizes {
+		p.sizes[i] = size
+	}
+	return p
+}
+
+func (p *puller) pull(ctx context.Context) error {
+	views, err := p.r.store.Reserve(p.owner, p.ns, p.sizes, time.Minute)
+	if err != nil {
+		return err
+	}
+	items := make([]fabric.Item, p.batch)
+	slots := make([]uint32, p.batch)
+	for i := range items {
+		items[i] = fabric.Item{NS: p.ns, Key: p.keys[p.next%len(p.keys)], M: fabric.Mem{B: p.r.store.Room(views[i])}}
+		slots[i] = views[i].Ref.Slot
+		p.next++
+	}
+	p.r.peer.Pull(ctx, items)
+	p.r.store.Abort(p.owner, slots)
+	for i := range items {
+		if items[i].Err != nil {
+			return fmt.Errorf("pull: %w", items[i].Err)
+		}
+	}
+	return nil
+}
+
+// during runs f in n goroutines for d, and returns bytes a second times each
+// call's bytes, and how long each call took.
+func during(n int, d time.Duration, bytes int, f func(worker int) error) (gbs float64, took []time.Duration, err error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs []error
+	began := time.Now()
+	end := began.Add(d)
+	for w := range n {
+		wg.Go(func() {
+			var mine []time.Duration
+			var err error
+			for t := time.Now(); err == nil && t.Before(end); {
+				err = f(w)
+				now := time.Now()
+				mine = append(mine, now.Sub(t))
+				t = now
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took, errs = append(took, mine...), append(errs, err)
+		})
+	}
+	wg.Wait()
+	elapsed := time.Since(began).Seconds()
+	return float64(len(took)) * float64(bytes) / elapsed / 1e9, took, errors.Join(errs...)
+}
+
+// pulls measures one block size: plain sockets, hash and pull in turn.
+func (r *run) pulls(ctx context.Context, size uint32) (Pull, error) {
+	batch := r.opt.batch(size)
+	p := Pull{BlockBytes: size, Batch: batch}
+	plain := make([]*plainClient, r.opt.Streams)
+	pullers := make([]*puller, r.opt.Streams)
+	for i := range plain {
+		c, err := dialPlain(r.addrs.Plain, r.opt.Congestion, size, batch)
+		if err != nil {
+			return p, err
+		}
+		defer func() { _ = c.c.Close() }()
+		plain[i] = c
+		pullers[i] = r.newPuller(size, batch, i)
+	}
+	ctx = link.WithClass(ctx, proto.ClassUrgent)
+	var s, h, rate, ratio []float64
+	var took []time.Duration
+	for round := -1; round < r.opt.Rounds; round++ { // the first one warms up
+		a, _, err := during(len(plain), r.opt.Round, int(size)*batch, func(w int) error { return plain[w].read() })
+		if err != nil {
+			return p, fmt.Errorf("plain socket: %w", err)
+		}
+		b := hashRate(plain[0].buf, int(size), r.opt.Round/4)
+		c, t, err := during(len(pullers), r.opt.Round, int(size)*batch, func(w int) error { return pullers[w].pull(ctx) })
+		if err != nil {
+			return p, err
+		}
+		if round < 0 {
+			continue
+		}
+		s, h, rate, ratio = append(s, a), append(h, b), append(rate, c), append(ratio, c/bound(a, b))
+		took = append(took, t...)
+	}
+	p.Plain, p.Hash, p.Rate, p.Ratio = median(s), median(h), median(rate), median(ratio)
+	p.Bound = bound(p.Plain, p.Hash)
+	p.RateMin, p.RateMax = minMax(rate)
+	p.P50, p.P99 = quantile(took, 0.5), quantile(took, 0.99)
+	return p, nil
+}
+
+func minMax(v []float64) (lo, hi float64) {
+	lo, hi = v[0], v[0]
+	for _, x := range v {
+		lo, hi = min(lo, x), max(hi, x)
+	}
+	return lo, hi
+}
+
+// hashRate is the hash on one core over blocks of memory just received.
+func hashRate(buf []byte, size int, d time.Duration) float64 {
+	began := time.Now()
+	n := 0
+	var sink wire.Sum
+	for time.Since(began) < d {
+		for at := 0; at+size <= len(buf); at += size {
+			sink = wire.SumOf(buf[at : at+size])
+			n += size
+		}
+	}
+	runtime.KeepAlive(sink)
+	return float64(n) / time.Since(began).Seconds() / 1e9
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"meridian/agent/config"
+	"meridian/bench/linkbench"
+)
+
+// benchProcess is the first argument of this program when a benchmark has
+// started it again as its other side.
+const benchProcess = "bench-process"
+
+// playHolder is the whole of such a process.
+func playHolder(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	if len(args) != 4 {
+		return fmt.Errorf("want CAPACITY LANES CONGESTION DIR, got %q", args)
+	}
+	capacity, err := strconv.ParseUint(args[0], 10, 64)
+	if err != nil {
+		return err
+	}
+	lanes, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	return linkbench.Hold(ctx, capacity, lanes, args[2], args[3], in, out)
+}
+
+func newBenchCmd(a *app) *cobra.Command {
+	return group(a, "bench", "Measure on this machine", "  mrdn bench link", newBenchLinkCmd(a))
+}
+
+func newBenchLinkCmd(a *app) *cobra.Command {
+	var opt linkbench.Options
+	var sizes []string
+	c := &cobra.Command{
+		Use:   "link",
+		Short: "Measure pulls over loopback TCP and mapped reads, beside what the machine can do",
+		Long: `Measures verified pulls between two processes over loopback TCP beside plain
+sockets and the hash alone in the same run, an engine's mapped read beside a
+bare socket round trip, and an urgent pull while offloads saturate the peer.
+Stop other work first: it takes about a minute and both processors.`,
+		Example:     "  mrdn bench link\n  mrdn bench link --sizes 64KiB --rounds 9 --json",
+		Args:        exactly(),
+		Annotations: map[string]string{accessKey: readOnly},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&sizes, "sizes", []string{"16KiB", "64KiB", "1MiB", "4MiB"}, "block sizes")
+	f.IntVar(&opt.Batch, "batch", 64, "blocks a pull, at most 16 MiB together")
+	f.IntVar(&opt.Streams, "streams", 0, "connections, and pulls at the same time (default: the cores, at most 4)")
+	f.IntVar(&opt.Rounds, "rounds", 5, "rounds, of which the median is shown")
+	f.DurationVar(&opt.Round, "round", 500*time.Millisecond, "length of one measurement")
+	f.StringVar(&opt.Congestion, "congestion", "", "congestion control of all sockets (default: cubic where the kernel has it)")
+	c.RunE = a.longCommand(func(ctx context.Context, _ []string) (result, error) {
+		for _, s := range sizes {
+			n, err := config.ParseBytes(s)
+			if err != nil || n == 0 || n > 64<<20 {
+				return nil, usage("--sizes: %q is no size between 1 B and 64 MiB", s)
+			}
+			opt.Sizes = append(opt.Sizes, uint32(n))
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		opt.Self = []string{self, benchProcess}
+		if isTerminal(a.err) {
+			opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "measuring", s) }
+		}
+		rep, err := linkbench.Run(ctx, opt)
+		if err != nil {
+			return nil, err
+		}
+		return benchResult{rep}, nil
+	})
+	return c
+}
+
+type benchResult struct{ linkbench.Report }
+
+func (r benchResult) grid(bool) grid {
+	head, rows := r.Rows()
+	return grid{head: head, rows: rows, note: r.Note()}
+}
