@@ -2,18 +2,20 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 
 	"meridian/fabric"
 	"meridian/wire"
+	proto "meridian/wire/link"
 )
 
 // transfer runs one batch on one fabric and accounts for it: the log of
 // transfers, the counters by fabric and transport really used, failures by
 // reason. It is the only place that counts transfers this daemon asked for.
-func (a *Agent) transfer(h holder, dir direction, op string, items []fabric.Item, do func()) {
+func (a *Agent) transfer(h holder, dir direction, op string, class proto.Class, items []fabric.Item, do func()) {
 	label := h.Label()
-	t := transfer{fabric: label, peer: h.name, dir: dir, op: op, items: len(items), began: time.Now()}
+	t := transfer{fabric: label, peer: h.name, dir: dir, op: op, class: uint8(class), items: len(items), began: time.Now()}
 	id := a.transfers.begin(t)
 	do()
 	took := time.Since(t.began)
@@ -60,8 +62,8 @@ func (a *Agent) count(label, via string, dir direction, n uint64) {
 	a.moved.add(label, via, dir.String(), n)
 }
 
-// failed counts one block that did not make it, and logs a wrong checksum,
-// which is never normal.
+// failed counts one block that did not make it, and logs a wrong checksum, which
+// is never normal: the first of a second with its key, the rest as a number.
 func (a *Agent) failed(h holder, dir direction, code wire.Code, it *fabric.Item) {
 	a.metrics.failures.WithLabelValues(code.String()).Inc()
 	if code != wire.CodeChecksum {
@@ -70,7 +72,7 @@ func (a *Agent) failed(h holder, dir direction, code wire.Code, it *fabric.Item)
 	if h.Label() != linkFabric { // the link reports its own, with what peers push
 		a.checksumFailed(h.Label())
 	}
-	a.log.Error("checksum failure: the block was not served", "code", code.String(), "number", uint16(code),
+	a.logLimited(slog.LevelError, "checksum."+h.name, "checksum failure: the block was not served", "code", code.String(), "number", uint16(code),
 		"where", h.Label(), "peer", h.name, "transport", it.Via, "direction", dir.String(), "key", it.Key.String(), "err", it.Err)
 }
 

@@ -52,7 +52,7 @@ func (s *adminServer) Status(context.Context, *adminpb.StatusRequest) (*adminpb.
 		out.Reasons = append(out.Reasons, &adminpb.Reason{Id: r.id, Text: r.text})
 	}
 	out.Ready = len(out.Reasons) == 0
-	for _, p := range a.ports {
+	for _, p := range a.listening() {
 		out.Ports = append(out.Ports, &adminpb.Port{Kind: p.Kind, Address: p.Address})
 	}
 	for _, p := range a.node.Peers() {
@@ -126,23 +126,20 @@ func (s *adminServer) ListBlocks(req *adminpb.ListBlocksRequest, out grpc.Server
 	if limit == 0 {
 		limit = defaultBlocks
 	}
-	var rows []*adminpb.Block // sent after the walk: the store is locked during it
-	s.a.store.List(func(v blocks.View) bool {
+	var sent int
+	var failed error
+	s.a.store.List(func(v blocks.View) bool { // the store is not locked meanwhile
 		if req.Tier != adminpb.Tier_TIER_UNSPECIFIED && pbTier(v.Tier) != req.Tier {
 			return true
 		}
 		if req.Namespace != "" && v.NS.String() != req.Namespace {
 			return true
 		}
-		rows = append(rows, pbBlock(v))
-		return len(rows) < limit
+		failed = out.Send(pbBlock(v))
+		sent++
+		return failed == nil && sent < limit
 	})
-	for _, r := range rows {
-		if err := out.Send(r); err != nil {
-			return err
-		}
-	}
-	return nil
+	return failed
 }
 
 func pbBlock(v blocks.View) *adminpb.Block {
@@ -215,7 +212,7 @@ func (s *adminServer) ListTransfers(_ context.Context, req *adminpb.ListTransfer
 	for _, t := range s.a.transfers.list(limit, req.Peer, req.RunningOnly) {
 		out.Transfers = append(out.Transfers, &adminpb.Transfer{
 			Id: t.id, Fabric: t.fabric, Peer: t.peer, Direction: adminpb.Direction(t.dir), Op: t.op, Class: uint32(t.class),
-			Via: t.via, Bytes: t.bytes, Items: uint32(t.items), FailedItems: uint32(t.failed), Running: t.took == 0,
+			Via: t.via, Bytes: t.bytes, Items: uint32(t.items), FailedItems: uint32(t.failed), Running: t.running,
 			AgeMs: uint64(now.Sub(t.began).Milliseconds()), DurationNs: uint64(t.took), Code: uint32(t.code),
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -27,8 +28,9 @@ import (
 // Options are what a configuration file cannot say.
 type Options struct {
 	Log *slog.Logger // nil: discarded
-	// Fabrics are added to the daemon's own under their names; Close closes
-	// them. Two daemons in one process share a synthetic fabric through it.
+	// Fabrics are added to the daemon's own under their names. They stay the
+	// caller's, who closes them after Close: two daemons in one process share a
+	// synthetic fabric through it.
 	Fabrics map[string]fabric.Fabric
 	// Version of the program, as status and metrics show it.
 	Version string
@@ -57,11 +59,14 @@ type Agent struct {
 	moved     movedBytes
 	checksums atomic.Uint64
 	limited   logLimiter
-	selftest  selfTest
+	selftest  *selfTest
+	quiet     quarantine
 
 	admin *adminFace
 	http  *httpFace
-	ports []port
+
+	portsMu sync.Mutex // the admin API serves while http is still to be bound
+	ports   []port
 
 	run    context.Context // ends when the daemon stops
 	stop   context.CancelFunc
@@ -79,30 +84,31 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), transfers: newTransferLog(), tracer: otel.Tracer("meridian/agent")}
+	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), transfers: newTransferLog(), selftest: newSelfTest(), tracer: otel.Tracer("meridian/agent")}
+	a.quiet.a = a
 	a.run, a.stop = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			_ = a.Close()
+		}
+	}()
 	a.id, err = newIdentity(cfg.Agent, a.started)
 	if err != nil {
 		return nil, err
 	}
 	a.log = opt.Log.With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
-	defer func() {
-		if err != nil {
-			_ = a.Close()
-		}
-	}()
 	for _, step := range []func(context.Context) error{a.openStore, a.openFabrics, a.openLink, a.openEngines, a.openFaces} {
-		if err = step(ctx); err != nil {
+		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {
 			return nil, err
 		}
 	}
 	a.background(a.offloader.run)
 	a.background(a.housekeep)
-	a.background(a.selftest.run(a))
+	a.background(func(ctx context.Context) { a.selftest.run(ctx, a) })
 	a.background(func(ctx context.Context) { watchdog(ctx, a.alive) })
 	a.log.Info("started", "id", fmt.Sprintf("%x", a.id.agent), "incarnation", a.id.incarnation,
-		"capacity_bytes", cfg.KVMemory.Capacity, "capacity_note", cfg.KVMemory.CapacityNote, "ports", a.ports)
+		"capacity_bytes", cfg.KVMemory.Capacity, "capacity_note", cfg.KVMemory.CapacityNote, "ports", a.listening())
 	return a, nil
 }
 
@@ -174,7 +180,7 @@ func (a *Agent) openEngines(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.ports = append(a.ports, port{"engine", "unix://" + a.cfg.Engine.Socket})
+	a.addPort("engine", "unix://"+a.cfg.Engine.Socket)
 	a.background(func(context.Context) {
 		if err := a.engines.Serve(); !errors.Is(err, engine.ErrClosed) {
 			a.log.Error("engine socket ended", "err", err)
@@ -183,11 +189,16 @@ func (a *Agent) openEngines(context.Context) (err error) {
 	return nil
 }
 
+// offloadThreshold is how many cold blocks the scheduler hands over at a time; 0
+// is none at all. Eviction waits for no batch and needs no fabric.
 func (a *Agent) offloadThreshold() int {
-	if !a.cfg.Disagg.Enabled {
-		return 0
+	switch {
+	case a.cfg.KVMemory.AggressiveThinkEviction:
+		return 1
+	case a.cfg.Disagg.Enabled:
+		return int(a.cfg.Disagg.OffloadThresholdBlocks)
 	}
-	return int(a.cfg.Disagg.OffloadThresholdBlocks)
+	return 0
 }
 
 // uids are those that may use the engine socket: the daemon's own and the
@@ -211,11 +222,11 @@ func (a *Agent) housekeep(ctx context.Context) {
 			r := a.store.Step(blocks.Input{})
 			for _, e := range r.Evicted {
 				if e.Live {
-					a.logLimited("evict.live", "an OutputCritical block of a running request was evicted", "slot", e.Ref.Slot)
+					a.logLimited(slog.LevelWarn, "evict.live", "an OutputCritical block of a running request was evicted", "slot", e.Ref.Slot)
 				}
 			}
 			for range r.Aged {
-				a.logLimited("lease.aged", "a hold lease outlived its time")
+				a.logLimited(slog.LevelWarn, "lease.aged", "a hold lease outlived its time")
 			}
 		}
 	}
@@ -234,10 +245,22 @@ func (a *Agent) Identity() (name string, id [16]byte, incarnation uint64) {
 // link, engine, admin, http.
 func (a *Agent) Ports() map[string][]string {
 	out := map[string][]string{}
-	for _, p := range a.ports {
+	for _, p := range a.listening() {
 		out[p.Kind] = append(out[p.Kind], p.Address)
 	}
 	return out
+}
+
+func (a *Agent) addPort(kind, address string) {
+	a.portsMu.Lock()
+	defer a.portsMu.Unlock()
+	a.ports = append(a.ports, port{kind, address})
+}
+
+func (a *Agent) listening() []port {
+	a.portsMu.Lock()
+	defer a.portsMu.Unlock()
+	return slices.Clone(a.ports)
 }
 
 type drainState int32
@@ -248,49 +271,61 @@ const (
 	drained
 )
 
-// Drain announces the leave to peers, lets running work end until ctx ends,
-// and refuses new work. Close follows.
+// Drain announces the leave to peers and engines at the same time, refuses new
+// work, and lets what runs end until ctx ends: engines' requests too, which may
+// still ask peers. Close follows.
 func (a *Agent) Drain(ctx context.Context) error {
 	if !a.drain.CompareAndSwap(int32(serving), int32(draining)) {
 		return nil
 	}
 	_ = notify("STOPPING=1")
 	a.log.Info("draining")
+	var wg sync.WaitGroup
+	wg.Go(func() { a.node.Drain(ctx) })
 	err := a.engines.Drain(ctx)
-	a.node.Drain(ctx)
+	wg.Wait()
 	a.drain.Store(int32(drained))
 	return err
 }
 
-// Close stops everything at once and waits until it has stopped.
+// Close stops everything at once and waits until it has stopped. Memory that a
+// fabric may still touch is not unmapped: the error then says so.
 func (a *Agent) Close() error {
 	var err error
-	a.closed.Do(func() {
-		a.stop()
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
-		if a.admin != nil {
-			a.admin.close()
-		}
-		if a.engines != nil {
-			err = errors.Join(err, a.engines.Close())
-		}
-		if a.node != nil {
-			err = errors.Join(err, a.node.Close())
-		}
-		err = errors.Join(err, a.fabrics.Close())
-		if a.http != nil {
-			a.http.close(ctx)
-		}
-		a.wg.Wait()
-		if a.store != nil {
-			err = errors.Join(err, a.store.Close())
-		}
-	})
+	a.closed.Do(func() { err = a.close() })
 	return err
 }
 
-// closeTimeout bounds the wait for scrapes that are running at Close.
+func (a *Agent) close() (err error) {
+	a.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if a.admin != nil {
+		a.admin.close()
+	}
+	if a.engines != nil {
+		err = errors.Join(err, a.engines.Close())
+	}
+	if a.node != nil {
+		err = errors.Join(err, a.node.Close())
+	}
+	if a.http != nil {
+		a.http.close(ctx)
+	}
+	a.wg.Wait()
+	loose := a.quiet.settle(ctx)
+	for name := range a.opt.Fabrics {
+		a.fabrics.Remove(name) // the caller closes it
+	}
+	err = errors.Join(err, loose, a.fabrics.Close())
+	if a.store != nil && loose == nil {
+		err = errors.Join(err, a.store.Close())
+	}
+	return err
+}
+
+// closeTimeout bounds the wait for scrapes that run at Close and for fabrics that
+// are not quiet.
 const closeTimeout = 2 * time.Second
 
 // alive says whether the store answers: a daemon whose store is stuck shall be

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"meridian/adapters/link"
@@ -11,7 +13,21 @@ import (
 // collector reads the rooms' Stats when somebody scrapes.
 type collector struct{ a *Agent }
 
+// collected documents what the collector reads, in the order below.
+var collected []series
+
+// desc describes a series and documents it: a _total is a counter, what is no
+// histogram else is a gauge.
 func desc(name, help string, labels ...string) *prometheus.Desc {
+	kind := "gauge"
+	if strings.HasSuffix(name, "_total") {
+		kind = "counter"
+	}
+	return document(kind, name, help, labels...)
+}
+
+func document(kind, name, help string, labels ...string) *prometheus.Desc {
+	collected = append(collected, series{"meridian_" + name, kind, help, labels})
 	return prometheus.NewDesc("meridian_"+name, help, labels, nil)
 }
 
@@ -38,7 +54,7 @@ var (
 	dReclaimed     = desc("disagg_bytes_reclaimed_total", "Body bytes of arena slots freed after their copy was acknowledged.")
 	dTracked       = desc("phase_router_tracked_requests", "Generation requests that are followed now.")
 	dPhases        = desc("phase_requests", "Generation requests by phase.", "phase")
-	dThinkTokens   = desc("think_tokens_per_request", "Thinking tokens of requests that stopped thinking.")
+	dThinkTokens   = document("histogram", "think_tokens_per_request", "Thinking tokens of requests that stopped thinking.")
 	dForced        = desc("budget_force_triggered_total", "Requests whose thinking was cut short.")
 	dForceReason   = desc("budget_force_reason_total", "The same by reason.", "reason")
 	dVocab         = desc("vocab_fallback_total", "Requests whose token ids came from the built-in table.")
@@ -100,10 +116,17 @@ func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), cou
 }
 
 func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {
+	last := ""
 	for i, p := range c.a.node.Peers() {
 		if i >= maxPeerLabels {
 			return // ListPeers shows the rest
 		}
+		// Peers are in order of name. Of those that insecure let in two may have
+		// the same, and one name twice would fail the whole scrape.
+		if i > 0 && p.Name == last {
+			continue
+		}
+		last = p.Name
 		gauge(dPeerReady, flag(p.State == link.StateReady), p.Name, p.Transport)
 		gauge(dPeerRTT, p.RTT.Seconds(), p.Name)
 	}

@@ -24,28 +24,39 @@ func (g peerGroup) Caps() fabric.Caps {
 	return fabric.Caps{Verified: true, TwoPhase: true, MaxItem: proto.MaxBytesInFlight + wire.HeaderLen, MaxBatch: proto.MaxItems}
 }
 
-// Push sends each item to the peer that its key chooses among those ready.
+// Push sends each item to the peer that its key chooses.
 func (g peerGroup) Push(ctx context.Context, it []fabric.Item) {
-	ready := g.a.readyPeers()
-	g.split(it, func(i *fabric.Item) *link.Peer { return g.choose(ready, i.Key) },
+	peers := g.byNamespace(it)
+	g.split(it, func(i *fabric.Item) *link.Peer { return g.choose(peers[i.NS], i.Key) },
 		func(p *link.Peer, sub []fabric.Item) { p.Push(ctx, sub) })
 }
 
 // Pull asks the peer that each item's handle names.
 func (g peerGroup) Pull(ctx context.Context, it []fabric.Item) {
-	ready := g.a.readyPeers()
+	peers := g.byNamespace(it)
 	g.split(it, func(i *fabric.Item) *link.Peer {
 		if i.H == (fabric.Handle{}) {
-			return g.choose(ready, i.Key)
+			return g.choose(peers[i.NS], i.Key)
 		}
 		agent := wire.RefOf(i.H).Agent
-		for _, p := range ready {
+		for _, p := range peers[i.NS] {
 			if p.Agent == agent {
 				return g.a.node.Peer(p.Name)
 			}
 		}
 		return nil
 	}, func(p *link.Peer, sub []fabric.Item) { p.Pull(ctx, sub) })
+}
+
+// byNamespace lists the peers for each namespace among the items.
+func (g peerGroup) byNamespace(it []fabric.Item) map[wire.Namespace][]link.PeerInfo {
+	out := map[wire.Namespace][]link.PeerInfo{}
+	for i := range it {
+		if _, ok := out[it[i].NS]; !ok {
+			out[it[i].NS] = g.a.peersOf(it[i].NS)
+		}
+	}
+	return out
 }
 
 // Quiesce waits for every peer.

@@ -33,19 +33,21 @@ func (h host) Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys
 	ctx, span := h.a.tracer.Start(ctx, "meridian.fetch")
 	defer span.End()
 	ctx = link.WithClass(ctx, proto.ClassUrgent) // an engine, and so a user, waits
-	return h.a.loader.fetch(ctx, o, ns, keys, transient)
+	return h.a.loader.fetch(ctx, loadJob{owner: o, ns: ns, keys: keys, transient: transient})
 }
 
-// FindRemote asks the other holders.
+// FindRemote asks the other holders. A holder that could not answer is told by
+// its code: not to know is not to know that it is absent.
 func (h host) FindRemote(ctx context.Context, ns wire.Namespace, keys []wire.Key) []proto.Have {
 	items := make([]fabric.Item, len(keys))
 	out := make([]proto.Have, len(keys))
 	for i, k := range keys {
 		items[i] = fabric.Item{NS: ns, Key: k}
-		out[i].Status = wire.CodeAbsent
 	}
-	for i, f := range find(ctx, h.a.holders(ns), items) {
+	answers, missing := find(ctx, h.a.holders(ns), items)
+	for i, f := range answers {
 		if len(f) == 0 {
+			out[i].Status = wire.CodeOf(missing[i])
 			continue
 		}
 		head := f[0].head
@@ -63,26 +65,6 @@ func (h host) Offload(ns wire.Namespace, keys []wire.Key) {
 		return
 	}
 	h.a.offloader.offer(ns, append([]wire.Key(nil), keys...))
-}
-
-// holders are those who may have a block of ns: ready peers, then fabrics that
-// keep blocks themselves.
-func (a *Agent) holders(wire.Namespace) []holder {
-	var out []holder
-	for _, info := range a.readyPeers() {
-		p := a.node.Peer(info.Name)
-		out = append(out, holder{name: info.Name, Fabric: p, Finder: p})
-	}
-	for _, name := range a.fabrics.Names() {
-		f, _ := a.fabrics.Get(name)
-		if _, isPeer := f.(*link.Peer); isPeer {
-			continue
-		}
-		if finder, ok := f.(fabric.Finder); ok {
-			out = append(out, holder{name: name, Fabric: f, Finder: finder})
-		}
-	}
-	return out
 }
 
 // engineObserver counts what engines do.

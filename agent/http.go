@@ -26,7 +26,7 @@ func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
 		return nil, fmt.Errorf("admin.http: %w", err)
 	}
 	f := &httpFace{ln: ln, done: make(chan struct{}), srv: &http.Server{
-		Handler: a.httpHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: a.httpHandler(), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}}
 	go func() {
 		defer close(f.done)

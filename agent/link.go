@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ func (a *Agent) openLink(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("link.listen %s: %w", addr, err)
 		}
-		a.ports = append(a.ports, port{"link", schemeOf(addr) + "://" + at.String()})
+		a.addPort("link", schemeOf(addr)+"://"+at.String())
 	}
 	if err := a.fabrics.Add(linkFabric, peerGroup{a}); err != nil {
 		return err
@@ -109,25 +110,20 @@ func schemeOf(addr string) string {
 	return scheme
 }
 
-// readyPeers are the configured peers that calls can be made to.
-func (a *Agent) readyPeers() []link.PeerInfo {
-	return slices.DeleteFunc(a.node.Peers(), func(p link.PeerInfo) bool {
-		return p.State != link.StateReady || a.node.Peer(p.Name) == nil
-	})
-}
-
 // fabricReady says why a fabric cannot be used now.
 func (a *Agent) fabricReady(name string, f fabric.Fabric) error {
-	p, ok := f.(*link.Peer)
-	if !ok {
-		return nil
-	}
-	for _, info := range a.readyPeers() {
-		if info.Name == p.Name() {
-			return nil
+	ready := a.readyPeers()
+	switch f := f.(type) {
+	case peerGroup:
+		if len(ready) == 0 {
+			return &fabric.Error{Code: wire.CodeUnreachable, Fabric: name, Text: "no peer is ready"}
+		}
+	case *link.Peer:
+		if !slices.ContainsFunc(ready, func(p link.PeerInfo) bool { return p.Name == f.Name() }) {
+			return &fabric.Error{Code: wire.CodeUnreachable, Fabric: name, Text: "the peer is not ready"}
 		}
 	}
-	return &fabric.Error{Code: wire.CodeUnreachable, Fabric: name, Text: "the peer is not ready"}
+	return nil
 }
 
 // linkObserver counts what the link reports by itself: state changes, refusals
@@ -135,12 +131,9 @@ func (a *Agent) fabricReady(name string, f fabric.Fabric) error {
 // account.go.
 type linkObserver struct{ a *Agent }
 
-func (o linkObserver) PeerState(peer string, _ link.State, code wire.Code) {
-	if code == wire.CodeIncarnation {
-		o.a.metrics.incarnations.WithLabelValues(o.a.metrics.peer(peer)).Inc()
-	}
-	o.a.selftest.poke()
-}
+// PeerState wakes the self-test, which also counts incarnations: a peer that
+// comes back at once may never have been seen as not ready.
+func (o linkObserver) PeerState(string, link.State, wire.Code) { o.a.selftest.poke() }
 
 func (o linkObserver) Transfer(t link.Transfer) {
 	if !t.Served {
@@ -162,12 +155,12 @@ func (o linkObserver) Transfer(t link.Transfer) {
 
 func (o linkObserver) Refusal(peer string, code wire.Code) {
 	o.a.metrics.refusals.WithLabelValues(code.String()).Inc()
-	o.a.logLimited("link.refused", "link: connection refused", "peer", peer, "code", code.String())
+	o.a.logLimited(slog.LevelWarn, "link.refused", "link: connection refused", "peer", peer, "code", code.String())
 }
 
 // ChecksumFailure is a body that arrived wrong, pulled or pushed.
 func (o linkObserver) ChecksumFailure(peer string) {
 	o.a.checksumFailed(linkFabric)
-	o.a.log.Error("checksum failure on the link: the block was not stored", "code", wire.CodeChecksum.String(),
+	o.a.logLimited(slog.LevelError, "checksum.arrived."+o.a.metrics.peer(peer), "checksum failure on the link: the block was not stored", "code", wire.CodeChecksum.String(),
 		"number", uint16(wire.CodeChecksum), "where", linkFabric, "peer", peer)
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"sync"
@@ -23,7 +24,8 @@ func NewLogger(w io.Writer, c config.Agent) *slog.Logger {
 }
 
 // logLimiter remembers when each kind of warning was last written. Kinds are
-// constants of this package and names of the config, so they are bounded.
+// constants of this package with names of the config or bounded labels, so there
+// are few.
 type logLimiter struct {
 	mu   sync.Mutex
 	last map[string]time.Time
@@ -46,7 +48,8 @@ func (l *logLimiter) allow(kind string, now time.Time) (bool, int) {
 	return true, n
 }
 
-func (a *Agent) logLimited(kind, msg string, args ...any) {
+// logLimited writes at most one record of a kind each logEvery.
+func (a *Agent) logLimited(level slog.Level, kind, msg string, args ...any) {
 	ok, left := a.limited.allow(kind, time.Now())
 	if !ok {
 		return
@@ -54,5 +57,5 @@ func (a *Agent) logLimited(kind, msg string, args ...any) {
 	if left > 0 {
 		args = append(args, "left_out", left)
 	}
-	a.log.Warn(msg, args...)
+	a.log.Log(context.Background(), level, msg, args...)
 }

@@ -25,7 +25,9 @@ type metrics struct {
 	fallbacks        *prometheus.CounterVec // wanted, used
 	offloadedBlocks  *prometheus.CounterVec // fabric
 	offloadedBytes   *prometheus.CounterVec // fabric
-	acquireSeconds   prometheus.Histogram
+	acquireSeconds   prometheus.Observer
+
+	docs []series // of reg's own series, for docs/metrics.md
 
 	mu    sync.Mutex
 	peers map[string]struct{}
@@ -42,7 +44,14 @@ func newMetrics(version, wireVersion string) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		m.reg.MustRegister(c)
+		m.docs = append(m.docs, series{name, "counter", help, labels})
 		return c
+	}
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: latencyBuckets}, labels)
+		m.reg.MustRegister(h)
+		m.docs = append(m.docs, series{name, "histogram", help, labels})
+		return h
 	}
 	m.transferBytes = counter("meridian_transfer_bytes_total",
 		"Body bytes moved between this daemon and others, by the transport really used.", "fabric", "transport", "direction")
@@ -62,19 +71,23 @@ func newMetrics(version, wireVersion string) *metrics {
 		"Blocks copied to a fabric because their request stopped thinking.", "fabric")
 	m.offloadedBytes = counter("meridian_disagg_bytes_offloaded_total",
 		"Body bytes of those blocks.", "fabric")
-	m.transferSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "meridian_transfer_duration_seconds", Buckets: latencyBuckets,
-		Help: "From the first frame of a batch to its end."}, []string{"fabric", "direction"})
-	m.acquireSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "meridian_engine_acquire_duration_seconds", Buckets: latencyBuckets,
-		Help: "Time in the daemon of an engine's ACQUIRE, fetches included."})
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "meridian_build_info", Help: "Always 1; the labels say what runs.",
-		ConstLabels: prometheus.Labels{"version": version, "wire_version": wireVersion}})
-	build.Set(1)
-	m.reg.MustRegister(m.transferSeconds, m.acquireSeconds, build,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.transferSeconds = histogram("meridian_transfer_duration_seconds",
+		"From the first frame of a batch to its end.", "fabric", "direction")
+	m.acquireSeconds = histogram("meridian_engine_acquire_duration_seconds",
+		"Time in the daemon of an engine's ACQUIRE, fetches included.").WithLabelValues()
+	m.buildInfo(version, wireVersion)
+	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// buildInfo registers what runs, as labels.
+func (m *metrics) buildInfo(version, wireVersion string) {
+	const name, help = "meridian_build_info", "Always 1; the labels say what runs."
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: name, Help: help, ConstLabels: prometheus.Labels{"version": version, "wire_version": wireVersion}})
+	build.Set(1)
+	m.reg.MustRegister(build)
+	m.docs = append(m.docs, series{name, "gauge", help, []string{"version", "wire_version"}})
 }
 
 // peer bounds the values of the peer label.

@@ -3,22 +3,27 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"meridian/adapters/link"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/wire"
+	proto "meridian/wire/link"
 )
 
 // Offloading, in order (design.md, flow 2): the scheduler of an engine session
 // says that blocks went cold; they are pinned, routed, copied to the fabric,
 // and their slots are freed once the copy is acknowledged and nobody holds a
-// reference. An offload that fails leaves the block where it is: nothing is
-// lost by not offloading.
+// reference. What one fabric does not take goes to the next that the routes
+// allow. An offload that fails everywhere leaves the block where it is: nothing
+// is lost by not offloading.
 const (
 	offloadQueue   = 1024             // batches that wait; above, a batch is refused and counted
-	offloadTimeout = 30 * time.Second // a batch, with its retries on other routes
+	offloadTimeout = 30 * time.Second // a batch, with its tries on other routes
 )
 
 type offloadBatch struct {
@@ -47,7 +52,7 @@ func (o *offloader) offer(ns wire.Namespace, keys []wire.Key) {
 	case o.queue <- offloadBatch{ns: ns, keys: keys}:
 	default:
 		o.a.metrics.refusals.WithLabelValues(wire.CodeBusy.String()).Inc()
-		o.a.log.Warn("offload refused: the queue is full", "batches", offloadQueue, "blocks", len(keys))
+		o.a.logLimited(slog.LevelWarn, "offload.full", "offload refused: the queue is full", "batches", offloadQueue, "blocks", len(keys))
 	}
 }
 
@@ -63,6 +68,7 @@ func (o *offloader) run(ctx context.Context) {
 	}
 }
 
+// batch copies one batch away. The lease outlives the last push, which ctx ends.
 func (o *offloader) batch(ctx context.Context, b offloadBatch) {
 	ctx, cancel := context.WithTimeout(ctx, offloadTimeout)
 	defer cancel()
@@ -70,42 +76,82 @@ func (o *offloader) batch(ctx context.Context, b offloadBatch) {
 	for i, k := range b.keys {
 		views[i] = blocks.View{NS: b.ns, Key: k}
 	}
-	lease, err := o.a.store.Acquire(o.owner, views, offloadTimeout+time.Second, false)
+	lease, err := o.a.store.Acquire(o.owner, views, offloadTimeout+5*time.Second, false)
 	if err != nil {
+		o.a.metrics.failures.WithLabelValues(wire.CodeOf(err).String()).Inc()
+		o.a.logLimited(slog.LevelWarn, "offload.pin", "offload cannot pin its blocks", "err", err)
 		return
 	}
 	defer o.a.store.Release(o.owner, lease)
-	groups := map[string][]int{}
-	choices := map[string]fabric.Choice{}
-	for i := range views {
-		if views[i].Err != nil || views[i].Where != (blocks.Loc{}) {
-			continue // evicted meanwhile, or copied already
+	var todo []int
+	for i := range views { // not those that were evicted meanwhile, or copied already
+		if views[i].Err == nil && !o.a.copied(views[i].Where) {
+			todo = append(todo, i)
 		}
-		c, err := o.a.routes.Pick(fabric.Query{NS: b.ns, Tier: views[i].Tier, AnyPeer: true, Bytes: uint64(views[i].Head.BodyLen)})
+	}
+	failed := make([]map[string]error, len(views)) // by fabric: each is tried once
+	for len(todo) > 0 && ctx.Err() == nil {
+		groups := o.route(b.ns, views, todo, failed)
+		todo = todo[:0]
+		for c, idx := range groups {
+			todo = append(todo, o.push(ctx, c, b.ns, views, idx, failed)...)
+		}
+	}
+}
+
+// copied says whether loc is a copy that may still be there. One at a peer that
+// was restarted since, or is not connected, is not.
+func (a *Agent) copied(loc blocks.Loc) bool {
+	if loc == (blocks.Loc{}) {
+		return false
+	}
+	if loc.Fabric != linkFabric {
+		return true
+	}
+	ref := wire.RefOf(loc.H)
+	return slices.ContainsFunc(a.readyPeers(), func(p link.PeerInfo) bool { return p.Agent == ref.Agent && p.Inc == ref.Inc })
+}
+
+// destination is where a group of blocks goes.
+type destination struct {
+	name   string
+	fabric fabric.Fabric
+}
+
+// route groups blocks by the fabric that the routes choose, failed ones passed
+// over.
+func (o *offloader) route(ns wire.Namespace, views []blocks.View, todo []int, failed []map[string]error) map[destination][]int {
+	groups := map[destination][]int{}
+	for _, i := range todo {
+		c, err := o.a.routes.Pick(fabric.Query{NS: ns, Tier: views[i].Tier, AnyPeer: true, Bytes: uint64(views[i].Head.BodyLen), Failed: failed[i]})
 		if err != nil {
-			o.a.metrics.failures.WithLabelValues(wire.CodeOf(err).String()).Inc()
-			o.a.logLimited("offload.route", "offload has no route", "err", err)
+			if len(failed[i]) == 0 { // what failed was counted when it did
+				o.a.metrics.failures.WithLabelValues(wire.CodeOf(err).String()).Inc()
+			}
+			o.a.logLimited(slog.LevelWarn, "offload.route", "offload has no route: the block stays", "err", err)
 			continue
 		}
 		if c.Fallback {
 			o.a.metrics.fallbacks.WithLabelValues(c.Wanted, c.Name).Inc()
 		}
-		groups[c.Name], choices[c.Name] = append(groups[c.Name], i), c
+		d := destination{c.Name, c.Fabric}
+		groups[d] = append(groups[d], i)
 	}
-	for name, idx := range groups {
-		o.push(ctx, choices[name], b.ns, views, idx)
-	}
+	return groups
 }
 
-// push copies one group to one fabric and tells the store what moved.
-func (o *offloader) push(ctx context.Context, c fabric.Choice, ns wire.Namespace, views []blocks.View, idx []int) {
+// push copies one group to one fabric, tells the store what moved, and returns
+// what did not.
+func (o *offloader) push(ctx context.Context, d destination, ns wire.Namespace, views []blocks.View, idx []int, failed []map[string]error) (left []int) {
 	items := make([]fabric.Item, len(idx))
 	for k, i := range idx {
 		items[k] = fabric.Item{NS: ns, Key: views[i].Key, Tier: views[i].Tier,
 			M: fabric.Mem{B: o.a.store.Payload(views[i]), Seg: views[i].Seg, Off: views[i].Off}}
 	}
-	h := holder{name: c.Name, Fabric: c.Fabric}
-	o.a.transfer(h, dirOut, "push", items, func() { c.Fabric.Push(ctx, items) })
+	h := holder{name: d.name, Fabric: d.fabric}
+	ctx = link.WithClass(ctx, proto.ClassBulk)
+	o.a.transfer(h, dirOut, "push", proto.ClassBulk, items, func() { d.fabric.Push(ctx, items) })
+	o.a.quiet.hold(d.fabric, items, func(k int) uint32 { return views[idx[k]].Ref.Slot })
 	moved := make([]blocks.Moved, 0, len(items))
 	for k, i := range idx {
 		err := items[k].Err
@@ -113,15 +159,22 @@ func (o *offloader) push(ctx context.Context, c fabric.Choice, ns wire.Namespace
 			err = nil // the copy is there, whoever made it
 		}
 		moved = append(moved, blocks.Moved{Slot: views[i].Ref.Slot, Gen: views[i].Ref.Gen,
-			Loc: blocks.Loc{Fabric: c.Fabric.Label(), H: items[k].H}, Err: err})
-		if err == nil {
-			o.blocks.Add(1)
-			o.bytes.Add(uint64(views[i].Head.BodyLen))
-			o.a.metrics.offloadedBlocks.WithLabelValues(c.Fabric.Label()).Inc()
-			o.a.metrics.offloadedBytes.WithLabelValues(c.Fabric.Label()).Add(float64(views[i].Head.BodyLen))
+			Loc: blocks.Loc{Fabric: d.fabric.Label(), H: items[k].H}, Err: err})
+		if err != nil {
+			if failed[i] == nil {
+				failed[i] = map[string]error{}
+			}
+			failed[i][d.name] = err
+			left = append(left, i)
+			continue
 		}
+		o.blocks.Add(1)
+		o.bytes.Add(uint64(views[i].Head.BodyLen))
+		o.a.metrics.offloadedBlocks.WithLabelValues(d.fabric.Label()).Inc()
+		o.a.metrics.offloadedBytes.WithLabelValues(d.fabric.Label()).Add(float64(views[i].Head.BodyLen))
 	}
 	o.a.store.Step(blocks.Input{Moved: moved})
+	return left
 }
 
 func (o *offloader) varz() OffloadVarz {

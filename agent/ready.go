@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -28,8 +29,12 @@ type selfTest struct {
 	wake  chan struct{}
 }
 
+func newSelfTest() *selfTest {
+	return &selfTest{paths: map[string]pathResult{}, wake: make(chan struct{}, 1)}
+}
+
 type pathResult struct {
-	inc  uint64
+	inc  uint64 // of the peer that was tested
 	via  string
 	gbps float64
 	err  error
@@ -41,78 +46,80 @@ const (
 	selfTestBody    = 64 << 10
 )
 
+// poke makes the loop look at once. It never blocks.
 func (s *selfTest) poke() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.wake == nil {
-		return
-	}
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run returns the self-test's loop for a.
-func (s *selfTest) run(a *Agent) func(ctx context.Context) {
-	s.paths, s.wake = map[string]pathResult{}, make(chan struct{}, 1)
-	return func(ctx context.Context) {
-		err := a.testArena()
-		s.mu.Lock()
-		s.arena, s.ran = err, true
-		s.mu.Unlock()
-		t := time.NewTicker(selfTestEvery)
-		defer t.Stop()
-		for announced := false; ; {
-			s.probe(ctx, a)
-			if !announced && len(a.unready()) == 0 {
-				announced = true
-				_ = notify("READY=1")
-				a.log.Info("ready")
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.wake:
-			case <-t.C:
-			}
+// run tests the arena once, and each path until ctx ends.
+func (s *selfTest) run(ctx context.Context, a *Agent) {
+	err := a.testArena()
+	s.mu.Lock()
+	s.arena, s.ran = err, true
+	s.mu.Unlock()
+	t := time.NewTicker(selfTestEvery)
+	defer t.Stop()
+	for ready := false; ; {
+		s.probe(ctx, a)
+		if now := len(a.unready()) == 0; now != ready {
+			ready = now
+			a.log.Info("readiness changed", "ready", ready)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-t.C:
 		}
 	}
 }
 
-// probe tests each ready path once an incarnation of the other side.
+// probe tests each ready path once an incarnation of the other side, and counts
+// the incarnations.
 func (s *selfTest) probe(ctx context.Context, a *Agent) {
 	for _, info := range a.readyPeers() {
-		s.mu.Lock()
-		last, ok := s.paths[info.Name]
-		s.mu.Unlock()
+		last, ok := s.path(info.Name)
+		if ok && last.inc != info.Inc {
+			a.metrics.incarnations.WithLabelValues(a.metrics.peer(info.Name)).Inc()
+		}
 		if ok && last.err == nil && last.inc == info.Inc {
 			continue
 		}
 		s.record(ctx, a, info.Name, info.Inc, a.node.Peer(info.Name))
 	}
-	for _, name := range a.fabrics.Names() {
-		f, _ := a.fabrics.Get(name)
-		pr, ok := f.(fabric.Prober)
-		if _, isPeer := f.(*link.Peer); !ok || isPeer {
-			continue
-		}
-		s.mu.Lock()
-		last, seen := s.paths[name]
-		s.mu.Unlock()
-		if !seen || last.err != nil {
+	for name, pr := range a.probers() {
+		if last, seen := s.path(name); !seen || last.err != nil {
 			s.record(ctx, a, name, 0, pr)
 		}
 	}
 }
 
+// probers are the fabrics, peers excluded, that can be tested.
+func (a *Agent) probers() map[string]fabric.Prober {
+	out := map[string]fabric.Prober{}
+	for _, name := range a.fabrics.Names() {
+		f, _ := a.fabrics.Get(name)
+		if _, isPeer := f.(*link.Peer); isPeer {
+			continue
+		}
+		if pr, ok := f.(fabric.Prober); ok {
+			out[name] = pr
+		}
+	}
+	return out
+}
+
+// record tests one path and keeps the result.
 func (s *selfTest) record(ctx context.Context, a *Agent, name string, inc uint64, p fabric.Prober) {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
 	r := pathResult{inc: inc}
 	r.via, r.gbps, r.err = p.Probe(ctx, "")
 	if r.err != nil {
-		a.logLimited("selftest."+name, "self-test of a path failed", "path", name, "err", r.err)
+		a.logLimited(slog.LevelWarn, "selftest."+name, "self-test of a path failed", "path", name, "err", r.err)
 	} else {
 		a.log.Info("path works", "path", name, "transport", r.via, "gbytes_per_second", r.gbps)
 	}
@@ -177,7 +184,7 @@ func (a *Agent) unready() []reason {
 	if drainState(a.drain.Load()) != serving {
 		out = append(out, reason{"draining", "the daemon is leaving"})
 	}
-	s := &a.selftest
+	s := a.selftest
 	s.mu.Lock()
 	ran, arena := s.ran, s.arena
 	s.mu.Unlock()
@@ -187,11 +194,20 @@ func (a *Agent) unready() []reason {
 	case arena != nil:
 		out = append(out, reason{"selftest.arena", arena.Error()})
 	}
+	for name := range a.probers() {
+		if r, ok := s.path(name); ok && r.err != nil {
+			out = append(out, reason{"selftest.fabric", name + ": " + r.err.Error()})
+		} else if !ok && ran {
+			out = append(out, reason{"selftest.running", "the self-test of " + name + " has not ended"})
+		}
+	}
 	ready := 0
 	for _, p := range a.readyPeers() {
-		if r, ok := s.path(p.Name); ok && r.err != nil {
+		switch r, ok := s.path(p.Name); {
+		case !ok || r.inc != p.Inc: // not tested since it came
+		case r.err != nil:
 			out = append(out, reason{"selftest.link", p.Name + ": " + r.err.Error()})
-		} else if ok {
+		default:
 			ready++
 		}
 	}

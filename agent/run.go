@@ -12,8 +12,8 @@ import (
 	"meridian/agent/config"
 )
 
-// Run starts a daemon, writes its ports to portsFile if one is named, and
-// stops it at SIGTERM, SIGINT or the end of ctx: it drains for at most
+// Run starts a daemon, writes its ports to portsFile if one is named, tells
+// systemd that it serves, whether peers are reachable or not, and stops it at SIGTERM, SIGINT or the end of ctx: it drains for at most
 // agent.drain_timeout; a second signal ends that at once.
 func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
@@ -28,10 +28,12 @@ func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string)
 			return err
 		}
 	}
+	_ = notify("READY=1")
 	<-ctx.Done()
-	stop()
+	// Before stop, or a second signal in between would kill the process.
 	again, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer cancel()
+	stop()
 	return a.shutdown(again)
 }
 

@@ -37,6 +37,7 @@ type transfer struct {
 	bytes         uint64
 	items, failed int
 	began         time.Time
+	running       bool
 	took          time.Duration // 0 while it runs
 	code          wire.Code
 }
@@ -59,7 +60,7 @@ func (l *transferLog) begin(t transfer) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next++
-	t.id = l.next
+	t.id, t.running = l.next, true
 	l.running[t.id] = &t
 	return t.id
 }
@@ -73,7 +74,7 @@ func (l *transferLog) end(id uint64, via string, bytes uint64, failed int, code 
 		return
 	}
 	delete(l.running, id)
-	t.via, t.bytes, t.failed, t.code, t.took = via, bytes, failed, code, took
+	t.via, t.bytes, t.failed, t.code, t.took, t.running = via, bytes, failed, code, took, false
 	if len(l.recent) < recentTransfers {
 		l.recent = append(l.recent, *t)
 		return

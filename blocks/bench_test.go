@@ -93,7 +93,9 @@ func (h *churn) turn(n int) error {
 		return err
 	}
 	for i := range v {
-		h.items[i] = Commit{Slot: v[i].Ref.Slot, Gen: v[i].Ref.Gen, Key: h.keys[i], Tier: wire.OutputCritical, Head: &h.head}
+		k := &h.items[i]
+		k.Slot, k.Gen, k.Tier, k.Head = v[i].Ref.Slot, v[i].Ref.Gen, wire.OutputCritical, &h.head
+		k.Key = h.keys[i]
 	}
 	h.c.Commit(0, h.o, h.items[:n])
 	h.c.Gens()
@@ -138,6 +140,45 @@ func BenchmarkAllocFree(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkYardstick is what a bare Go map takes on this machine, now: put and
+// delete at 10^6 entries, and 256 look-ups. It is the scale for the two above and
+// below, which vary with the machine's memory by a factor of three.
+func BenchmarkYardstick(b *testing.B) {
+	fill := func() map[wire.Key]uint32 {
+		m := make(map[wire.Key]uint32, million)
+		for i := range uint64(million) {
+			m[benchKey(i)] = uint32(i)
+		}
+		return m
+	}
+	b.Run("map-put-delete", func(b *testing.B) {
+		m := fill()
+		b.ResetTimer()
+		defer cpu(b, b.N)()
+		for i := range uint64(b.N) {
+			m[benchKey(i+million)] = 1
+			delete(m, benchKey(i))
+		}
+	})
+	b.Run("map-get-256", func(b *testing.B) {
+		m := fill()
+		r := rand.New(rand.NewPCG(2, 2))
+		keys := make([]wire.Key, 512*256)
+		for i := range keys {
+			keys[i] = benchKey(uint64(r.IntN(million)))
+		}
+		b.ResetTimer()
+		defer cpu(b, b.N)()
+		for n := range b.N {
+			for _, k := range keys[n%512*256:][:256] {
+				if _, ok := m[k]; !ok {
+					b.Fatal("a miss")
+				}
+			}
+		}
+	})
 }
 
 // BenchmarkLookup256 looks a chain of 256 keys up among 10^6 blocks: all of

@@ -246,11 +246,11 @@ func (c *Core) checkTimers(map[uint32]int) error {
 		if i > 0 && t.at < c.timers.h[(i-1)/2].at {
 			return fmt.Errorf("timer %d is before its parent", i)
 		}
-		at, heap := c.leases.all, int32(-1)
+		var heap int32
 		if t.ref&groupBit != 0 {
 			heap = c.groups.all[t.ref&^groupBit].heap
 		} else {
-			heap = at[t.ref].heap
+			heap = c.leases.all[t.ref].heap
 		}
 		if heap != int32(i) {
 			return fmt.Errorf("timer %d believes to be at %d", i, heap)

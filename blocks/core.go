@@ -102,6 +102,7 @@ type Core struct {
 	aged      []Lease
 	wanted    []wanted
 	scratch   []uint32
+	lastPool  int32  // of poolLike
 	sink      uint64 // keeps loads that only warm the cache from being removed
 }
 
@@ -180,11 +181,6 @@ func (c *Core) Returned() []uint32 {
 	r := c.returned
 	c.returned = nil
 	return r
-}
-
-// ref returns the reference of a slot.
-func (c *Core) ref(id uint32, s *slot) wire.Ref {
-	return wire.Ref{Agent: c.cfg.Agent, Inc: c.cfg.Incarnation, Slot: id, Gen: s.gen}
 }
 
 // freeBytes is what the capacity leaves beside slots in use.

@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"errors"
+	"slices"
 
 	"meridian/wire"
 )
@@ -25,7 +26,7 @@ func (c *Core) takeOne(pi int32, highest wire.Tier, grow bool) (uint32, error) {
 			return c.take(pi), nil
 		}
 		t := &c.tenants[p.tenant]
-		if t.uncut.head == none {
+		if t.uncut.head == none && len(t.used) > 1 {
 			c.reclaimEmpty(pi)
 		}
 		if t.uncut.head != none {
@@ -55,13 +56,13 @@ func (c *Core) reclaimEmpty(pi int32) {
 	}
 }
 
-// makeRoom evicts something. It returns a slot where that is a slot of a larger
-// class, else none, and the caller looks again.
+// makeRoom evicts something. It returns the slot that came free, or none where
+// that was more than one, and the caller looks again.
 func (c *Core) makeRoom(pi int32, highest wire.Tier, grow bool) (uint32, error) {
 	p := &c.pools[pi]
 	own, ownRank := c.victim(pi, highest)
 	up := int32(-1)
-	if own == none || p.misfit < p.per {
+	if len(c.tenants[p.tenant].used) > 1 && (own == none || p.misfit < p.per) {
 		up = c.larger(pi, highest, own == none)
 	}
 	if up >= 0 && p.misfit < p.per {
@@ -76,8 +77,9 @@ func (c *Core) makeRoom(pi int32, highest wire.Tier, grow bool) (uint32, error) 
 	switch {
 	case own != none:
 		p.skip--
-		c.evict(own)
-		return none, nil
+		c.uproot(own)
+		c.claim(own, c.slot(own))
+		return own, nil
 	case up >= 0:
 		return c.takeUp(pi, up, highest), nil
 	}
@@ -205,20 +207,30 @@ func (c *Core) empty(i uint32) {
 	}
 }
 
-// evict removes an idle published block to make room, and counts it.
+// evict removes an idle published block to make room.
 func (c *Core) evict(id uint32) {
+	c.uproot(id)
+	c.release(id, c.slot(id))
+}
+
+// uproot unpublishes a block that is evicted, and counts it.
+func (c *Core) uproot(id uint32) {
 	s := c.slot(id)
 	live := s.tier == wire.OutputCritical && s.flags&flagLive != 0
 	c.n.evictions[s.tier]++
 	if live {
 		c.n.liveEvictions++
 	}
-	if len(c.evicted) < MaxEvents {
-		c.evicted = append(c.evicted, Evict{Ref: c.ref(id, s), Tier: s.tier, Live: live})
+	if n := len(c.evicted); n < MaxEvents {
+		c.evicted = slices.Grow(c.evicted, 1)[:n+1]
+		e := &c.evicted[n]
+		e.Ref.Agent = c.cfg.Agent
+		e.Ref.Inc = c.cfg.Incarnation
+		e.Ref.Slot, e.Ref.Gen = id, s.gen
+		e.Tier, e.Live = s.tier, live
 	}
 	c.want(s)
 	c.unpublish(id, s)
-	c.release(id, s)
 }
 
 // freeUp evicts in the order of all classes until n bytes are free.

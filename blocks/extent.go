@@ -95,7 +95,7 @@ type pool struct {
 	nfree  int // slots in part
 	empty  int // extents in part with no slot in use
 	need   int // of the Reserve call that is being looked at
-	idle   [3]list
+	idle   [3]slotList
 	misfit uint32 // slots taken from larger classes since the last extent: per of them earn one
 	skip   uint32 // evictions until extents of other classes are looked at again
 }
@@ -110,7 +110,7 @@ func (c *Core) poolOf(tenant uint16, n uint32) int32 {
 	st := stride(room)
 	c.pools = append(c.pools, pool{
 		tenant: tenant, room: room, stride: uint32(st), per: uint32(c.geo.pitch / st),
-		part: extentList{none, none}, idle: [3]list{emptyList(), emptyList(), emptyList()},
+		part: extentList{none, none}, idle: [3]slotList{emptyList(), emptyList(), emptyList()},
 	})
 	pi := int32(len(c.pools)) - 1
 	t.pools[class] = pi + 1
@@ -183,10 +183,14 @@ func (c *Core) take(pi int32) uint32 {
 	}
 	e.busy++
 	id := i<<c.geo.slotBits | j
-	s := &e.slots[j]
+	c.claim(id, &e.slots[j])
+	return id
+}
+
+// claim makes an unused slot a reservation.
+func (c *Core) claim(id uint32, s *slot) {
 	s.refs, s.remote, s.group, s.own, s.flags = 0, none, none, none, 0
 	c.toState(id, s, reserved)
-	return id
 }
 
 // release puts a slot that nothing refers to back. An extent that becomes empty

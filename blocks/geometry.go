@@ -52,6 +52,9 @@ func newGeometry(capacity, extent uint64) (geometry, error) {
 		for extent > capacity && extent > 64<<10 {
 			extent /= 2
 		}
+		for capacity/extent > 1<<16 { // slot numbers have 31 bits
+			extent *= 2
+		}
 	}
 	switch {
 	case extent&(extent-1) != 0 || extent < 4<<10 || extent > 1<<31:

@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"bytes"
+	"errors"
 	"time"
 
 	"meridian/wire"
@@ -28,7 +29,7 @@ func (s *Store) Ingest(o Owner, from []byte, c *Commit) error {
 	w.busy++
 	s.unlock()
 
-	h := wire.Header{BodyLen: uint32(len(from)), Tier: c.Tier, Sum: wire.CopySum(room[wire.HeaderLen:], from)}
+	h := wire.Header{BodyLen: uint32(len(from)), Tier: c.Tier, Sum: s.copySum(room[wire.HeaderLen:], from)}
 	var failed error
 	if c.Head != nil {
 		if h.Sum != c.Head.Sum {
@@ -141,7 +142,7 @@ func (s *Store) Acquire(o Owner, v []View, ttl time.Duration, hold bool) (Lease,
 	}
 	for i := range v {
 		if v[i].Err == nil {
-			s.core.hold(v[i].Ref.Slot)
+			s.core.borrow(v[i].Ref.Slot)
 		}
 	}
 	s.unlock()
@@ -170,13 +171,13 @@ func (s *Store) verifyLease(o Owner, l Lease, v []View) Lease {
 		if v[i].Err = s.rehash(&v[i]); v[i].Err == nil {
 			good++
 			s.mu.Lock()
-			s.core.Unhold(slot, false)
+			s.core.GiveBack(slot, false)
 			s.unlock()
 			continue
 		}
 		s.mu.Lock()
 		s.core.refuse(o, l, slot)
-		s.core.Unhold(slot, true)
+		s.core.GiveBack(slot, errors.Is(v[i].Err, wire.CodeChecksum))
 		s.unlock()
 	}
 	if good == 0 {
@@ -196,14 +197,14 @@ func (s *Store) Verify(v View) error {
 		s.mu.Unlock()
 		return errClosed
 	}
-	if err := s.core.Hold(s.self, &v); err != nil {
+	if err := s.core.Borrow(s.self, &v); err != nil {
 		s.mu.Unlock()
 		return err
 	}
 	s.unlock()
 	err := s.rehash(&v)
 	s.mu.Lock()
-	s.core.Unhold(v.Ref.Slot, err != nil)
+	s.core.GiveBack(v.Ref.Slot, errors.Is(err, wire.CodeChecksum))
 	s.unlock()
 	return err
 }

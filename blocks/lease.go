@@ -101,8 +101,7 @@ func (c *Core) resolve(oi uint32, v *View) uint32 {
 	if v.Ref.Gen != 0 {
 		s := c.known(v.Ref.Slot)
 		if s == nil || v.Ref.Agent != c.cfg.Agent || v.Ref.Inc != c.cfg.Incarnation || s.gen != v.Ref.Gen ||
-			s.ns != ns || !(s.state == published || s.state == transient && s.own == oi) ||
-			v.Key != (wire.Key{}) && v.Key != s.key {
+			s.ns != ns || v.Key != (wire.Key{}) && v.Key != s.key || !c.findable(oi, s) {
 			v.Err = errStale
 			return none
 		}
@@ -116,6 +115,11 @@ func (c *Core) resolve(oi uint32, v *View) uint32 {
 	}
 	v.Err = errAbsent
 	return none
+}
+
+// findable reports whether an owner may find a slot at all.
+func (c *Core) findable(oi uint32, s *slot) bool {
+	return s.state == published || s.state == transient && s.own == oi
 }
 
 func (c *Core) newLease(oi uint32, at time.Duration, hold bool) uint32 {

@@ -42,8 +42,10 @@ func sameKey(a, b *wire.Key) bool {
 		(le.Uint64(a[16:])^le.Uint64(b[16:]))|(le.Uint64(a[24:])^le.Uint64(b[24:])) == 0
 }
 
-// chunk is how many keys of a chain are in flight between the passes of Lookup.
-const chunk = 256
+// chunk is how many keys of a chain are in flight between the passes of Lookup:
+// enough misses to overlap, few enough that their slots are still in the first
+// cache when the views are filled.
+const chunk = 32
 
 // Lookup fills v[i] for every key of the chain and returns the number of
 // leading hits. Err is ABSENT where no bytes are in the arena; Where, Head and
@@ -130,13 +132,17 @@ func (c *Core) describe(v *View, id uint32, ns wire.Namespace, k *wire.Key) {
 	}
 }
 
-// fill describes a slot.
+// fill describes a slot. It assigns field by field: a composite literal is built
+// on the stack in small stores and copied in large loads, which stalls.
 func (c *Core) fill(v *View, id uint32) {
 	e := c.extent(id)
 	j := id & c.slotMask
 	s := &e.slots[j]
-	v.NS, v.Key = c.ns[s.ns].id, s.key
-	v.Ref = wire.Ref{Agent: c.cfg.Agent, Inc: c.cfg.Incarnation, Slot: id, Gen: s.gen}
+	v.NS = c.ns[s.ns].id
+	v.Key = s.key
+	v.Ref.Agent = c.cfg.Agent
+	v.Ref.Inc = c.cfg.Incarnation
+	v.Ref.Slot, v.Ref.Gen = id, s.gen
 	v.Seg, v.Off, v.GenOff = e.seg, e.off+uint64(j)*uint64(e.stride)+slotHead, e.genBase+j*8
 	v.Tier, v.Att, v.Refs, v.Err = s.tier, s.att, int(s.refs), nil
 	if s.remote != none {
@@ -146,9 +152,12 @@ func (c *Core) fill(v *View, id uint32) {
 	}
 	if s.state == published || s.state == transient {
 		v.Cap = e.room
-		v.Head = wire.Header{BodyLen: s.size, Tier: s.htier, Sum: s.sum}
+		v.Head.BodyLen, v.Head.Tier = s.size, s.htier
+		v.Head.Sum = s.sum
 	} else {
-		v.Cap, v.Head = s.size, wire.Header{}
+		v.Cap = s.size
+		v.Head.BodyLen, v.Head.Tier = 0, 0
+		v.Head.Sum = wire.Sum{}
 	}
 }
 

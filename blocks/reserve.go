@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 
 // group is the slots of one Reserve call: one owner, one deadline.
 type group struct {
-	slots list // reserved, writing, late and not yet acquired transient slots
+	slots slotList // reserved, writing, late and not yet acquired transient slots
 	at    time.Duration
 	owner uint32
 	prev  uint32 // in the owner's list
@@ -45,13 +46,16 @@ func (c *Core) Reserve(now time.Duration, o Owner, ns wire.Namespace, t wire.Tie
 	case len(size) == 0:
 		return dst, nil
 	}
-	var need uint64
-	for _, n := range size {
+	var need, each uint64
+	for i, n := range size {
 		if n > c.geo.maxBody {
 			return dst, &wire.TooLargeError{Got: uint64(n), Limit: uint64(c.geo.maxBody)}
 		}
-		_, room := c.geo.class(n)
-		need += stride(room)
+		if i == 0 || n != size[i-1] {
+			_, room := c.geo.class(n)
+			each = stride(room)
+		}
+		need += each
 	}
 	highest := wire.OutputCritical
 	if t != wire.OutputCritical && c.tierBytes[wire.ThinkActive]+c.thinkHeld+need > c.thinkMax {
@@ -86,9 +90,9 @@ func (c *Core) takeAll(ti uint16, size []uint32, need uint64, highest wire.Tier,
 		err = errNoRoom // known before anything is evicted for it
 		size = nil
 	}
-	for _, n := range size {
+	for i, n := range size {
 		var id uint32
-		if id, err = c.takeOne(c.poolOf(ti, n), highest, grow); err != nil {
+		if id, err = c.takeOne(c.poolLike(ti, size, i, n), highest, grow); err != nil {
 			break
 		}
 		ids = append(ids, id)
@@ -100,7 +104,7 @@ func (c *Core) takeAll(ti uint16, size []uint32, need uint64, highest wire.Tier,
 	for i := len(ids) - 1; i >= 0; i-- {
 		c.release(ids[i], c.slot(ids[i]))
 	}
-	if err == errNoRoom {
+	if errors.Is(err, errNoRoom) {
 		c.n.full++
 		err = &FullError{Need: need, Free: c.freeBytes() + c.evictable(highest)}
 	}
@@ -111,11 +115,14 @@ func (c *Core) takeAll(ti uint16, size []uint32, need uint64, highest wire.Tier,
 // exact; with several, or where extents would change their class, it may be yes
 // for a call that is then refused after all.
 func (c *Core) fits(ti uint16, size []uint32, highest wire.Tier, grow bool) bool {
-	for _, n := range size {
-		c.pools[c.poolOf(ti, n)].need++
+	for i, n := range size {
+		c.pools[c.poolLike(ti, size, i, n)].need++
 	}
 	ok := true
-	for _, n := range size {
+	for i, n := range size {
+		if i > 0 && n == size[i-1] {
+			continue
+		}
 		pi := c.poolOf(ti, n)
 		p := &c.pools[pi]
 		if p.need == 0 {
@@ -132,6 +139,15 @@ func (c *Core) fits(ti uint16, size []uint32, highest wire.Tier, grow bool) bool
 		p.need = 0
 	}
 	return ok
+}
+
+// poolLike is poolOf for the i-th of sizes, which is mostly the one before.
+func (c *Core) poolLike(ti uint16, size []uint32, i int, n uint32) int32 {
+	if i > 0 && n == size[i-1] {
+		return c.lastPool
+	}
+	c.lastPool = c.poolOf(ti, n)
+	return c.lastPool
 }
 
 // maxWarm bounds how many blocks are looked at ahead of their eviction.
@@ -255,46 +271,41 @@ func (c *Core) abandon(id uint32, s *slot) {
 // handed out stays out of use until its owner lets go: it may still be written.
 func (c *Core) expireGroup(gi uint32) {
 	c.timers.remove(c, int(c.groups.all[gi].heap))
-	next := none
-	for id := c.groups.all[gi].slots.head; id != none; id = next {
-		s := c.slot(id)
-		next = s.next
+	for id := c.groups.all[gi].slots.head; id != none; {
+		s, this := c.slot(id), id
+		id = s.next
 		if s.state != transient {
 			c.n.reservationsExpired++
 		}
 		switch {
 		case s.state == writing:
 			s.flags |= flagExpired
-			c.leave(id, s)
+			c.leave(this, s)
 		case s.state == reserved && s.flags&flagRoomed != 0:
-			c.toState(id, s, late)
+			c.toState(this, s, late)
 		default:
-			c.abandon(id, s)
+			c.abandon(this, s)
 		}
 	}
 }
 
 // dropGroup ends a reservation whose owner is gone.
 func (c *Core) dropGroup(gi uint32) {
-	next := none
-	for id := c.groups.all[gi].slots.head; id != none; id = next {
-		s := c.slot(id)
-		next = s.next
-		c.abort(id, s)
+	for id := c.groups.all[gi].slots.head; id != none; {
+		s, this := c.slot(id), id
+		id = s.next
+		c.abort(this, s)
 	}
 }
 
 func (c *Core) abort(id uint32, s *slot) {
-	switch s.state {
-	case writing:
+	c.n.reservationsAborted++
+	if s.state == writing {
 		s.flags |= flagCancel
 		c.leave(id, s)
-	case transient:
-		c.abandon(id, s)
-	default:
-		c.abandon(id, s)
+		return
 	}
-	c.n.reservationsAborted++
+	c.abandon(id, s)
 }
 
 // Abort gives reservations back. Slots that are not the owner's reservations,

@@ -33,7 +33,7 @@ func tierOf(name string) (wire.Tier, error) {
 
 func tierName(t wire.Tier) string { return [...]string{"think-done", "think", "output"}[t] }
 
-// scenario runs the text files of testdata: a command, what it takes, and what
+// scenario runs the text files of testdata/scenario: a command, what it takes, and what
 // the core answered. Segments are granted as the core asks for them.
 type scenario struct {
 	c      *Core
@@ -54,7 +54,7 @@ func newScenario() *scenario {
 }
 
 func TestScenarios(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scenario", func(t *testing.T, path string) {
 		s := newScenario()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			out := s.run(t, d)
@@ -69,59 +69,6 @@ func TestScenarios(t *testing.T) {
 			return out
 		})
 	})
-}
-
-// args reads the arguments of one directive; missing ones are zero.
-type args struct {
-	t *testing.T
-	d *datadriven.TestData
-}
-
-func (a args) str(key, def string) string {
-	if arg, ok := a.d.Arg(key); ok && len(arg.Vals) > 0 {
-		return arg.Vals[0]
-	}
-	return def
-}
-
-func (a args) list(key string) []string {
-	arg, _ := a.d.Arg(key)
-	return arg.Vals
-}
-
-func (a args) num(key string, def uint64) uint64 {
-	s := a.str(key, "")
-	if s == "" {
-		return def
-	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		a.d.Fatalf(a.t, "%s: %v", key, err)
-	}
-	return n
-}
-
-func (a args) dur(key, def string) time.Duration {
-	v, err := time.ParseDuration(a.str(key, def))
-	if err != nil {
-		a.d.Fatalf(a.t, "%s: %v", key, err)
-	}
-	return v
-}
-
-func (a args) tier(key, def string) wire.Tier {
-	v, err := tierOf(a.str(key, def))
-	if err != nil {
-		a.d.Fatalf(a.t, "%v", err)
-	}
-	return v
-}
-
-func (a args) keys() (k []wire.Key) {
-	for _, n := range a.list("keys") {
-		k = append(k, keyOf(n))
-	}
-	return k
 }
 
 func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
@@ -453,12 +400,12 @@ func (s *scenario) verify(a args) string {
 	var out strings.Builder
 	for _, k := range a.keys() {
 		v := View{NS: nsOf(a.str("ns", "n")), Key: k}
-		if err := s.c.Hold(o, &v); err != nil {
+		if err := s.c.Borrow(o, &v); err != nil {
 			fmt.Fprintf(&out, "%s: %s\n", nameOf(k), errText(err))
 			continue
 		}
 		out.WriteString(viewText(&v))
-		s.c.Unhold(v.Ref.Slot, a.d.HasArg("bad"))
+		s.c.GiveBack(v.Ref.Slot, a.d.HasArg("bad"))
 	}
 	return out.String()
 }

@@ -94,7 +94,9 @@ func (s *Store) endSession(o Owner, w *session) error {
 	if w.proc == nil {
 		return nil
 	}
-	return w.proc.Close()
+	err := w.proc.Close()
+	w.proc = nil
+	return err
 }
 
 func (s *Store) endRings(w *session) {

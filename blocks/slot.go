@@ -70,15 +70,15 @@ func (c *Core) known(id uint32) *slot {
 
 func (c *Core) extent(id uint32) *extent { return &c.ext[id>>c.geo.slotBits] }
 
-// list is a doubly linked list of slots, least recently used first.
-type list struct {
+// slotList is a doubly linked list of slots, least recently used first.
+type slotList struct {
 	head, tail uint32
 	n          int
 }
 
-func emptyList() list { return list{head: none, tail: none} }
+func emptyList() slotList { return slotList{head: none, tail: none} }
 
-func (c *Core) append(l *list, id uint32) {
+func (c *Core) append(l *slotList, id uint32) {
 	s := c.slot(id)
 	s.prev, s.next = l.tail, none
 	if l.tail == none {
@@ -90,7 +90,7 @@ func (c *Core) append(l *list, id uint32) {
 	l.n++
 }
 
-func (c *Core) unlink(l *list, id uint32) {
+func (c *Core) unlink(l *slotList, id uint32) {
 	s := c.slot(id)
 	if s.prev == none {
 		l.head = s.next
@@ -196,6 +196,15 @@ func (c *Core) unpin(id uint32) {
 	case doomed:
 		c.release(id, s)
 	}
+}
+
+// readable reports whether a reference names immutable bytes that somebody pins:
+// of the slot's generation, and of an even one, which a block that failed its
+// check or was never published does not have.
+func (c *Core) readable(r wire.Ref) bool {
+	s := c.known(r.Slot)
+	return s != nil && s.refs > 0 && s.gen == r.Gen && r.Gen%2 == 0 &&
+		(s.state == published || s.state == transient || s.state == doomed)
 }
 
 // retire takes a slot out of use: free when nothing refers to it, else doomed

@@ -116,8 +116,8 @@ func (c *Core) Loose(slots []uint32) (quiet func()) {
 	}
 }
 
-// Hold pins the block that v names, for the driver's own reading, and fills v.
-func (c *Core) Hold(o Owner, v *View) error {
+// Borrow pins the block that v names, for the driver's own reading, and fills v.
+func (c *Core) Borrow(o Owner, v *View) error {
 	oi, w := c.owner(o)
 	if w == nil {
 		return errOwner
@@ -126,20 +126,20 @@ func (c *Core) Hold(o Owner, v *View) error {
 	if id == none {
 		return v.Err
 	}
-	c.hold(id)
+	c.borrow(id)
 	c.fill(v, id)
 	return nil
 }
 
-func (c *Core) hold(id uint32) {
+func (c *Core) borrow(id uint32) {
 	c.pin(id)
 	c.otherPins++
 }
 
-// Unhold ends Hold. bad says that the bytes did not match the checksum: the
+// GiveBack ends Borrow. bad says that the bytes did not match the checksum: the
 // block is found by nobody any more, and readers that still map it see an odd
 // generation.
-func (c *Core) Unhold(id uint32, bad bool) {
+func (c *Core) GiveBack(id uint32, bad bool) {
 	if bad {
 		c.condemn(id)
 	}

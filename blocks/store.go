@@ -44,6 +44,9 @@ type Store struct {
 	busy     int    // calls that use memory outside mu
 	quiet    *sync.Cond
 	closed   bool
+
+	copySum func(dst, src []byte) wire.Sum                  // wire.CopySum
+	segment func(size, gens uint64) (*segmentMemory, error) // newSegmentMemory
 }
 
 // session is what the store keeps an owner beside the core's record.
@@ -69,7 +72,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, core: core, sessions: map[Owner]*session{}}
+	s := &Store{cfg: cfg, core: core, sessions: map[Owner]*session{}, copySum: wire.CopySum, segment: newSegmentMemory}
 	s.quiet = sync.NewCond(&s.mu)
 	s.self = core.NewOwner(false)
 	return s, nil
@@ -102,12 +105,14 @@ func (s *Store) Close() error {
 // unlock stores the generation words that the core asks for, forgets segments
 // that it returned, unlocks, and unmaps those.
 func (s *Store) unlock() {
-	for _, g := range s.core.Gens() {
-		s.arena.segs[g.Seg].setGen(g.Off, g.Word)
-	}
 	var gone []*segmentMemory
-	for _, seg := range s.core.Returned() {
-		gone = append(gone, s.arena.remove(seg))
+	if gens := s.core.Gens(); !s.closed {
+		for _, g := range gens {
+			s.arena.segs[g.Seg].setGen(g.Off, g.Word)
+		}
+		for _, seg := range s.core.Returned() {
+			gone = append(gone, s.arena.remove(seg))
+		}
 	}
 	s.mu.Unlock()
 	for _, m := range gone {
@@ -150,12 +155,12 @@ func (s *Store) ReserveTier(o Owner, ns wire.Namespace, t wire.Tier, size []uint
 		seen := s.grown
 		got, err := s.core.Reserve(s.cfg.Clock(), o, ns, t, size, ttl, grow, v)
 		s.unlock()
+		if err == nil {
+			return got, nil
+		}
 		var g *GrowError
 		if !errors.As(err, &g) {
-			if err != nil {
-				return nil, err
-			}
-			return got, nil
+			return nil, err
 		}
 		grow = s.grow(g.Tenant, seen)
 	}
@@ -174,7 +179,7 @@ func (s *Store) grow(tenant [32]byte, seen uint64) bool {
 	if again {
 		return true
 	}
-	m, err := newSegmentMemory(g.segBytes(n), g.genBytes(n))
+	m, err := s.segment(g.segBytes(n), g.genBytes(n))
 	s.mu.Lock()
 	defer s.unlock()
 	if err != nil {
@@ -202,16 +207,16 @@ func (s *Store) Room(v View) []byte {
 }
 
 // Payload returns exactly header and body of a block, to be read while the
-// caller's lease on it lasts. nil: the block is not pinned, or no longer v's.
+// caller's lease on it lasts, also where it was discarded since. nil: the block
+// is not pinned, is no longer v's, or failed Verify.
 func (s *Store) Payload(v View) []byte {
 	s.mu.Lock()
 	defer s.unlock()
-	w := s.core.known(v.Ref.Slot)
-	if s.closed || w == nil || w.gen != v.Ref.Gen || w.refs == 0 || w.state != published && w.state != transient {
+	if s.closed || !s.core.readable(v.Ref) {
 		return nil
 	}
 	s.core.fill(&v, v.Ref.Slot)
-	return s.arena.slotBytes(&v, v.Head.BodyLen)
+	return s.arena.slotBytes(&v, s.core.slot(v.Ref.Slot).size)
 }
 
 // Abort gives reservations back; see Core.Abort. The owner no longer writes to
@@ -329,11 +334,14 @@ func (s *Store) Stat(key wire.Key) (View, error) {
 	return s.core.Stat(key)
 }
 
+// listBatch is how many blocks List reads under the lock at a time.
+const listBatch = 256
+
 // List calls f for every block in slot order, until f returns false. f runs
 // without the lock and may call the store; blocks that come or go meanwhile may
 // be seen or not.
 func (s *Store) List(f func(View) bool) {
-	batch := make([]View, 0, chunk)
+	batch := make([]View, 0, listBatch)
 	for at := uint32(0); ; {
 		s.mu.Lock()
 		batch = s.core.List(&at, batch[:0])

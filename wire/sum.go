@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 	"sync"
 
-	"github.com/zeebo/blake3"
+	"meridian/wire/internal/blake3"
 )
 
 // Sum is BLAKE3-128: the first 16 bytes of BLAKE3-256, in digest order.
@@ -19,52 +19,31 @@ func (s Sum) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]),
 // UnmarshalText reads 32 hex digits. The error matches CodeInvalid.
 func (s *Sum) UnmarshalText(b []byte) error { return parseHex(s[:], "checksum", string(b)) }
 
-// copyPiece is how many bytes CopySum copies before it hashes them: small
-// enough that they are still in the second-level cache (from 512 KiB on the
-// machines in use), large enough that the hash runs at its full width.
-const copyPiece = 64 << 10
-
-// oneChunk is BLAKE3's chunk: up to here a digest needs no tree, and no state
-// from the pool.
-const oneChunk = 1024
-
 // Hasher makes a Sum of bytes that come piece by piece. The zero value is
 // ready; Reset makes it ready for the next body, so that a lane or a worker
-// needs one for its whole life. A Hasher is about 12 KiB and not safe for use
-// by two goroutines at once.
-type Hasher struct{ state *blake3.Hasher }
+// needs one for its whole life. A Hasher holds about 32 KiB from its first
+// Write on, and is not safe for use by two goroutines at once.
+type Hasher struct{ state blake3.Hasher }
 
 // Write adds p. The error is always nil.
-func (h *Hasher) Write(p []byte) (int, error) {
-	if h.state == nil {
-		h.state = blake3.New()
-	}
-	return h.state.Write(p)
-}
+func (h *Hasher) Write(p []byte) (int, error) { return h.state.Write(p) }
 
 // Sum returns the checksum of what was written since the last Reset, and
 // changes nothing: more may be written afterwards.
 func (h *Hasher) Sum() Sum {
-	d := h.digest()
+	d := h.state.Sum256()
 	return Sum(d[:])
 }
 
 // Reset forgets what was written.
-func (h *Hasher) Reset() {
-	if h.state != nil {
-		h.state.Reset()
-	}
-}
-
-func (h *Hasher) digest() (d [32]byte) {
-	if h.state == nil {
-		return blake3.Sum256(nil)
-	}
-	h.state.Sum(d[:0])
-	return d
-}
+func (h *Hasher) Reset() { h.state.Reset() }
 
 var hashers = sync.Pool{New: func() any { return new(Hasher) }}
+
+// HashPath names the code that hashes: avx512, avx2 or generic. It is the best
+// that the processor has, unless MERIDIAN_BLAKE3 was set to one of them when
+// the process started.
+func HashPath() string { return blake3.Current().String() }
 
 // SumOf hashes body without allocating.
 func SumOf(body []byte) Sum {
@@ -80,32 +59,9 @@ func SumOf(body []byte) Sum {
 // len(src) bytes, or CopySum panics before it copies any; dst and src must
 // not overlap.
 func CopySum(dst, src []byte) Sum {
-	dst = dst[:len(src)]
-	if len(dst) <= oneChunk {
-		copy(dst, src)
-		return SumOf(dst)
-	}
-	h := hashers.Get().(*Hasher)
-	for len(dst) > 0 {
-		n := copy(dst[:min(len(dst), copyPiece)], src)
-		_, _ = h.Write(dst[:n])
-		dst, src = dst[n:], src[n:]
-	}
-	s := h.Sum()
-	h.Reset()
-	hashers.Put(h)
-	return s
+	d := blake3.CopySum256(dst, src)
+	return Sum(d[:])
 }
 
 // digestOf is BLAKE3-256.
-func digestOf(b []byte) [32]byte {
-	if len(b) <= oneChunk {
-		return blake3.Sum256(b)
-	}
-	h := hashers.Get().(*Hasher)
-	_, _ = h.Write(b)
-	d := h.digest()
-	h.Reset()
-	hashers.Put(h)
-	return d
-}
+func digestOf(b []byte) [32]byte { return blake3.Sum256(b) }

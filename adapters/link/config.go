@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -31,7 +32,7 @@ type Config struct {
 	Insecure bool     // take peers without proof, and listen beyond loopback without TLS
 
 	Lanes      int          // data lanes a dialled session, 1..16; default min(4, cores)
-	Limits     proto.Limits // granted to a peer; default link.DefaultLimits of the protocol
+	Limits     proto.Limits // granted to a peer; default: those of the protocol
 	Congestion string       // TCP_CONGESTION; empty: the system's
 
 	Clock    func() time.Duration // monotonic; default: since New
@@ -117,8 +118,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Lanes < 1 || c.Lanes > proto.MaxLanes {
 		return c, fmt.Errorf("link: lanes: want 1..%d, got %d: %w", proto.MaxLanes, c.Lanes, wire.CodeConfig)
 	}
-	if c.Limits == (proto.Limits{}) {
-		c.Limits = core.DefaultLimits
+	d := core.DefaultLimits
+	c.Limits = proto.Limits{
+		Reqs: cmp.Or(c.Limits.Reqs, d.Reqs), Items: cmp.Or(c.Limits.Items, d.Items), Frame: cmp.Or(c.Limits.Frame, d.Frame),
+		BytesInFlight: cmp.Or(c.Limits.BytesInFlight, d.BytesInFlight), LingerMS: cmp.Or(c.Limits.LingerMS, d.LingerMS),
 	}
 	if c.Clock == nil {
 		start := time.Now()

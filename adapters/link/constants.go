@@ -14,6 +14,8 @@ const (
 	// it doubles from one to the next, and half of it is random.
 	redialMin = 100 * time.Millisecond
 	redialMax = 5 * time.Second
+	// resumeWait is how long a pull that lost its lanes waits for another.
+	resumeWait = 2 * time.Second
 	// refusedFor is how long a namespace that the peer refused is answered from
 	// memory before it is asked again.
 	refusedFor = 5 * time.Second
@@ -27,9 +29,9 @@ const (
 	// bounceLen is the buffer between a stream that cannot gather or scatter
 	// (TLS, pipes) and the arena: some TLS records.
 	bounceLen = 64 << 10
-	// hashQueue is how many reads may wait for a lane's hasher before the lane
+	// jobQueue is how many reads may wait for a lane's worker before the lane
 	// waits for it.
-	hashQueue = 8
+	jobQueue = 8
 	// sliceBytes is how much of a large batch goes into one request, so that its
 	// parts travel by several lanes.
 	sliceBytes = 16 << 20

@@ -24,7 +24,7 @@
 //
 // All decisions are in internal/core, a state machine without sockets, clock,
 // goroutines or locks. This package is the shell round it: sockets, TLS,
-// credentials, one lock a session, and a reader, a writer and a hasher a lane.
+// credentials, one lock a session, and a reader, a writer and a worker a lane.
 // lane.go draws the way of the bytes.
 //
 // # Imports

@@ -103,6 +103,7 @@ type batch struct {
 	s     *session
 	it    []fabric.Item
 	num   []uint16 // the peer's number of each item's namespace
+	ref   []bool   // the caller named the item by reference
 	at    []int    // items that have no verdict yet
 	class proto.Class
 	until time.Time
@@ -111,12 +112,12 @@ type batch struct {
 // batch opens the namespaces that the items need. Items that cannot be asked
 // for get their Err.
 func (p *Peer) batch(ctx context.Context, s *session, it []fabric.Item) *batch {
-	b := &batch{p: p, s: s, it: it, num: make([]uint16, len(it)), class: classOf(ctx, it)}
+	b := &batch{p: p, s: s, it: it, num: make([]uint16, len(it)), ref: make([]bool, len(it)), class: classOf(ctx, it)}
 	b.at = make([]int, 0, len(it))
 	for i := range it {
 		x := &it[i]
 		x.Err, x.Loose, x.Via = nil, false, s.via
-		if x.H != (fabric.Handle{}) {
+		if b.ref[i] = x.H != (fabric.Handle{}); b.ref[i] {
 			if r := wire.RefOf(x.H); r.Agent != s.peer.agent || r.Inc != s.peer.inc || r.Gen == 0 {
 				x.Err = &fabric.Error{Code: wire.CodeStale, Fabric: label, Text: "the reference is of another agent or incarnation"}
 				continue
@@ -136,7 +137,7 @@ func (p *Peer) batch(ctx context.Context, s *session, it []fabric.Item) *batch {
 func (b *batch) want(i int) core.Item {
 	x := &b.it[i]
 	w := core.Item{NS: b.num[i], Key: x.Key}
-	if x.H != (fabric.Handle{}) {
+	if b.ref[i] {
 		r := wire.RefOf(x.H)
 		w.Slot, w.Gen = r.Slot, r.Gen
 	}

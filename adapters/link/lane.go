@@ -10,35 +10,36 @@ import (
 	proto "meridian/wire/link"
 )
 
-// The way of the bytes of one lane. Every box is a goroutine; "lock" is the
-// session's mutex, and nothing waits while it holds it.
+// The way of the bytes of one lane. "lock" is the session's mutex; nothing waits
+// for a socket, hashes or copies while it holds it.
 //
-//	out  1 a caller's goroutine puts a call into the core, or 5 puts an answer
-//	       there (lock), and signals the writer
-//	     2 writer: asks the core which bytes are next (lock): control frames,
-//	       one DATA head and the pieces of bodies behind it; one writev straight
-//	       from the arena, which never blocks; tells the core how many went
-//	       (lock); waits for the socket, with no memory in hand, if it is full
-//	in   3 reader: asks the core where the next bytes go (lock): pieces of slots,
-//	       then the head of the next frame; one readv; tells the core (lock)
-//	     4 the core turns what came into hash jobs, answers and finished calls;
-//	       the reader hands the jobs, at most hashQueue reads of them, to 5
-//	hash 5 hasher: hashes a body, or a piece of a long one, while 3 reads the
-//	       next; gives the sums back (lock), which may publish a push, answer
-//	       it, or finish a call
+//	1 A caller's goroutine puts a call into the core (lock), which queues control
+//	  frames and bodies, and signals the writer.
+//	2 The writer asks the core which bytes are next (lock): control frames, one
+//	  DATA head and the pieces of bodies behind it. One writev, straight from the
+//	  arena, that never blocks; then it tells the core how many went (lock). When
+//	  the socket is full it waits with no memory in hand, and asks again.
+//	3 The reader asks the core where the next bytes go (lock): pieces of slots,
+//	  then the head of the next frame. One readv; then it tells the core (lock).
+//	4 The core turns what came into answers, finished calls, and jobs. The reader
+//	  hands the jobs, those of at most jobQueue reads, to the worker.
+//	5 The worker hashes bodies, or pieces of long ones, while 3 reads the next,
+//	  and makes room for pushes. It gives the results back (lock), which may
+//	  grant, publish and answer a push, or finish a call: back to 2, or to 1.
 //
-// Produced by 1 and 5, consumed by 2: the core's queues, bounded by the agreed
-// limits. Produced by 3, consumed by 5: jobs.
+// What waits for the writer is produced by 1, 3 and 5 and bounded by the agreed
+// limits. Jobs are produced by 3 and consumed by 5 through a channel: a worker
+// that falls behind holds up its own lane only.
 
-// lane is a connection with its three goroutines.
+// lane is a connection with its reader, writer and worker.
 type lane struct {
 	ses  *session
 	core *core.Lane
 	conn net.Conn // as the bytes go: the TLS connection where there is one
 	base net.Conn // the socket
 	wake sync.Cond
-	jobs chan []core.HashJob
-	gone sync.WaitGroup // writer and hasher
+	jobs chan []core.Job
+	gone sync.WaitGroup // writer and worker
 }
 
 // startLane begins the traffic of a lane that the core has.
@@ -53,7 +54,7 @@ func (s *session) startLane(cl *core.Lane, conn, base net.Conn) *lane {
 	return l
 }
 
-// want is the core's RxWant under the lock.
+// rxWant and the three below are the core's, under the lock.
 func (l *lane) rxWant(iov [][]byte) [][]byte {
 	l.ses.mu.Lock()
 	iov = l.core.RxWant(iov)
@@ -65,19 +66,19 @@ func (l *lane) rxGot(n int) {
 	s := l.ses
 	s.mu.Lock()
 	l.core.RxGot(s.now(), n)
-	jobs := l.core.TakeHash()
+	jobs := l.core.TakeJobs()
 	s.unlock()
 	if len(jobs) > 0 {
-		l.hash(jobs)
+		l.hand(jobs)
 	}
 }
 
-// hash hands jobs to the hasher, which starts with the first.
-func (l *lane) hash(jobs []core.HashJob) {
+// hand gives jobs to the worker, which starts with the first.
+func (l *lane) hand(jobs []core.Job) {
 	if l.jobs == nil {
-		l.jobs = make(chan []core.HashJob, hashQueue)
+		l.jobs = make(chan []core.Job, jobQueue)
 		l.gone.Add(1)
-		go l.hasher()
+		go l.worker()
 	}
 	l.jobs <- jobs
 }
@@ -150,15 +151,18 @@ func (l *lane) writer() {
 	}
 }
 
-func (l *lane) hasher() {
+func (l *lane) worker() {
 	defer l.gone.Done()
 	s := l.ses
 	for jobs := range l.jobs {
-		for i := range jobs {
-			jobs[i].Run()
+		for len(jobs) > 0 {
+			for i := range jobs {
+				jobs[i].Run()
+			}
+			s.mu.Lock()
+			s.core.Finish(s.now(), jobs)
+			jobs = l.core.TakeJobs()
+			s.unlock()
 		}
-		s.mu.Lock()
-		s.core.Hashed(s.now(), jobs)
-		s.unlock()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +25,8 @@ type Node struct {
 	stop  context.CancelFunc
 	peers []*Peer // in the order of Config.Peers
 
-	running sync.WaitGroup // every goroutine of the node
+	running  sync.WaitGroup // every goroutine of the node
+	refusals atomic.Uint64  // connections and lanes
 
 	mu        sync.Mutex
 	sessions  map[[16]byte]*session
@@ -135,6 +137,7 @@ func (n *Node) accept(l net.Listener, via string) {
 		select {
 		case slots <- struct{}{}:
 		default:
+			n.refusals.Add(1)
 			n.cfg.Observer.Refusal("", wire.CodeTooMany)
 			_ = c.Close()
 			continue
@@ -198,6 +201,7 @@ func (n *Node) welcome(c net.Conn, via string, free func()) {
 
 func (n *Node) refused(peer string, c net.Conn, err error) {
 	n.cfg.Log.Warn("link connection refused", "peer", peer, "from", c.RemoteAddr().String(), "code", wire.CodeOf(err).String(), "err", err)
+	n.refusals.Add(1)
 	n.cfg.Observer.Refusal(peer, wire.CodeOf(err))
 }
 
@@ -268,6 +272,7 @@ func (n *Node) adopt(id identity) {
 	for _, s := range n.allSessions() {
 		if s.peer.agent == id.agent && s.peer.inc != id.inc {
 			n.cfg.Log.Info("link peer restarted", "peer", s.peer.name, "was", s.peer.inc, "is", id.inc)
+			n.cfg.Observer.PeerState(s.peer.name, StateConnecting, wire.CodeIncarnation)
 			s.drop(wire.CodeIncarnation)
 		}
 	}
@@ -428,7 +433,7 @@ type Stats struct {
 
 // Stats counts.
 func (n *Node) Stats() Stats {
-	var st Stats
+	st := Stats{Refusals: n.refusals.Load()}
 	for _, s := range n.allSessions() {
 		s.mu.Lock()
 		c := s.core.Stats()

@@ -91,6 +91,7 @@ func (s *session) tell(e *core.Event) {
 		log.Warn("link peer closed a lane", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
 	case core.EventRefused:
 		log.Warn("link lane refused", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
+		n.refusals.Add(1)
 		n.cfg.Observer.Refusal(s.peer.name, e.Code)
 	case core.EventGoAway:
 		log.Info("link peer is leaving", "in", e.Took, "code", e.Code.String(), "why", e.Text)

@@ -155,12 +155,17 @@ func (b *batch) pullSlice(ctx context.Context, at []int) {
 		b.p.node.cfg.Observer.Transfer(Transfer{
 			Peer: b.p.cfg.Name, In: true, Class: b.class, Via: b.s.via, Items: good, Bytes: uint64(bytes), Took: b.s.now() - start, Code: c.Code,
 		})
-		if try == resumeTries || ctx.Err() != nil || !b.s.ready() {
+		if try == resumeTries || ctx.Err() != nil {
 			return
 		}
-		if at, c = b.rest(at, c); len(at) == 0 {
+		left, next := b.rest(at, c)
+		if len(left) == 0 {
 			return
 		}
+		if b = b.move(ctx, left, next); b == nil {
+			return
+		}
+		at, c = left, next
 	}
 }
 
@@ -172,7 +177,7 @@ func (b *batch) rest(at []int, old *core.Call) ([]int, *core.Call) {
 	for n, i := range at {
 		o := &old.Items[n]
 		lost := o.Code == wire.CodeLaneLost
-		again := o.Code == wire.CodeStale && o.Off > 0 && b.it[i].H == (fabric.Handle{})
+		again := o.Code == wire.CodeStale && o.Off > 0 && !b.ref[i]
 		if !lost && !again {
 			continue
 		}
@@ -184,6 +189,44 @@ func (b *batch) rest(at []int, old *core.Call) ([]int, *core.Call) {
 		left, items = append(left, i), append(items, w)
 	}
 	return left, &core.Call{Type: proto.TypePull, Class: b.class, Items: items}
+}
+
+// move finds a session to go on with: the same where a lane of it is up, else
+// one that comes up within resumeWait. It is nil where none does. A session with
+// another incarnation knows neither references nor beginnings of the old one.
+func (b *batch) move(ctx context.Context, at []int, c *core.Call) *batch {
+	if b.s.ready() {
+		return b
+	}
+	wait, cancel := context.WithTimeout(ctx, resumeWait)
+	defer cancel()
+	if b.p.Ready(wait) != nil {
+		return nil
+	}
+	s, err := b.p.session()
+	if err != nil {
+		return nil
+	}
+	if s == b.s {
+		return b
+	}
+	to := *b
+	to.s, to.num = s, make([]uint16, len(b.num))
+	for n, i := range at {
+		num, err := s.open(ctx, b.it[i].NS)
+		if err != nil {
+			return nil
+		}
+		to.num[i], c.Items[n].NS = num, num
+		if s.peer.inc == b.s.peer.inc && s.peer.agent == b.s.peer.agent {
+			continue
+		}
+		if b.ref[i] {
+			return nil
+		}
+		c.Items[n].Off, c.Items[n].Slot, c.Items[n].Gen = 0, 0, 0
+	}
+	return &to
 }
 
 func (b *batch) pushSlice(ctx context.Context, at []int) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -493,85 +492,6 @@ func TestManyGoroutinesShareAnEngine(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-func TestSocketFile(t *testing.T) {
-	n := startNode(t, nil)
-	st, err := os.Stat(n.path)
-	if err != nil || st.Mode().Perm() != 0o600 || st.Mode().Type() != os.ModeSocket {
-		t.Errorf("mode %v (%v), want a socket of 0600", st.Mode(), err)
-	}
-	_, err = engine.Listen(n.cfg)
-	var used *engine.InUseError
-	if !errors.As(err, &used) {
-		t.Errorf("a second daemon got %v", err)
-	}
-	n.open(t) // the first is not disturbed
-	n.srv.Close()
-	if _, err := os.Lstat(n.path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket file is still there after Close (%v)", err)
-	}
-}
-
-func TestStaleSocketIsReplacedAndAFileIsNot(t *testing.T) {
-	dir := tempDir(t)
-	path := filepath.Join(dir, "s")
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
-	}
-	unix.Close(fd) // as a daemon dies: the file stays
-	n := startNode(t, func(_ *blocks.Config, c *engine.Config) { c.Path = path })
-	n.open(t)
-
-	cfg := n.cfg
-	cfg.Path = filepath.Join(dir, "file")
-	if err := os.WriteFile(cfg.Path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err = engine.Listen(cfg)
-	is(t, err, wire.CodeConfig)
-	if b, _ := os.ReadFile(cfg.Path); string(b) != "precious" {
-		t.Error("a file that is no socket was touched")
-	}
-	cfg.Path = filepath.Join(dir, strings.Repeat("x", 120))
-	_, err = engine.Listen(cfg)
-	is(t, err, wire.CodeConfig)
-}
-
-func TestUsersThatAreNotListedAreRefused(t *testing.T) {
-	n := startNode(t, func(_ *blocks.Config, c *engine.Config) { c.UIDs = []uint32{uint32(os.Geteuid()) + 1} })
-	_, err := client.DialEngine(ctx, n.path, client.Options{})
-	is(t, err, wire.CodeAuth)
-}
-
-func TestSessionsAreBounded(t *testing.T) {
-	n := startNode(t, func(_ *blocks.Config, c *engine.Config) { c.Limits.Sessions = 2 })
-	a, _ := n.open(t)
-	n.open(t)
-	_, err := client.DialEngine(ctx, n.path, client.Options{})
-	is(t, err, wire.CodeTooMany)
-	a.Close()
-	<-n.gone
-	for { // the session is taken out right after its last line
-		e, err := client.DialEngine(ctx, n.path, client.Options{})
-		if err == nil {
-			e.Close()
-			break
-		}
-		is(t, err, wire.CodeTooMany)
-	}
-}
-
-func TestStagingMemoryIsBounded(t *testing.T) {
-	n := startNode(t, func(b *blocks.Config, _ *engine.Config) { b.StagingBytes = 1 << 20 })
-	n.open(t)
-	e := n.dial(t, client.Options{})
-	_, err := e.Open(ctx, manifest("acme"))
-	is(t, err, wire.CodeBusy)
 }
 
 func TestAcquireAllocatesNothing(t *testing.T) {

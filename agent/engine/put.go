@@ -12,8 +12,8 @@ import (
 	"meridian/wire/link"
 )
 
-// inlinePut is how many bytes the reader copies and hashes itself: about as long
-// as handing them to another goroutine takes twice.
+// inlinePut is how many bytes the reader copies and hashes itself: some 40 µs at
+// 3 GB/s, about what a hand-over to another goroutine costs on a busy machine.
 const inlinePut = 128 << 10
 
 // copyJob is one PUT under work.

@@ -64,6 +64,7 @@ func TestUnitFitsTheDaemon(t *testing.T) {
 		"ExecStartPre":          "/usr/bin/meridiand -t --config /etc/meridian/meridian.toml",
 		"RuntimeDirectory":      "meridian", // /run/meridian: the sockets of meridian.toml
 		"StateDirectory":        "meridian", // /var/lib/meridian: agent.state_dir
+		"TimeoutStartSec":       "60", // READY=1 comes when the daemon serves, peers or not
 		"WatchdogSec":           "10",
 		"LimitMEMLOCK":          "infinity",
 		"NoNewPrivileges":       "yes",

@@ -71,6 +71,8 @@ func (s *Session) Start(now time.Duration, c *Call) {
 		s.finishCall(c, s.why, "the session ended")
 	case s.peerLeaves:
 		s.finishCall(c, wire.CodeDraining, "the peer is leaving")
+	case len(c.Items) > int(s.cfg.Theirs.Items) || c.bytes > uint64(s.cfg.Theirs.BytesInFlight):
+		s.finishCall(c, wire.CodeTooLarge, "above what the peer takes in one request")
 	case c.counted() && (s.queued(c.Class) || !s.room(c)):
 		s.queue[c.Class] = append(s.queue[c.Class], c)
 	default:
@@ -126,14 +128,11 @@ func (s *Session) begin(now time.Duration, c *Call) {
 	if c.Type == proto.TypePull || c.Type == proto.TypePush {
 		l = s.pick(c.Class)
 	}
-	switch {
-	case len(c.Items) > int(s.cfg.Theirs.Items) || c.bytes > uint64(s.cfg.Theirs.BytesInFlight):
-		s.finishCall(c, wire.CodeTooLarge, "above what the peer takes in one request")
-	case !l.open():
+	if !l.open() {
 		s.finishCall(c, wire.CodeLaneLost, "no lane")
-	default:
-		s.startOn(now, l, c)
+		return
 	}
+	s.startOn(now, l, c)
 }
 
 // pick chooses the data lane for a class. The lowest lane that is up is kept

@@ -23,6 +23,8 @@ const (
 
 // Internal bounds, in bytes.
 const (
+	// minFrame is the smallest DATA payload that a side may ask for.
+	minFrame = 4<<10 + proto.DataPrefixLen
 	// idleRead is what an idle lane reads at once: some control frames. Body
 	// bytes that come along are copied.
 	idleRead = 4 << 10
@@ -39,6 +41,6 @@ const (
 
 // DefaultLimits are what a side grants unless it is told otherwise.
 var DefaultLimits = proto.Limits{
-	Reqs: proto.MaxReqs, Items: proto.MaxItems, Frame: proto.MaxControl,
+	Reqs: proto.MaxReqs, Items: proto.MaxItems, Frame: proto.MaxData,
 	BytesInFlight: proto.MaxBytesInFlight, LingerMS: uint32(proto.Linger / time.Millisecond),
 }

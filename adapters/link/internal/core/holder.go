@@ -33,7 +33,7 @@ type Holder interface {
 	Pin(b []Block, ttl time.Duration) Lease
 	Renew(l Lease, ttl time.Duration) wire.Code
 	Unpin(l Lease)
-	// Reserve makes room for Head.BodyLen bytes each: Slot, Gen and Body are
+	// Reserve may take long, and is called without the session's lock. It makes room for Head.BodyLen bytes each: Slot, Gen and Body are
 	// set. EXISTS where the key is published, FULL where there is no room.
 	Reserve(b []Block, ttl time.Duration)
 	// Publish makes reserved blocks visible, with Head as it is; their bodies

@@ -113,18 +113,28 @@ func (o *outflow) settleCursor() {
 	}
 }
 
-// HashJob asks for the hash of one piece of a body. Jobs of a lane are done in
-// order; Run does one and Session.Hashed hands the finished ones back.
-type HashJob struct {
+// Job is work that takes too long for the session's lock: the hash of one piece
+// of a body, or room for a push, which may have to be made first. Jobs of a lane
+// are done in order; Run does one, and Session.Finish takes the finished ones
+// back.
+type Job struct {
 	r           *request
 	item        int
 	body        []byte
 	first, last bool
 	sum         wire.Sum
+
+	holder  Holder // not nil: reserve
+	reserve []Block
+	ttl     time.Duration
 }
 
-// Run hashes. It touches nothing of the session.
-func (j *HashJob) Run() {
+// Run does the work. It touches nothing that the session's lock is for.
+func (j *Job) Run() {
+	if j.holder != nil {
+		j.holder.Reserve(j.reserve, j.ttl)
+		return
+	}
 	if j.first && j.last {
 		j.sum = wire.SumOf(j.body)
 		return
@@ -138,9 +148,6 @@ func (j *HashJob) Run() {
 		j.sum = h.Sum()
 	}
 }
-
-// Len is the number of bytes to hash.
-func (j *HashJob) Len() int { return len(j.body) }
 
 // giveHash makes jobs of what has come in of item i and is worth hashing.
 func (l *Lane) giveHash(r *request, i int) {
@@ -156,17 +163,21 @@ func (l *Lane) giveHash(r *request, i int) {
 	if (it.given > 0 || !last) && r.in.hasher == nil {
 		r.in.hasher = new(wire.Hasher)
 	}
-	l.rx.jobs = append(l.rx.jobs, HashJob{
+	l.rx.jobs = append(l.rx.jobs, Job{
 		r: r, item: i, body: it.body[it.given : it.given+n], first: it.given == 0, last: last,
 	})
 	it.given += n
 	r.refs++
 }
 
-// Hashed takes back jobs that were run.
-func (s *Session) Hashed(now time.Duration, jobs []HashJob) {
+// Finish takes back jobs that were run. It may make new ones.
+func (s *Session) Finish(now time.Duration, jobs []Job) {
 	for i := range jobs {
 		j := &jobs[i]
+		if j.holder != nil {
+			j.r.lane.granted(now, j)
+			continue
+		}
 		it := &j.r.in.items[j.item]
 		if j.last {
 			it.ok = j.sum == it.sum

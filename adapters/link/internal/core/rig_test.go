@@ -182,8 +182,8 @@ type rig struct {
 	watch [2]map[uint8]*proto.Splitter
 	log   strings.Builder
 	quiet bool
-	held  bool // hash jobs wait for hash
-	jobs  [2][]HashJob
+	held  bool // jobs wait for work
+	jobs  [2][]Job
 }
 
 var sides = [2]string{"a", "b"}
@@ -236,7 +236,7 @@ func (r *rig) move(i int, idx uint8, n int) int {
 		}
 		rx.RxGot(r.now, took)
 		b = b[took:]
-		r.hash(1-i, rx)
+		r.gather(1-i, rx)
 		if rx.Dead() {
 			break
 		}
@@ -245,20 +245,28 @@ func (r *rig) move(i int, idx uint8, n int) int {
 	return len(run)
 }
 
-func (r *rig) hash(i int, l *Lane) {
-	r.jobs[i] = append(r.jobs[i], l.TakeHash()...)
+func (r *rig) gather(i int, l *Lane) {
+	r.jobs[i] = append(r.jobs[i], l.TakeJobs()...)
 	if !r.held {
-		r.runHash(i)
+		r.work(i)
 	}
 }
 
-func (r *rig) runHash(i int) {
-	jobs := r.jobs[i]
-	r.jobs[i] = nil
-	for k := range jobs {
-		jobs[k].Run()
+// work does the jobs of side i, and those that come of them.
+func (r *rig) work(i int) {
+	for len(r.jobs[i]) > 0 {
+		jobs := r.jobs[i]
+		r.jobs[i] = nil
+		for k := range jobs {
+			jobs[k].Run()
+		}
+		r.end[i].Finish(r.now, jobs)
+		for _, l := range r.end[i].lanes {
+			if l != nil {
+				r.jobs[i] = append(r.jobs[i], l.TakeJobs()...)
+			}
+		}
 	}
-	r.end[i].Hashed(r.now, jobs)
 }
 
 // reap closes what is dead: the other side sees its connection end.

@@ -19,7 +19,7 @@ type rx struct {
 	dump    []byte   // where discarded bytes go
 	planned int      // bytes of the pieces that RxWant gave out before scratch
 	busy    *request // whose memory those pieces are
-	jobs    []HashJob
+	jobs    []Job
 }
 
 // RxWant appends to iov where the next bytes of the stream shall go. RxGot
@@ -123,6 +123,8 @@ func (l *Lane) beginData(now time.Duration, ev proto.Event) {
 	x := &l.rx
 	r := l.s.find(ev.Frame.Req)
 	switch {
+	case ev.Frame.Len > l.s.cfg.Mine.Frame:
+		l.fail(now, x.at, wire.CodeLength, "DATA above the agreed frame")
 	case r == nil || r.lane != l || !r.in.active:
 		l.fail(now, x.at, wire.CodeFlowViolation, "DATA for no open transfer")
 	case r.terminal || uint64(ev.Left) > r.in.left:
@@ -176,8 +178,8 @@ func (l *Lane) placed(now time.Duration, k int) {
 	}
 }
 
-// TakeHash returns the hash jobs that came up since the last call.
-func (l *Lane) TakeHash() []HashJob {
+// TakeJobs returns the work that came up since the last call.
+func (l *Lane) TakeJobs() []Job {
 	j := l.rx.jobs
 	l.rx.jobs = nil
 	return j

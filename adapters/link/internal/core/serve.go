@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"meridian/wire"
@@ -18,6 +19,11 @@ func (l *Lane) serve(now time.Duration, f proto.Frame, p []byte) error {
 		if err != nil {
 			return err
 		}
+		if s.draining {
+			l.end(f.Req, proto.End{Code: wire.CodeDraining})
+			return nil
+		}
+		l.tx.unans++
 		l.send(proto.Frame{Type: proto.TypeOpened, Req: f.Req}, s.open(m.Manifest))
 	case proto.TypeHas, proto.TypeStat:
 		m, err := proto.ParseHas(p)
@@ -121,6 +127,9 @@ func (l *Lane) admit(now time.Duration, f proto.Frame, deadlineMS uint32, items 
 		return nil
 	case s.draining:
 		l.end(f.Req, proto.End{Code: wire.CodeDraining})
+		return nil
+	case deadlineMS == 0:
+		l.end(f.Req, proto.End{Code: wire.CodeDeadline})
 		return nil
 	case reqs > int(mine.Reqs), items > int(mine.Items), total > uint64(mine.BytesInFlight), len(l.tx.ctl) > busyQueue:
 		s.totals.Busy++
@@ -276,8 +285,21 @@ func (l *Lane) servePush(now time.Duration, f proto.Frame, m proto.Push) {
 	for i := range m.Items {
 		b[i] = s.offered(&m.Items[i])
 	}
-	s.cfg.Holder.Reserve(b, r.deadline-now+pinSlack)
 	r.blocks = b
+	r.refs++
+	l.rx.jobs = append(l.rx.jobs, Job{
+		r: r, holder: s.cfg.Holder, reserve: slices.Clone(b), ttl: r.deadline - now + pinSlack,
+	})
+}
+
+// granted answers a push for which room was made, or was not.
+func (l *Lane) granted(now time.Duration, j *Job) {
+	r, b := j.r, j.reserve
+	r.blocks = b
+	if r.dead {
+		l.s.unref(now, r)
+		return
+	}
 	r.in.items = make([]inItem, len(b))
 	g := proto.Grant{Status: make([]wire.Code, len(b))}
 	for i := range b {
@@ -289,15 +311,15 @@ func (l *Lane) servePush(now time.Duration, f proto.Frame, m proto.Push) {
 			r.in.left += uint64(it.size)
 		}
 	}
-	r.in.active = true
+	r.in.active, r.announced = true, true
 	r.in.settleCursor()
 	for i := range r.in.items {
 		if it := &r.in.items[i]; !it.skip && it.size == 0 {
 			l.giveHash(r, i)
 		}
 	}
-	r.announced = true
 	l.send(proto.Frame{Type: proto.TypeGrant, Req: r.id}, g)
+	l.s.unref(now, r)
 }
 
 // offered checks an item of PUSH by itself.
@@ -319,7 +341,7 @@ func (s *Session) offered(p *proto.PushItem) Block {
 func (l *Lane) serveCommit(now time.Duration, f proto.Frame) {
 	r := l.s.served[f.Req]
 	switch {
-	case r == nil || r.lane != l || r.typ != proto.TypePush || r.terminal:
+	case r == nil || r.lane != l || r.typ != proto.TypePush || r.terminal || !r.announced && !r.dead:
 		l.fail(now, l.rx.at, wire.CodeState, "COMMIT of no open push")
 		return
 	case !r.dead && r.in.left > 0:
@@ -457,14 +479,16 @@ func (s *Session) servedEvent(now time.Duration, r *request) {
 	}
 	e := Event{Kind: EventServed, Lane: r.lane.idx, Push: r.typ == proto.TypePush, Class: r.class, Code: r.code, Took: now - r.began}
 	for i := range r.blocks {
-		if r.blocks[i].Code != wire.CodeOK {
-			continue
-		}
-		e.Items++
-		if e.Push {
+		switch {
+		case r.blocks[i].Code != wire.CodeOK:
+		case !e.Push:
+			if o := &r.out.items[i]; o.off == len(o.body) {
+				e.Items++
+				e.Bytes += uint64(len(o.body))
+			}
+		case r.code == wire.CodeOK:
+			e.Items++
 			e.Bytes += uint64(r.in.items[i].size)
-		} else {
-			e.Bytes += uint64(len(r.out.items[i].body))
 		}
 	}
 	s.events = append(s.events, e)

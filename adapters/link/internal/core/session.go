@@ -118,6 +118,7 @@ func New(cfg Config) *Session {
 func clampLimits(l proto.Limits) proto.Limits {
 	l.Reqs = min(max(l.Reqs, 1), proto.MaxReqs)
 	l.Items = min(max(l.Items, 1), proto.MaxItems)
+	l.Frame = min(max(l.Frame, minFrame), proto.MaxData)
 	l.BytesInFlight = min(max(l.BytesInFlight, 1), proto.MaxBytesInFlight)
 	l.LingerMS = min(l.LingerMS, 60_000)
 	return l

@@ -187,7 +187,7 @@ func (l *Lane) plan() {
 func (l *Lane) planFrame(r *request) {
 	t := &l.tx
 	o := &r.out
-	n := int(min(o.left, proto.MaxChunk))
+	n := int(min(o.left, uint64(l.s.cfg.Theirs.Frame-proto.DataPrefixLen)))
 	t.cur, t.left, t.headN, t.postN, t.fill = r, n, 0, 0, false
 	f := proto.Frame{Class: r.class, Req: r.id, Arg: uint32(o.cur)}
 	t.head = proto.AppendData(t.head[:0], f, uint32(o.items[o.cur].off), n)

@@ -39,7 +39,7 @@ func (g *gen) chain(avx512 bool) {
 	g.Load(g.Param("src"), src)
 	g.Load(g.Param("n"), left)
 	g.Load(g.Param("counter"), counter)
-	g.Load(g.Param("length"), blocks)
+	g.Load(g.Param("length"), second)
 	g.Load(g.Param("first"), flags)
 	a, b, c, d := reg.X0, reg.X1, reg.X2, reg.X3
 	g.VMOVDQU(operand.Mem{Base: out}, a)
@@ -52,7 +52,7 @@ func (g *gen) chain(avx512 bool) {
 	g.CMOVQEQ(scratch, flags)
 	g.VMOVDQU(g.iv, c)
 	g.VMOVQ(counter, d)
-	g.VPINSRD(operand.U8(2), blocks.As32(), d, d)
+	g.VPINSRD(operand.U8(2), second.As32(), d, d)
 	g.VPINSRD(operand.U8(3), flags.As32(), d, d)
 	words := g.rowsOne
 	if avx512 {

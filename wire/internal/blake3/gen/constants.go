@@ -16,22 +16,26 @@ const (
 // gen holds the constants that kernels share.
 type gen struct {
 	*build.Context
-	iv       operand.Mem // the 8 words of the initial value
-	len64    operand.Mem // the length of a full block
-	iota64   operand.Mem // 0..15 as 64-bit words
-	even     operand.Mem // 0, 2, .. 30: the even words of two registers
-	odd      operand.Mem // 1, 3, .. 31
-	joinLow  operand.Mem // of 128-bit lanes R0 R1 .. and S0 S1 ..: R0 S0 R1 S1
-	joinHigh operand.Mem // R2 S2 R3 S3
-	rot16    operand.Mem // byte order that rotates words right by 16, for YMM
-	rot8     operand.Mem
-	picks    operand.Mem // chain: the words of each step, see chain.go
+	iv        operand.Mem // the 8 words of the initial value
+	len64     operand.Mem // the length of a full block
+	iota64    operand.Mem // 0..15 as 64-bit words
+	even      operand.Mem // 0, 2, .. 30: the even words of two registers
+	odd       operand.Mem // 1, 3, .. 31
+	joinLow   operand.Mem // of 128-bit lanes R0 R1 .. and S0 S1 ..: R0 S0 R1 S1
+	joinHigh  operand.Mem // R2 S2 R3 S3
+	rot16     operand.Mem // byte order that rotates words right by 16, for YMM
+	rot8      operand.Mem
+	parentRow operand.Mem // the last row of a parent's state, but for its flags
+	picks     operand.Mem // chain: the words of each step, see chain.go
+
+	indices map[[4]int]operand.Mem // see laneIndex
 }
 
 func (g *gen) constants() {
 	// The square roots' fractional parts that SHA-256 starts from, too.
 	g.iv = g.words("iv", []uint32{
 		0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19})
+	g.parentRow = g.words("parentRow", []uint32{0, 0, blockLen, 0})
 	g.len64 = g.words("len64", []uint32{blockLen})
 
 	var count, even, odd, low, high, r16, r8, picks []uint32

@@ -14,17 +14,18 @@ var (
 	out     = reg.RDI // this group's outputs
 	src     = reg.RSI // this group's inputs
 	lanes   = reg.RCX // inputs left, this group's included
-	blocks  = reg.RBX // of each input
 	counter = reg.RDX // chunk counter of the group's first lane
-	step    = reg.R9  // 1: the counter grows by one a lane; 0: it is 0 for all
 	flags   = reg.R10 // of this block, but for the last block's
 	offset  = reg.R11 // of this block within an input
 	frame   = reg.R12 // the locals, aligned to 64 bytes
 	left    = reg.R13 // blocks left, this one included
-	toCopy  = reg.R8  // lanes16: from a block to its copy, 0 without one
 	stride  = reg.R15 // from one input to the next
 	scratch = reg.RAX
 	second  = reg.R14
+
+	toCopy  = reg.R8  // lanes16Copy: from an input to its copy
+	message = reg.RBX // lanes16: of this block
+	next    = reg.R9  // lanes16: of the next one
 )
 
 // laneFrame says where things are in the frame of a kernel of some width.
@@ -55,63 +56,113 @@ func (g *gen) lanesDoc(name string, width int, more ...string) {
 	g.Pragma("noescape")
 }
 
-// lanes16 is 16 abreast with AVX-512: during the rounds the 32 registers are
-// the 16 words of the state and the 16 of the message.
-func (g *gen) lanes16() {
+// lanes16 is 16 abreast with AVX-512. Half of the 32 registers hold the state;
+// in the other half, while one block is compressed, the next is loaded and
+// transposed, from where it goes to the frame. Shuffles have one port and
+// rotations the other, so that they take no time from each other.
+func (g *gen) lanes16(name string, copies bool) {
 	const width = 16
 	f := frameOf(width)
-	g.function("lanes16", "func(out, src, dst *byte, n, blocks, counter, step, first, last uint64)")
-	g.lanesDoc("lanes16", width,
-		"If dst is not nil, n is a multiple of 16, and what is hashed is also written",
-		"there: src is read once. Needs AVX512F and AVX512VL.")
-	g.Load(g.Param("dst"), toCopy)
+	f.message = f.pointers + 8*width + 64
+	f.flags, f.size = f.message-64, f.message+2*16*64
+	if copies {
+		g.function(name, "func(out, src, dst *byte, n, blocks, counter, step, first, last uint64)")
+		g.lanesDoc(name, width,
+			"n is a multiple of 16. What is hashed is also written to dst: src is read",
+			"once. Needs AVX512F and AVX512VL.")
+		g.Load(g.Param("dst"), toCopy)
+	} else {
+		g.function(name, "func(out, src *byte, n, blocks, counter, step, first, last uint64)")
+		g.lanesDoc(name, width, "Needs AVX512F and AVX512VL.")
+	}
 	g.open(f.size)
-	g.TESTQ(toCopy, toCopy)
-	g.JZ(operand.LabelRef("group"))
-	g.SUBQ(src, toCopy)
+	if copies {
+		g.SUBQ(src, toCopy)
+	}
+	g.LEAQ(at(f.message), next)
+	g.LEAQ(at(f.message+16*64), message)
+	g.pointers(f, width)
+	g.XORL(offset.As32(), offset.As32())
+	for _, do := range g.load16(f, copies) {
+		do()
+	}
+	g.XCHGQ(message, next)
 
+	v := zmm[:16]
 	g.Label("group")
 	g.counters16(f)
-	g.pointers(f, width)
-	g.startGroup(zmm[:])
+	g.startGroup(v)
 	g.Label("block")
-	free := pool(zmm[8:])
-	var rows [16]reg.VecPhysical
-	for i := range rows {
-		rows[i] = free.get()
-		g.MOVQ(at(f.pointers+8*i), scratch)
-		g.VMOVDQU64(input(scratch, 0), rows[i])
-	}
-	g.copyRows(f, rows)
-	words := g.transpose16(rows, &free)
-	v := append(append([]reg.VecPhysical{}, zmm[:8]...), free...)
 	g.blockFlags(f)
 	g.lowerHalf(v, f, func(m, r operand.Op) { g.VMOVDQA32(m, r) })
+	g.ADDQ(operand.I8(blockLen), offset)
+	g.CMPQ(left, operand.I8(1))
+	g.JNE(operand.LabelRef("compress"))
+	g.CMPQ(lanes, operand.I8(width))
+	g.JLS(operand.LabelRef("last"))
+	g.nextGroup(width)
+	g.pointers(f, width)
+	g.XORL(offset.As32(), offset.As32())
+	g.Label("compress")
 	var m [16]operand.Op
-	for i, w := range words {
-		m[i] = w
+	for i := range m {
+		m[i] = operand.Mem{Base: message, Disp: 64 * i}
 	}
+	g.rounds([16]reg.VecPhysical(v), m, g.rotate512, g.load16(f, copies)...)
+	g.foldState(v)
+	g.XCHGQ(message, next)
+	g.XORL(flags.As32(), flags.As32())
+	g.DECQ(left)
+	g.JNZ(operand.LabelRef("block"))
+	g.store16(out)
+	g.ADDQ(operand.I32(32*width), out)
+	g.JMP(operand.LabelRef("group"))
+
+	g.Label("last")
 	g.rounds([16]reg.VecPhysical(v), m, g.rotate512)
 	g.foldState(v)
-	g.nextBlock("block")
 	g.store16(out)
-	g.nextGroup(width, "group")
 	g.VZEROUPPER()
 	g.RET()
 }
 
-// copyRows stores the rows just loaded to the copy, if there is one. All loads
-// come before it: a store whose address has the same low 12 bits as a later
-// load would hold that load up.
-func (g *gen) copyRows(f laneFrame, rows [16]reg.VecPhysical) {
-	g.TESTQ(toCopy, toCopy)
-	g.JZ(operand.LabelRef("copied"))
-	g.LEAQ(operand.Mem{Base: toCopy, Index: offset, Scale: 1}, second)
-	for i, r := range rows {
-		g.MOVQ(at(f.pointers+8*i), scratch)
-		g.VMOVDQU64(r, operand.Mem{Base: scratch, Index: second, Scale: 1})
+// load16 gives the work of getting a block of each of 16 inputs to next, as 16
+// words of 16 inputs each: eight words after the other eight.
+func (g *gen) load16(f laneFrame, copies bool) (work []func()) {
+	do := func(f func()) { work = append(work, f) }
+	if copies {
+		do(func() { g.LEAQ(operand.Mem{Base: toCopy, Index: offset, Scale: 1}, second) })
 	}
-	g.Label("copied")
+	copied := func(disp int) operand.Mem {
+		return operand.Mem{Base: scratch, Index: second, Scale: 1, Disp: disp}
+	}
+	for half := range 2 {
+		free := pool(zmm[16:])
+		var r [8]reg.VecPhysical
+		for i := range r {
+			r[i] = free.get()
+			lane := i + i/4*4 // 0-3 and, in the upper half, 4-7; then 8-11 and 12-15
+			do(func() {
+				g.MOVQ(at(f.pointers+8*lane), scratch)
+				g.VMOVDQU32(input(scratch, 32*half), r[i].AsY())
+				if copies {
+					g.VMOVDQU32(r[i].AsY(), copied(32*half))
+				}
+			})
+			do(func() {
+				g.MOVQ(at(f.pointers+8*(lane+4)), scratch)
+				g.VINSERTI64X4(operand.U8(1), input(scratch, 32*half), r[i], r[i])
+				if copies {
+					g.VEXTRACTI64X4(operand.U8(1), r[i], copied(32*half))
+				}
+			})
+		}
+		words := g.transpose16(r, &free, do)
+		for i, w := range words {
+			do(func() { g.VMOVDQA32(w, operand.Mem{Base: next, Disp: 64 * (8*half + i)}) })
+		}
+	}
+	return work
 }
 
 // lanes8 is 8 abreast in YMM: with AVX-512's registers and rotation, or with
@@ -142,6 +193,7 @@ func (g *gen) lanes8(avx512 bool) {
 	g.counters8(f)
 	g.pointers(f, width)
 	g.startGroup(ymm[:])
+	g.XORL(offset.As32(), offset.As32())
 	g.Label("block")
 	g.message8(f, m)
 	v := ymm[:16]
@@ -149,9 +201,14 @@ func (g *gen) lanes8(avx512 bool) {
 	g.lowerHalf(v, f, func(m, r operand.Op) { g.VMOVDQA(m, r) })
 	g.rounds([16]reg.VecPhysical(v), m, rotate)
 	g.foldState(v)
-	g.nextBlock("block")
+	g.XORL(flags.As32(), flags.As32())
+	g.ADDQ(operand.I8(blockLen), offset)
+	g.DECQ(left)
+	g.JNZ(operand.LabelRef("block"))
 	g.store8(out)
-	g.nextGroup(width, "group")
+	g.ADDQ(operand.I32(32*width), out)
+	g.nextGroup(width)
+	g.JHI(operand.LabelRef("group"))
 	g.VZEROUPPER()
 	g.RET()
 }
@@ -183,11 +240,9 @@ func (g *gen) open(size int) {
 	g.Load(g.Param("out"), out)
 	g.Load(g.Param("src"), src)
 	g.Load(g.Param("n"), lanes)
-	g.Load(g.Param("blocks"), blocks)
 	g.Load(g.Param("counter"), counter)
-	g.Load(g.Param("step"), step)
 	g.alignedFrame(size)
-	g.MOVQ(blocks, stride)
+	g.Load(g.Param("blocks"), stride)
 	g.SHLQ(operand.U8(6), stride)
 }
 
@@ -201,7 +256,7 @@ func (g *gen) alignedFrame(size int) {
 // into low and high words.
 func (g *gen) counters16(f laneFrame) {
 	z := zmm[:]
-	g.MOVQ(step, scratch)
+	g.Load(g.Param("step"), scratch)
 	g.NEGQ(scratch)
 	g.VPBROADCASTQ(scratch, z[0])
 	g.VPBROADCASTQ(counter, z[1])
@@ -219,7 +274,7 @@ func (g *gen) counters16(f laneFrame) {
 
 func (g *gen) counters8(f laneFrame) {
 	y := ymm[:]
-	g.MOVQ(step, scratch)
+	g.Load(g.Param("step"), scratch)
 	g.NEGQ(scratch)
 	for i, r := range []reg.Register{scratch, counter} {
 		g.VMOVQ(r, y[i].AsX())
@@ -257,8 +312,7 @@ func (g *gen) startGroup(h []reg.VecPhysical) {
 		g.VPBROADCASTD(g.iv.Offset(4*i), h[i])
 	}
 	g.Load(g.Param("first"), flags)
-	g.XORL(offset.As32(), offset.As32())
-	g.MOVQ(blocks, left)
+	g.Load(g.Param("blocks"), left)
 }
 
 // blockFlags leaves this block's flags in the frame.
@@ -288,19 +342,12 @@ func (g *gen) foldState(v []reg.VecPhysical) {
 	}
 }
 
-func (g *gen) nextBlock(again string) {
-	g.XORL(flags.As32(), flags.As32())
-	g.ADDQ(operand.I8(blockLen), offset)
-	g.DECQ(left)
-	g.JNZ(operand.LabelRef(again))
-}
-
-func (g *gen) nextGroup(width int, again string) {
-	g.ADDQ(operand.I32(int32(32*width)), out)
-	g.IMUL3Q(operand.I8(int8(width)), step, scratch)
+// nextGroup moves src, lanes and counter on by so many lanes.
+func (g *gen) nextGroup(width int) {
+	g.Load(g.Param("step"), scratch)
+	g.IMUL3Q(operand.I8(int8(width)), scratch, scratch)
 	g.ADDQ(scratch, counter)
 	g.IMUL3Q(operand.I8(int8(width)), stride, scratch)
 	g.ADDQ(scratch, src)
 	g.SUBQ(operand.I8(int8(width)), lanes)
-	g.JHI(operand.LabelRef(again))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
+	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/printer"
 )
@@ -27,9 +28,10 @@ func main() {
 func run(out string) error {
 	c := build.NewContext()
 	c.ConstraintExpr("amd64")
-	g := &gen{Context: c}
+	g := &gen{Context: c, indices: map[[4]int]operand.Mem{}}
 	g.constants()
-	g.lanes16()
+	g.lanes16("lanes16", false)
+	g.lanes16("lanes16Copy", true)
 	g.lanes8(true)
 	g.lanes8(false)
 	g.reduce()

@@ -21,7 +21,17 @@ type rotator func(n uint8, v [4]reg.VecPhysical, first reg.VecPhysical)
 // rounds writes the seven rounds: v is the state, one register a word, m the
 // message, in registers or memory. The four quarter rounds are interleaved
 // operation by operation, because each alone is one chain of dependencies.
-func (g *gen) rounds(v [16]reg.VecPhysical, m [16]operand.Op, rotate rotator) {
+// beside is other work, spread evenly between the operations but for the last
+// round's, so that its results are there in time.
+func (g *gen) rounds(v [16]reg.VecPhysical, m [16]operand.Op, rotate rotator, beside ...func()) {
+	const places = 6 * 2 * 2 * 4
+	place, done := 0, 0
+	other := func() {
+		place++
+		for ; done < len(beside) && done*places < place*len(beside); done++ {
+			beside[done]()
+		}
+	}
 	for r := range 7 {
 		s := schedule(r)
 		for half, quad := range quads {
@@ -37,11 +47,15 @@ func (g *gen) rounds(v [16]reg.VecPhysical, m [16]operand.Op, rotate rotator) {
 					g.VPADDD(m[s[8*half+2*i+step]], a[i], a[i])
 				}
 				g.add(a, b)
+				other()
 				g.xor(d, a)
 				rotate(uint8(16-8*step), d, a[0])
+				other()
 				g.add(c, d)
+				other()
 				g.xor(b, c)
 				rotate(uint8(12-5*step), b, a[0])
+				other()
 			}
 		}
 	}

@@ -7,52 +7,58 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// transpose16 turns rows (16 words of one input each) into words (one word of
-// 16 inputs each): 64 shuffles, of which the first half works within 128-bit
-// lanes and the second on whole ones.
-func (g *gen) transpose16(rows [16]reg.VecPhysical, free *pool) (words [16]reg.VecPhysical) {
-	// After this, quad[q][j] has word 4L+j of the inputs 4q to 4q+3 in lane L.
-	var quad [4][4]reg.VecPhysical
+// transpose16 turns r into one register a word, for eight words of 16 inputs.
+// Before, r[i] has the words of input i and i+4, the last four those of i+4 and
+// i+8 (8 and 12 and so on). Each instruction goes to do. The unpacking works
+// within 128-bit lanes, the last step on whole ones.
+func (g *gen) transpose16(r [8]reg.VecPhysical, free *pool, do func(func())) (words [8]reg.VecPhysical) {
+	var quad [2][4]reg.VecPhysical
 	for q := range quad {
-		r := rows[4*q : 4*q+4]
-		lo01, hi01 := g.interleave(r[0], r[1], free)
-		lo23, hi23 := g.interleave(r[2], r[3], free)
-		quad[q][0], quad[q][1] = g.interleaveWide(lo01, lo23, free)
-		quad[q][2], quad[q][3] = g.interleaveWide(hi01, hi23, free)
+		r := r[4*q : 4*q+4]
+		lo01, hi01 := g.pair(g.interleave, r[0], r[1], free, do)
+		lo23, hi23 := g.pair(g.interleave, r[2], r[3], free, do)
+		quad[q][0], quad[q][1] = g.pair(g.interleaveWide, lo01, lo23, free, do)
+		quad[q][2], quad[q][3] = g.pair(g.interleaveWide, hi01, hi23, free, do)
 	}
 	for j := range 4 {
-		even01, odd01 := g.lanes(quad[0][j], quad[1][j], free)
-		even23, odd23 := g.lanes(quad[2][j], quad[3][j], free)
-		words[j], words[8+j] = g.lanes(even01, even23, free)
-		words[4+j], words[12+j] = g.lanes(odd01, odd23, free)
+		words[j], words[4+j] = g.pair(g.lanes, quad[0][j], quad[1][j], free, do)
 	}
 	return words
 }
 
-// interleave, interleaveWide and lanes each use up their two inputs: one
-// becomes an output, the other is free.
-func (g *gen) interleave(a, b reg.VecPhysical, free *pool) (lo, hi reg.VecPhysical) {
+// pair is one step of a transposition: two shuffles of a and b. The first goes
+// to a free register, the second to a's, and b's is free afterwards.
+func (g *gen) pair(shuffle func(a, b, lo reg.VecPhysical, second bool), a, b reg.VecPhysical, free *pool, do func(func())) (lo, hi reg.VecPhysical) {
 	lo = free.get()
-	g.VPUNPCKLDQ(b, a, lo)
-	g.VPUNPCKHDQ(b, a, a)
+	do(func() { shuffle(a, b, lo, false) })
+	do(func() { shuffle(a, b, a, true) })
 	free.put(b)
 	return lo, a
 }
 
-func (g *gen) interleaveWide(a, b reg.VecPhysical, free *pool) (lo, hi reg.VecPhysical) {
-	lo = free.get()
-	g.VPUNPCKLQDQ(b, a, lo)
-	g.VPUNPCKHQDQ(b, a, a)
-	free.put(b)
-	return lo, a
+func (g *gen) interleave(a, b, to reg.VecPhysical, high bool) {
+	if high {
+		g.VPUNPCKHDQ(b, a, to)
+	} else {
+		g.VPUNPCKLDQ(b, a, to)
+	}
 }
 
-func (g *gen) lanes(a, b reg.VecPhysical, free *pool) (even, odd reg.VecPhysical) {
-	even = free.get()
-	g.VSHUFI32X4(operand.U8(0x88), b, a, even)
-	g.VSHUFI32X4(operand.U8(0xdd), b, a, a)
-	free.put(b)
-	return even, a
+func (g *gen) interleaveWide(a, b, to reg.VecPhysical, high bool) {
+	if high {
+		g.VPUNPCKHQDQ(b, a, to)
+	} else {
+		g.VPUNPCKLQDQ(b, a, to)
+	}
+}
+
+// lanes takes the 128-bit lanes 0 and 2 of both, or 1 and 3.
+func (g *gen) lanes(a, b, to reg.VecPhysical, odd bool) {
+	if odd {
+		g.VSHUFI32X4(operand.U8(0xdd), b, a, to)
+	} else {
+		g.VSHUFI32X4(operand.U8(0x88), b, a, to)
+	}
 }
 
 // transpose8 loads 16 words of each of 8 inputs, four words at a time, and
@@ -104,13 +110,14 @@ func (g *gen) store8(out reg.Register) {
 // store16 writes the eight words in zmm 0..7 as sixteen rows of 32 bytes.
 func (g *gen) store16(out reg.Register) {
 	free := pool(zmm[10:])
+	now := func(f func()) { f() }
 	var part [2][4]reg.VecPhysical // words 0-3 and 4-7; [k] has row 4L+k in lane L
 	for half := range part {
 		h := zmm[4*half : 4*half+4]
-		lo01, hi01 := g.interleave(h[0], h[1], &free)
-		lo23, hi23 := g.interleave(h[2], h[3], &free)
-		part[half][0], part[half][1] = g.interleaveWide(lo01, lo23, &free)
-		part[half][2], part[half][3] = g.interleaveWide(hi01, hi23, &free)
+		lo01, hi01 := g.pair(g.interleave, h[0], h[1], &free, now)
+		lo23, hi23 := g.pair(g.interleave, h[2], h[3], &free, now)
+		part[half][0], part[half][1] = g.pair(g.interleaveWide, lo01, lo23, &free, now)
+		part[half][2], part[half][3] = g.pair(g.interleaveWide, hi01, hi23, &free, now)
 	}
 	for k := range 4 {
 		for high, index := range []operand.Mem{g.joinLow, g.joinHigh} {

@@ -1,0 +1,115 @@
+package blocks
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"meridian/wire"
+)
+
+// fillCore publishes n blocks of 1000 bytes under benchKey(0), benchKey(1), ...
+func fillCore(t *testing.T, c *Core, o Owner, n int, tier wire.Tier) {
+	t.Helper()
+	for i := range n {
+		v := mustReserve(t, c, o, 1000)
+		k := []Commit{{Slot: v.Ref.Slot, Key: benchKey(uint64(i)), Tier: tier, Len: 1000}}
+		if c.Commit(0, o, k); k[0].Err != nil {
+			t.Fatal(k[0].Err)
+		}
+		c.Gens()
+	}
+}
+
+// No list grows without bound between two Steps (I7): what does not fit is
+// counted all the same.
+func TestEventsBetweenStepsAreBounded(t *testing.T) {
+	c := testCore(t, CoreConfig{Capacity: 8192, ExtentBytes: 8192})
+	o := c.NewOwner(false)
+	const n = MaxEvents + 100
+	fillCore(t, c, o, n+8, wire.ThinkComplete)
+	var r Ready
+	c.Step(0, Input{}, &r)
+	if st := c.Stats(); len(r.Evicted) != MaxEvents || st.Evictions[wire.ThinkComplete] != n {
+		t.Fatalf("%d events, %d counted", len(r.Evicted), st.Evictions[wire.ThinkComplete])
+	}
+	c.Step(0, Input{}, &r)
+	if len(r.Evicted) != 0 {
+		t.Fatalf("%d events twice", len(r.Evicted))
+	}
+}
+
+func TestLeasesOfAnOwnerAreBounded(t *testing.T) {
+	c := testCore(t, CoreConfig{Capacity: 8192, ExtentBytes: 8192})
+	o := c.NewOwner(false)
+	fillCore(t, c, o, 1, wire.OutputCritical)
+	v := []View{{}}
+	var err error
+	for range MaxLeases + 1 {
+		v[0] = View{NS: nsOf("n"), Key: benchKey(0)}
+		if _, err = c.Acquire(0, o, v, time.Second, false); err != nil {
+			break
+		}
+	}
+	wantCode(t, "one lease too many", err, wire.CodeBusy)
+	if st := c.Stats(); st.Leases != MaxLeases {
+		t.Fatalf("%d leases", st.Leases)
+	}
+	// All lapse at once, beyond what one Step reports, and each exactly once.
+	var r Ready
+	c.Step(time.Second, Input{}, &r)
+	if st := c.Stats(); st.Leases != 0 || st.LeasesLapsed != MaxLeases || len(r.Lapsed) != MaxEvents || st.Leaked != 0 {
+		t.Fatalf("%d reported, stats %+v", len(r.Lapsed), st)
+	}
+	if err := c.check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A label too many means a copy that is not remembered: the block stays.
+func TestFabricLabelsAreBounded(t *testing.T) {
+	c := testCore(t, CoreConfig{Capacity: 512 << 10, ExtentBytes: 64 << 10, RemoteBlocks: 1000})
+	o := c.NewOwner(false)
+	fillCore(t, c, o, maxFabrics+1, wire.ThinkComplete)
+	var r Ready
+	for i := range uint64(maxFabrics + 1) {
+		v, err := c.Stat(benchKey(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Step(0, Input{Moved: []Moved{{Slot: v.Ref.Slot, Loc: Loc{Fabric: fmt.Sprint(i), H: [32]byte{1}}}}}, &r)
+	}
+	st := c.Stats()
+	if st.Offloaded != maxFabrics || st.CopyFailed != 1 || st.Remote != maxFabrics || st.Blocks[wire.ThinkComplete] != 1 {
+		t.Fatalf("stats %+v", st)
+	}
+}
+
+// Pull-back memory is bounded: the oldest wish is forgotten.
+func TestPullBackWishesAreBounded(t *testing.T) {
+	c := testCore(t, CoreConfig{Capacity: 4 << 20, ExtentBytes: 64 << 10, RemoteBlocks: 10_000})
+	o := c.NewOwner(false)
+	var r Ready
+	for i := range uint64(maxWanted + 50) {
+		v := mustReserve(t, c, o, 1000)
+		k := []Commit{{Slot: v.Ref.Slot, Key: benchKey(i), Tier: wire.OutputCritical, Len: 1000, Live: true}}
+		c.Commit(0, o, k)
+		c.moved(&Moved{Slot: v.Ref.Slot, Loc: Loc{Fabric: "f", H: [32]byte{1}}})
+	}
+	if len(c.wanted) != maxWanted {
+		t.Fatalf("%d wishes", len(c.wanted))
+	}
+	seen := map[wire.Key]bool{}
+	for range maxWanted/maxPullBacks + 2 {
+		c.Step(0, Input{}, &r)
+		for _, v := range r.PullBack {
+			if seen[v.Key] || v.Where.Fabric != "f" || v.Head.BodyLen != 1000 {
+				t.Fatalf("pull back %+v", v)
+			}
+			seen[v.Key] = true
+		}
+	}
+	if len(seen) != maxWanted || len(c.wanted) != 0 {
+		t.Fatalf("%d proposed, %d left", len(seen), len(c.wanted))
+	}
+}
