@@ -29,6 +29,7 @@ const (
 type offloadBatch struct {
 	ns   wire.Namespace
 	keys []wire.Key
+	keep bool // write-through: the block stays here as well
 }
 
 type offloader struct {
@@ -53,6 +54,17 @@ func (o *offloader) offer(ns wire.Namespace, keys []wire.Key) {
 	default:
 		o.a.metrics.refusals.WithLabelValues(wire.CodeBusy.String()).Inc()
 		o.a.logLimited(slog.LevelWarn, "offload.full", "offload refused: the queue is full", "batches", offloadQueue, "blocks", len(keys))
+	}
+}
+
+// storedHook writes prompt blocks through to the routed fabric before their
+// PUT is acknowledged, where the config asks for it.
+func (a *Agent) storedHook() func(context.Context, wire.Namespace, []wire.Key) {
+	if !a.cfg.Disagg.Enabled || !a.cfg.Disagg.WriteThrough {
+		return nil
+	}
+	return func(ctx context.Context, ns wire.Namespace, keys []wire.Key) {
+		a.offloader.batch(ctx, offloadBatch{ns: ns, keys: keys, keep: true})
 	}
 }
 
@@ -94,7 +106,7 @@ func (o *offloader) batch(ctx context.Context, b offloadBatch) {
 		groups := o.route(b.ns, views, todo, failed)
 		todo = todo[:0]
 		for c, idx := range groups {
-			todo = append(todo, o.push(ctx, c, b.ns, views, idx, failed)...)
+			todo = append(todo, o.push(ctx, c, b, views, idx, failed)...)
 		}
 	}
 }
@@ -142,10 +154,10 @@ func (o *offloader) route(ns wire.Namespace, views []blocks.View, todo []int, fa
 
 // push copies one group to one fabric, tells the store what moved, and returns
 // what did not.
-func (o *offloader) push(ctx context.Context, d destination, ns wire.Namespace, views []blocks.View, idx []int, failed []map[string]error) (left []int) {
+func (o *offloader) push(ctx context.Context, d destination, b offloadBatch, views []blocks.View, idx []int, failed []map[string]error) (left []int) {
 	items := make([]fabric.Item, len(idx))
 	for k, i := range idx {
-		items[k] = fabric.Item{NS: ns, Key: views[i].Key, Tier: views[i].Tier,
+		items[k] = fabric.Item{NS: b.ns, Key: views[i].Key, Tier: views[i].Tier,
 			M: fabric.Mem{B: o.a.store.Payload(views[i]), Seg: views[i].Seg, Off: views[i].Off}}
 	}
 	h := holder{name: d.name, Fabric: d.fabric}
@@ -168,12 +180,17 @@ func (o *offloader) push(ctx context.Context, d destination, ns wire.Namespace, 
 			left = append(left, i)
 			continue
 		}
+		if b.keep {
+			continue
+		}
 		o.blocks.Add(1)
 		o.bytes.Add(uint64(views[i].Head.BodyLen))
 		o.a.metrics.offloadedBlocks.WithLabelValues(d.fabric.Label()).Inc()
 		o.a.metrics.offloadedBytes.WithLabelValues(d.fabric.Label()).Add(float64(views[i].Head.BodyLen))
 	}
-	o.a.store.Step(blocks.Input{Moved: moved})
+	if !b.keep {
+		o.a.store.Step(blocks.Input{Moved: moved})
+	}
 	return left
 }
 

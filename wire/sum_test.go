@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -56,6 +57,18 @@ func TestSumIsTheFirstHalfOfBLAKE3(t *testing.T) {
 		if !bytes.Equal(dst[:v.n], body) || !bytes.Equal(dst[v.n:], bytes.Repeat([]byte{0xee}, 5)) {
 			t.Errorf("CopySum, %d bytes: wrong bytes in dst", v.n)
 		}
+	}
+}
+
+// TestHashPathIsTheForcedOne is for runs with the variable set: each path's
+// run of this package's tests is one of that path.
+func TestHashPathIsTheForcedOne(t *testing.T) {
+	got := HashPath()
+	if !slices.Contains([]string{"generic", "avx2", "avx512"}, got) {
+		t.Errorf("path %q has no such name", got)
+	}
+	if os.Getenv("MERIDIAN_BLAKE3") == "generic" && got != "generic" {
+		t.Errorf("generic was forced, and %s hashes", got)
 	}
 }
 

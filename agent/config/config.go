@@ -61,6 +61,7 @@ type Disagg struct {
 	Enabled                bool
 	Fabric                 string
 	OffloadThresholdBlocks uint32
+	WriteThrough           bool // copy prompt blocks to the fabric before a store is acknowledged
 }
 
 // Telemetry is the table of the same name.

@@ -28,6 +28,7 @@ var seedTables = []table[Config]{
 		key("enabled", func(c *Config) *bool { return &c.Disagg.Enabled }, booleans, false, free[bool](), "Off-load think blocks when thinking ends."),
 		key("fabric", func(c *Config) *string { return &c.Disagg.Fabric }, words, "none", oneOf("none", "nixl", "mooncake", "link", "nixl-synth", "file"), "Where to. None is refused when enabled; this build has link and nixl-synth."),
 		key("offload_threshold_blocks", func(c *Config) *uint32 { return &c.Disagg.OffloadThresholdBlocks }, counts, 4, atLeast[uint32](1), "Blocks of one off-load batch. The rest goes by a timer and at the end."),
+		key("write_through", func(c *Config) *bool { return &c.Disagg.WriteThrough }, booleans, false, free[bool](), "Copy prompt blocks to the routed fabric too, before the engine's PUT is acknowledged: for a fabric that other nodes read from."),
 	}},
 	{"telemetry", "OpenTelemetry.", []field[Config]{
 		key("otlp_enabled", func(c *Config) *bool { return &c.Telemetry.OTLPEnabled }, booleans, false, free[bool](), "Send traces and metrics by OTLP. This build has no exporter: true is a warning."),

@@ -72,8 +72,11 @@ type Config struct {
 	Host      Host
 	Scheduler scheduler.Config // of each session's core
 	Limits    Limits
-	Log       *slog.Logger // nil: discarded
-	Observer  Observer     // nil: nobody
+	// Stored is told which OutputCritical blocks a PUT has published, before it is
+	// answered; nil: nobody. Every PUT then has a goroutine of its own.
+	Stored   func(ctx context.Context, ns wire.Namespace, keys []wire.Key)
+	Log      *slog.Logger // nil: discarded
+	Observer Observer     // nil: nobody
 }
 
 // GeometryError says that a manifest agrees with an open one on tenant, model and

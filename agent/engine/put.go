@@ -49,7 +49,7 @@ func (s *session) put(f link.Frame, p []byte) error {
 		total += uint64(x.Items[i].Len)
 	}
 	until := start.Add(min(time.Duration(x.DeadlineMS)*time.Millisecond, link.MaxDeadline))
-	if total <= inlinePut {
+	if total <= inlinePut && s.srv.cfg.Stored == nil {
 		j := &s.in.copy
 		j.items, j.spaces, j.until = x.Items, s.spaces, until
 		code := s.copyIn(j, s.ctx)
@@ -64,6 +64,7 @@ func (s *session) put(f link.Frame, p []byte) error {
 		case s.oneCopy <- struct{}{}:
 			code = s.copyIn(j, fl.ctx)
 			<-s.oneCopy
+			s.tellStored(j, fl.ctx)
 		case <-fl.ctx.Done():
 			code = wire.CodeOf(fl.ctx.Err())
 			j.fail(code)
@@ -73,6 +74,24 @@ func (s *session) put(f link.Frame, p []byte) error {
 		s.observe(link.TypePut, len(j.items), fl.since, code)
 	})
 	return err
+}
+
+// tellStored hands prompt and output blocks that were published to the host,
+// a namespace at a time.
+func (s *session) tellStored(j *copyJob, ctx context.Context) {
+	if s.srv.cfg.Stored == nil {
+		return
+	}
+	by := map[wire.Namespace][]wire.Key{}
+	for i := range j.items {
+		if it := &j.items[i]; j.status[i] == wire.CodeOK && it.Tier == wire.OutputCritical {
+			ns := j.spaces[it.NS].ns
+			by[ns] = append(by[ns], it.Key)
+		}
+	}
+	for ns, keys := range by {
+		s.srv.cfg.Stored(ctx, ns, keys)
+	}
 }
 
 func (s *session) answerPut(req uint64, j *copyJob, code wire.Code) {

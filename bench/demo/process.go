@@ -105,6 +105,7 @@ func (r *runner) daemons(ctx context.Context, name string, configs ...string) ([
 	if err != nil {
 		return nil, err
 	}
+	r.world = p
 	go p.wait()
 	out := make([]map[string][]string, len(configs))
 	for i := range configs {

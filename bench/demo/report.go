@@ -102,7 +102,11 @@ func (r *runner) report(ctx context.Context, sums map[string]summary, elapsed ti
 	if r.proxy != nil {
 		rep.BitsFlipped = len(r.proxy.Flips())
 	} else {
-		rep.BitsFlipped = 1 // the rule that joinWorld makes
+		n, err := r.corrupted()
+		if err != nil {
+			return Report{}, err
+		}
+		rep.BitsFlipped = n
 	}
 	if err := rep.addJudge(ctx, r.judge, vars); err != nil {
 		return Report{}, err

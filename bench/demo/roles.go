@@ -28,7 +28,7 @@ const (
 func Play(ctx context.Context, role string, args []string, in io.Reader, out io.Writer) error {
 	switch role {
 	case RoleDaemon:
-		return playDaemons(ctx, args)
+		return playDaemons(ctx, args, in, out)
 	case RoleJudge:
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 		defer stop()
@@ -46,7 +46,7 @@ func Play(ctx context.Context, role string, args []string, in io.Reader, out io.
 
 // playDaemons runs a daemon for each pair of config and ports file. Two in one
 // process share one synthetic fabric.
-func playDaemons(ctx context.Context, args []string) error {
+func playDaemons(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) == 0 || len(args)%2 != 0 {
 		return fmt.Errorf("daemon: want CONFIG PORTSFILE pairs, got %q", args)
 	}
@@ -66,6 +66,16 @@ func playDaemons(ctx context.Context, args []string) error {
 			}
 			opt.Fabrics = map[string]fabric.Fabric{synthetic.Label: f}
 		}
+		if i == 1 {
+			// Each line of in asks how often the fabric has corrupted an item.
+			f := opt.Fabrics[synthetic.Label].(*synthetic.Fabric)
+			go func() {
+				_ = readLines(in, func(order) error {
+					newLines(out).put(corrupted{f.Stats().Hits[synthetic.Corrupt.String()]})
+					return nil
+				})
+			}()
+		}
 		wg.Go(func() { errs[i] = agent.Run(ctx, cfg, opt, args[2*i+1]) })
 	}
 	wg.Wait()
@@ -77,11 +87,20 @@ func playDaemons(ctx context.Context, args []string) error {
 	return nil
 }
 
+// worldBytes is what the synthetic fabric may hold: all blocks of the large
+// size.
+const worldBytes = 6 << 30
+
+// corrupted is how many items the synthetic fabric has corrupted.
+type corrupted struct {
+	N uint64 `json:"n"`
+}
+
 // joinWorld gives each daemon an endpoint of the one synthetic world. The
 // decode side's corrupts the flipAt-th item that it pulls, once.
 func joinWorld(world **synthetic.Fabric, name string) (*synthetic.Fabric, error) {
 	if *world == nil {
-		*world = synthetic.New(synthetic.Options{Name: name})
+		*world = synthetic.New(synthetic.Options{Name: name, Capacity: worldBytes})
 		return *world, nil
 	}
 	return (*world).Join(name, 1, synthetic.Fault{Kind: synthetic.Corrupt, Op: synthetic.OpPull, Skip: flipAt, Times: 1})

@@ -30,6 +30,7 @@ type runner struct {
 	dir   string
 	psk   string
 	proxy *chaos.Proxy
+	world *process // of both daemons, with the synthetic fabric
 
 	mu    sync.Mutex
 	procs []*process

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,13 +19,13 @@ func (r *runner) writeConfig(name string, capacity uint64, listen bool, peerAddr
 	if name == nameDecode {
 		peer = namePrefill
 	}
-	listeners, fabric := "", "link"
+	listeners, fabric, through := "", "link", false
 	if listen {
 		listeners = `"tcp://127.0.0.1:0"`
 	}
 	peers := fmt.Sprintf("[[link.peer]]\nname = %q\naddress = %q\ntenants = [\"demo\"]\n", peer, peerAddress)
 	if r.opt.Fabric == "synthetic" {
-		listeners, fabric, peers = "", "nixl-synth", ""
+		listeners, fabric, peers, through = "", "nixl-synth", "", name == namePrefill
 	}
 	text := fmt.Sprintf(`[agent]
 name = %q
@@ -44,10 +45,21 @@ tenants = ["demo"]
 [disagg]
 enabled = true
 fabric = %q
+write_through = %t
 %s`, name, filepath.Join(r.dir, name+".state"), capacity, r.socket(name, "engine"), r.socket(name, "admin"),
-		listeners, r.psk, congestion(), fabric, peers)
+		listeners, r.psk, congestion(), fabric, through, peers)
 	path := filepath.Join(r.dir, name+".toml")
 	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+// corrupted asks the process of both daemons what their fabric has corrupted.
+func (r *runner) corrupted() (int, error) {
+	newLines(r.world.in).put(order{})
+	var c corrupted
+	if err := json.NewDecoder(r.world.out).Decode(&c); err != nil {
+		return 0, fmt.Errorf("%s: %w%s", r.world.name, err, r.world.tail())
+	}
+	return int(c.N), nil
 }
 
 func (r *runner) socket(name, kind string) string {

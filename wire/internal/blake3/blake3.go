@@ -18,8 +18,7 @@ func Sum256(b []byte) [Size]byte {
 // before it copies any; the two must not overlap.
 func CopySum256(dst, src []byte) [Size]byte {
 	dst = dst[:len(src)]
-	raceRead(src)
-	raceWrite(dst)
+	raceCopy(dst, src)
 	return copySum(dst, src)
 }
 

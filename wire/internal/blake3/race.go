@@ -2,13 +2,14 @@
 
 package blake3
 
-import (
-	"runtime"
-	"unsafe"
-)
+// The race detector sees nothing of what assembly reads and writes. What it
+// sees is a copy, so there is one of the same bytes before.
 
-// The race detector sees nothing of what assembly reads and writes.
+func raceRead(b []byte) {
+	var room [512]byte
+	for len(b) > 0 {
+		b = b[copy(room[:], b):]
+	}
+}
 
-func raceRead(b []byte) { runtime.RaceReadRange(unsafe.Pointer(unsafe.SliceData(b)), len(b)) }
-
-func raceWrite(b []byte) { runtime.RaceWriteRange(unsafe.Pointer(unsafe.SliceData(b)), len(b)) }
+func raceCopy(dst, src []byte) { copy(dst, src) }
