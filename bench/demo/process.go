@@ -57,9 +57,10 @@ func (r *runner) spawn(name string, role string, args ...string) (*process, erro
 	return p, nil
 }
 
-// wait reaps the process; call it once, when its output has been read.
-func (p *process) wait() {
-	p.err = p.cmd.Wait()
+// wait reaps the process; call it once, when its output has been read. readErr
+// is what went wrong with that.
+func (p *process) wait(readErr error) {
+	p.err = errors.Join(p.cmd.Wait(), readErr)
 	close(p.done)
 }
 
@@ -87,8 +88,8 @@ func (p *process) tail() string {
 	if err != nil || len(b) == 0 {
 		return ""
 	}
-	if len(b) > 600 {
-		b = b[len(b)-600:]
+	if len(b) > 2000 {
+		b = b[len(b)-2000:]
 	}
 	return "\n  ... " + string(bytes.ReplaceAll(bytes.TrimSpace(b), []byte("\n"), []byte("\n  ... ")))
 }
@@ -106,7 +107,7 @@ func (r *runner) daemons(ctx context.Context, name string, configs ...string) ([
 		return nil, err
 	}
 	r.world = p
-	go p.wait()
+	go p.wait(nil)
 	out := make([]map[string][]string, len(configs))
 	for i := range configs {
 		if out[i], err = awaitPorts(ctx, p, ports[i]); err != nil {
@@ -163,8 +164,7 @@ func (r *runner) startEngine(role string, s start) (*engineProc, error) {
 			e.results <- res
 			return nil
 		})
-		p.wait()
-		p.err = errors.Join(p.err, err)
+		p.wait(err)
 		close(e.results)
 	}()
 	e.to.put(s)
@@ -176,6 +176,7 @@ func (e *engineProc) finish(ctx context.Context) (summary, error) {
 	e.once.Do(func() { _ = e.in.Close() })
 	select {
 	case s := <-e.summary:
+		<-e.done // it has nothing left to do
 		return s, nil
 	case <-ctx.Done():
 		return summary{}, fmt.Errorf("%s gives no summary: %w%s", e.name, ctx.Err(), e.tail())

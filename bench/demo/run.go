@@ -81,7 +81,7 @@ func (r *runner) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	go p.wait()
+	go p.wait(nil)
 	if err := r.upDaemons(ctx); err != nil {
 		return err
 	}

@@ -144,6 +144,7 @@ func (g *gen) load16(f laneFrame, copies bool) (work []func()) {
 			lane := i + i/4*4 // 0-3 and, in the upper half, 4-7; then 8-11 and 12-15
 			do(func() {
 				g.MOVQ(at(f.pointers+8*lane), scratch)
+				if half == 0 { g.PREFETCHT0(input(scratch, 16<<10)) }
 				g.VMOVDQU32(input(scratch, 32*half), r[i].AsY())
 				if copies {
 					g.VMOVDQU32(r[i].AsY(), copied(32*half))
@@ -151,6 +152,7 @@ func (g *gen) load16(f laneFrame, copies bool) (work []func()) {
 			})
 			do(func() {
 				g.MOVQ(at(f.pointers+8*(lane+4)), scratch)
+				if half == 0 { g.PREFETCHT0(input(scratch, 16<<10)) }
 				g.VINSERTI64X4(operand.U8(1), input(scratch, 32*half), r[i], r[i])
 				if copies {
 					g.VEXTRACTI64X4(operand.U8(1), r[i], copied(32*half))
