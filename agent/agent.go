@@ -28,6 +28,10 @@ import (
 // Options are what a configuration file cannot say.
 type Options struct {
 	Log *slog.Logger // nil: discarded
+	// Level is the logger's, for SIGHUP to change; may be nil.
+	Level *slog.LevelVar
+	// Reload reads the configuration again, for SIGHUP; nil: it cannot.
+	Reload func() (*config.Config, error)
 	// Fabrics are added to the daemon's own under their names. They stay the
 	// caller's, who closes them after Close: two daemons in one process share a
 	// synthetic fabric through it.
@@ -59,6 +63,8 @@ type Agent struct {
 	moved     movedBytes
 	checksums atomic.Uint64
 	limited   logLimiter
+	live      live
+	running   atomic.Pointer[config.Config] // as of the last reload; cfg stays that of the start
 	selftest  *selfTest
 	quiet     quarantine
 
@@ -86,6 +92,8 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), transfers: newTransferLog(), selftest: newSelfTest(), tracer: otel.Tracer("meridian/agent")}
 	a.quiet.a = a
+	a.live.set(cfg.Agent)
+	a.running.Store(cfg)
 	a.run, a.stop = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {

@@ -15,8 +15,9 @@ import (
 const logEvery = time.Second
 
 // NewLogger makes the daemon's logger from its configuration.
-func NewLogger(w io.Writer, c config.Agent) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: c.LogLevel}
+func NewLogger(w io.Writer, c config.Agent, level *slog.LevelVar) *slog.Logger {
+	level.Set(c.LogLevel)
+	opts := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}

@@ -211,7 +211,7 @@ func (a *Agent) unready() []reason {
 			ready++
 		}
 	}
-	if need := a.cfg.Agent.ReadyMinPeers; ready < need {
+	if need := int(a.live.readyMinPeers.Load()); ready < need {
 		out = append(out, reason{"peers.too_few", fmt.Sprintf("%d of %d peers are ready, agent.ready_min_peers is %d", ready, len(a.cfg.Link.Peers), need)})
 	}
 	return out

@@ -7,14 +7,14 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"meridian/agent/config"
 )
 
 // Run starts a daemon, writes its ports to portsFile if one is named, tells
-// systemd that it serves, whether peers are reachable or not, and stops it at SIGTERM, SIGINT or the end of ctx: it drains for at most
-// agent.drain_timeout; a second signal ends that at once.
+// systemd that it serves, whether peers are reachable or not, and stops it at
+// SIGTERM, SIGINT or the end of ctx: it drains for at most agent.drain_timeout;
+// a second signal ends that at once. SIGHUP reads the configuration again.
 func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -28,8 +28,18 @@ func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string)
 			return err
 		}
 	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	_ = notify("READY=1")
-	<-ctx.Done()
+	for running := true; running; {
+		select {
+		case <-hup:
+			a.reload()
+		case <-ctx.Done():
+			running = false
+		}
+	}
 	// Before stop, or a second signal in between would kill the process.
 	again, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer cancel()
@@ -39,7 +49,7 @@ func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string)
 
 // shutdown drains within the configured time, or until ctx ends, and closes.
 func (a *Agent) shutdown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(a.cfg.Agent.DrainTimeout, time.Millisecond))
+	ctx, cancel := context.WithTimeout(ctx, a.drainFor())
 	defer cancel()
 	if err := a.Drain(ctx); err != nil {
 		a.log.Warn("drain ended early", "err", err)

@@ -61,7 +61,7 @@ const (
 
 // Config is what Listen needs.
 type Config struct {
-	Path    string   // of the socket; the file gets mode 0600
+	Path    string   // of the socket; the file gets mode 0600, or 0666 where UIDs names others
 	UIDs    []uint32 // users that may connect; empty: the daemon's own
 	Tenants []string // that local engines may use; empty: none
 

@@ -36,7 +36,18 @@ type listener struct {
 	lock     *os.File
 }
 
-func listen(path string) (*listener, error) {
+// socketMode is that of a socket: for the daemon's own user, unless others are
+// on the allow list. Then everybody may knock, and SO_PEERCRED decides.
+func socketMode(uids []uint32) os.FileMode {
+	for _, uid := range uids {
+		if uid != uint32(os.Geteuid()) {
+			return 0o666
+		}
+	}
+	return 0o600
+}
+
+func listen(path string, mode os.FileMode) (*listener, error) {
 	lock, err := lockPath(path)
 	if err != nil {
 		return nil, err
@@ -45,7 +56,7 @@ func listen(path string) (*listener, error) {
 		_ = lock.Close() // the lock goes with it
 		return nil, err
 	}
-	fd, err := bind(path)
+	fd, err := bind(path, mode)
 	if err != nil {
 		_ = lock.Close()
 		return nil, err
@@ -121,7 +132,7 @@ func clearStale(path string) error {
 
 // bind makes the socket. Its mode is set before bind, so that there is no moment
 // with a wider one.
-func bind(path string) (int, error) {
+func bind(path string, mode os.FileMode) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
@@ -130,13 +141,13 @@ func bind(path string) (int, error) {
 		_ = unix.Close(fd)
 		return -1, &os.PathError{Op: op, Path: path, Err: err}
 	}
-	if err := unix.Fchmod(fd, 0o600); err != nil {
+	if err := unix.Fchmod(fd, uint32(mode)); err != nil {
 		return fail("fchmod", err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return fail("bind", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := os.Chmod(path, mode); err != nil {
 		return fail("chmod", err)
 	}
 	if err := unix.Listen(fd, backlog); err != nil {

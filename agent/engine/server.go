@@ -73,7 +73,7 @@ func Listen(cfg Config) (*Server, error) {
 	for _, t := range cfg.Tenants {
 		s.tenants[t] = true
 	}
-	l, err := listen(cfg.Path)
+	l, err := listen(cfg.Path, socketMode(cfg.UIDs))
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func runStandIn(ctx context.Context, name string, in io.Reader, out io.Writer, s
 		})
 	}
 	wg.Wait()
-	for n := range s.leases {
+	for n := range s.jobs {
 		s.release(n)
 	}
 	if err := s.eng.Ping(ctx); err != nil { // releases travel in front of it
@@ -75,8 +75,28 @@ func runStandIn(ctx context.Context, name string, in io.Reader, out io.Writer, s
 	if err := s.judge.close(); err != nil {
 		return err
 	}
-	s.out.put(result{Summary: &s.sum})
+	sum := s.final()
+	s.out.put(result{Summary: &sum})
 	return nil
+}
+
+// adviceWait bounds the wait for the last advice of the daemon: it comes
+// without being asked for, and so perhaps after the last answer.
+const adviceWait = 2 * time.Second
+
+// final is what was counted, once every request that reasoned has been seen to
+// stop, or will not be.
+func (s *standIn) final() summary {
+	t := time.NewTicker(time.Millisecond)
+	defer t.Stop()
+	for deadline := time.Now().Add(adviceWait); ; <-t.C {
+		s.mu.Lock()
+		sum := s.sum
+		s.mu.Unlock()
+		if sum.Exits >= sum.Reasoned || time.Now().After(deadline) {
+			return sum
+		}
+	}
 }
 
 func (s *standIn) connect(ctx context.Context, name string) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -71,7 +72,9 @@ func newCommand(env []string, out, errOut io.Writer, start daemon) *cobra.Comman
 them to and from other nodes. It reads one TOML file (see docs/config.md); a key
 can also be set by a MERIDIAN_* variable or by --set, which wins over both.
 
-SIGTERM drains for at most agent.drain_timeout, a second one ends at once.`,
+SIGTERM drains for at most agent.drain_timeout, a second one ends at once.
+SIGHUP reads the configuration again, takes over what can change live, and
+logs what needs a restart.`,
 		Example:           "  meridiand -t --config decode.toml\n  meridiand --config decode.toml --ports-file /run/meridian/ports.json\n  meridiand --set kv_memory.capacity_bytes=4GiB",
 		Args:              cobra.NoArgs,
 		Version:           programVersion(),
@@ -100,8 +103,15 @@ SIGTERM drains for at most agent.drain_timeout, a second one ends at once.`,
 			_, err := fmt.Fprintln(out, "the configuration is valid:", source(cfg))
 			return err
 		}
-		log := agent.NewLogger(errOut, cfg.Agent)
-		if err := start(c.Context(), cfg, agent.Options{Log: log, Version: programVersion()}, portsFile); err != nil {
+		level := new(slog.LevelVar)
+		opt := agent.Options{
+			Log: agent.NewLogger(errOut, cfg.Agent, level), Level: level, Version: programVersion(),
+			Reload: func() (*config.Config, error) {
+				next, _, err := config.Load(o)
+				return next, err
+			},
+		}
+		if err := start(c.Context(), cfg, opt, portsFile); err != nil {
 			return stopped{err}
 		}
 		return nil

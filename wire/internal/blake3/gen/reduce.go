@@ -136,8 +136,8 @@ func (g *gen) compressRows(sets ...*rowSet) {
 		g.VPXORD(s.c, s.a, s.a)
 		g.VPXORD(s.d, s.b, s.b)
 	})
-	// The registers of m changed places seven times. What follows, the same
-	// code again among it, finds them where they were.
+	// Seven permutations leave m and spare exchanged. The loop over the levels
+	// comes back to code that expects them as they were.
 	each(func(s *rowSet) { s.m, s.spare = s.spare, s.m })
 }
 
