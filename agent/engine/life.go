@@ -115,7 +115,7 @@ func (l *life) tokens(x *link.Tokens) {
 		at += n
 	}
 	core.Step(l.s.srv.now(), l.in)
-	l.events()
+	_ = l.events() // TOKENS has no answer
 }
 
 // finish ends request id. It is idempotent, for an id that never was as well.
@@ -126,7 +126,7 @@ func (l *life) finish(id uint32, kind scheduler.Kind) {
 		return
 	}
 	l.step(scheduler.Input{Kind: kind, ID: scheduler.ID(id)})
-	l.events()
+	_ = l.events() // nothing of finish can be refused
 	l.forget(id)
 	l.flushLower()
 }
@@ -242,7 +242,7 @@ func (l *life) track(j *copyJob) {
 		l.held[id]++
 	}
 	if l.core.Load() != nil {
-		l.events()
+		_ = l.events() // a block cannot be refused
 	}
 	l.flushLower()
 }
@@ -330,7 +330,7 @@ func (l *life) tick() {
 	}
 	l.armed = scheduler.Never
 	l.core.Load().Tick(l.s.srv.now())
-	l.events()
+	_ = l.events() // nobody asked
 	l.mu.Unlock()
 	l.s.flush()
 }

@@ -68,7 +68,7 @@ func listen(path string, mode os.FileMode) (*listener, error) {
 		_ = unix.Close(fd)
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	l.dev, l.ino = uint64(st.Dev), st.Ino
+	l.dev, l.ino = st.Dev, st.Ino
 	return l, nil
 }
 
@@ -178,7 +178,7 @@ func (l *listener) accept() (*conn, *unix.Ucred, error) {
 // remove takes the socket file away, if it is still ours, and then the lock.
 func (l *listener) remove() {
 	var st unix.Stat_t
-	if unix.Lstat(l.path, &st) == nil && uint64(st.Dev) == l.dev && st.Ino == l.ino {
+	if unix.Lstat(l.path, &st) == nil && st.Dev == l.dev && st.Ino == l.ino {
 		_ = os.Remove(l.path)
 	}
 	_ = os.Remove(l.lock.Name())

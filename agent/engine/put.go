@@ -59,7 +59,7 @@ func (s *session) put(f link.Frame, p []byte) error {
 	}
 	j := &copyJob{items: slices.Clone(x.Items), spaces: s.spaces, until: until}
 	_, err := s.launch(f.Req, x.DeadlineMS, func(fl *flight) {
-		code := wire.CodeOK
+		var code wire.Code
 		select {
 		case s.oneCopy <- struct{}{}:
 			code = s.copyIn(j, fl.ctx)

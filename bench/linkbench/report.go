@@ -16,6 +16,7 @@ type Report struct {
 	Kernel     string    `json:"kernel"`
 	Go         string    `json:"go"`
 	Congestion string    `json:"congestion"`
+	Hash       string    `json:"hash"` // the code path in use
 	Batch      int       `json:"batch"`
 	Streams    int       `json:"streams"`
 	SetBytes   uint64    `json:"set_bytes"`
@@ -134,8 +135,8 @@ func (r Report) Rows() (head []string, rows [][]string) {
 
 // Note says on what it was measured.
 func (r Report) Note() string {
-	return fmt.Sprintf("%s, %d CPUs, Linux %s, %s; %d streams, %s, set %d MiB; medians of %d rounds of %d ms",
-		r.Machine, r.CPUs, r.Kernel, r.Go, r.Streams, orNone(r.Congestion), r.SetBytes>>20, r.Rounds, r.RoundMS)
+	return fmt.Sprintf("%s, %d CPUs, Linux %s, %s, BLAKE3 by %s; %d streams, %s, set %d MiB; medians of %d rounds of %d ms",
+		r.Machine, r.CPUs, r.Kernel, r.Go, r.Hash, r.Streams, orNone(r.Congestion), r.SetBytes>>20, r.Rounds, r.RoundMS)
 }
 
 func orNone(s string) string {

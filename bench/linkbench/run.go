@@ -48,7 +48,7 @@ func Run(ctx context.Context, opt Options) (Report, error) {
 	if err := opt.fill(); err != nil {
 		return Report{}, err
 	}
-	rep := Report{CPUs: runtime.NumCPU(), Go: runtime.Version(), Congestion: opt.Congestion, Batch: opt.Batch,
+	rep := Report{CPUs: runtime.NumCPU(), Go: runtime.Version(), Congestion: opt.Congestion, Hash: wire.HashPath(), Batch: opt.Batch,
 		Streams: opt.Streams, SetBytes: opt.Set, RoundMS: opt.Round.Milliseconds(), Rounds: opt.Rounds}
 	rep.Machine, rep.Kernel = machine()
 	for _, size := range opt.Sizes {

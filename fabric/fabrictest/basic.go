@@ -29,8 +29,9 @@ func basicChecks() []Check {
 
 func checkCaps(_ context.Context, h *Harness) error {
 	c := h.Fabric.Caps()
+	label, again := h.Fabric.Label(), h.Fabric.Label()
 	switch {
-	case h.Fabric.Label() == "" || h.Fabric.Label() != h.Fabric.Label():
+	case label == "" || label != again:
 		return errors.New("the label is empty or changes")
 	case c != h.Fabric.Caps():
 		return errors.New("the capabilities change")

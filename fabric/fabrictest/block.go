@@ -164,11 +164,11 @@ func (h *Harness) pushed(b *block, it *fabric.Item) error {
 	case it.Loose:
 		return errors.New("taken, and yet loose")
 	case it.Head != b.head():
-		return fmt.Errorf("Head is %+v, the payload's is %+v", it.Head, b.head())
+		return fmt.Errorf("the item's Head is %+v, the payload's is %+v", it.Head, b.head())
 	case it.H == fabric.Handle{} && !h.ByKey:
 		return errors.New("taken with the zero handle")
 	case it.Via == "" || it.Via == "stale":
-		return fmt.Errorf("Via is %q: the transport really used is not reported", it.Via)
+		return fmt.Errorf("the item's Via is %q: the transport really used is not reported", it.Via)
 	case !bytes.Equal(it.M.B, b.payload):
 		return errors.New("the pusher's memory was changed")
 	case it.NS != h.NS || it.Key != b.key || it.Tier != b.tier:
@@ -207,10 +207,10 @@ func (h *Harness) pulled(b *block, it *fabric.Item) error {
 		return errors.New("came, and yet is loose")
 	}
 	if it.Head != b.head() {
-		return fmt.Errorf("Head is %+v, pushed was %+v", it.Head, b.head())
+		return fmt.Errorf("the item's Head is %+v, pushed was %+v", it.Head, b.head())
 	}
 	if it.Via == "" || it.Via == "stale" {
-		return fmt.Errorf("Via is %q: the transport really used is not reported", it.Via)
+		return fmt.Errorf("the item's Via is %q: the transport really used is not reported", it.Via)
 	}
 	if it.NS != h.NS || it.Key != b.key || it.Tier != b.tier {
 		return errors.New("NS, Key or Tier was changed")

@@ -220,7 +220,7 @@ func checkCancelledPush(ctx context.Context, h *Harness) error {
 				continue
 			}
 			if err := h.pulled(b, &pull[0]); err != nil {
-				return fmt.Errorf("block of an interrupted push (%v): %w", items[i].Err, err)
+				return fmt.Errorf("block of an interrupted push that ended with %d: %w", uint16(wire.CodeOf(items[i].Err)), err)
 			}
 		}
 		return nil

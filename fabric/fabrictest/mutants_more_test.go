@@ -214,7 +214,10 @@ var optionalMutants = []mutant{
 	}, []string{"handle of a dropped block is never reused"}},
 	{"list gives blocks twice", func(b *broken) {
 		b.list = func(ctx context.Context, f func(fabric.Item) bool) error {
-			return b.Fabric.List(ctx, func(it fabric.Item) bool { return f(it) && f(it) })
+			return b.Fabric.List(ctx, func(it fabric.Item) bool {
+				first := f(it)
+				return first && f(it)
+			})
 		}
 	}, []string{"list"}},
 	{"list leaves the first out", func(b *broken) {

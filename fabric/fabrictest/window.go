@@ -42,7 +42,7 @@ func (h *Harness) access(ctx context.Context, write bool, r fabric.Range, b []by
 		case x[0].Loose:
 			return errLoose
 		case x[0].Via == "" || x[0].Via == "stale":
-			return errors.New("Via is not reported")
+			return errors.New("the transport really used (Via) is not reported")
 		}
 		copy(b, m.B)
 	}

@@ -11,28 +11,28 @@ import (
 type Kind uint8
 
 const (
-	// Delay: the item's message arrives For later than it would have. Items of
+	// Delay means: the item's message arrives For later than it would have. Items of
 	// one batch overtake each other by it.
 	Delay Kind = iota + 1
-	// Drop: the message is lost. The item fails when the context ends, or with
+	// Drop means: the message is lost. The item fails when the context ends, or with
 	// CodeNoProgress after Options.Timeout; nothing is stored or moved.
 	Drop
-	// Duplicate: the message arrives twice. The second has no effect that a
+	// Duplicate means: the message arrives twice. The second has no effect that a
 	// caller can see, except two calls of OnWrite.
 	Duplicate
-	// Corrupt: one bit of the body is flipped on the way. Push and Pull notice
+	// Corrupt means: one bit of the body is flipped on the way. Push and Pull notice
 	// (CodeChecksum); one-sided accesses do not, they have no checksum.
 	Corrupt
-	// Reorder: the items of the batch that are hit trade places, by the seed.
+	// Reorder means: the items of the batch that are hit trade places, by the seed.
 	Reorder
-	// Late: the item fails with CodeDeadline and Loose set, and its memory is
+	// Late means: the item fails with CodeDeadline and Loose set, and its memory is
 	// touched after that: For later, or, with For zero, at the last moment,
 	// inside the Quiesce that makes it quiet. What arrives late is not published.
 	Late
-	// Disconnect: this item and all later ones fail with CodeUnreachable, for
+	// Disconnect means: this item and all later ones fail with CodeUnreachable, for
 	// the time For, or, with For zero, until Heal.
 	Disconnect
-	// Full: a push or a placement fails with CodeFull.
+	// Full means: a push or a placement fails with CodeFull.
 	Full
 	kinds
 )
