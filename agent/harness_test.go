@@ -1,0 +1,278 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"meridian/agent/client"
+	"meridian/agent/config"
+	"meridian/conformance/chaos"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// patience bounds every wait of these tests; nothing takes that long.
+const patience = 20 * time.Second
+
+// until polls what cannot be waited for otherwise.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// logBuffer is a daemon's log.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// testNode is a daemon in this process.
+type testNode struct {
+	*Agent
+	dir string
+	log *logBuffer
+}
+
+// shortDir is a folder whose name is short enough for Unix sockets.
+func shortDir(t testing.TB) string {
+	dir, err := os.MkdirTemp("", "mrdn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// loadConfig writes and loads a configuration; text is what differs from a
+// small node that knows nobody.
+func loadConfig(t testing.TB, dir, name, text string) *config.Config {
+	t.Helper()
+	base := fmt.Sprintf(`
+[agent]
+name = %q
+state_dir = %q
+drain_timeout = "5s"
+[kv_memory]
+capacity_bytes = "16MiB"
+[engine]
+socket = %q
+staging_bytes = "4MiB"
+[admin]
+socket = %q
+[security]
+tenants = ["acme"]
+`, name, filepath.Join(dir, name+".state"), filepath.Join(dir, name+".e"), filepath.Join(dir, name+".a"))
+	path := filepath.Join(dir, name+".toml")
+	if err := os.WriteFile(path, []byte(base+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load(config.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func startNode(t testing.TB, dir, name, text string, fabrics ...fabric.Fabric) *testNode {
+	t.Helper()
+	n := &testNode{dir: dir, log: &logBuffer{}}
+	opt := Options{Log: slog.New(slog.NewTextHandler(n.log, nil)), Version: "test"}
+	for _, f := range fabrics {
+		opt.Fabrics = map[string]fabric.Fabric{f.Label(): f}
+	}
+	var err error
+	if n.Agent, err = Start(t.Context(), loadConfig(t, dir, name, text), opt); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Errorf("close %s: %v", name, err)
+		}
+	})
+	return n
+}
+
+const testPSK = "a key of these tests"
+
+// listener and dialler are the two sides of a link.
+func listener(addr, peer string) string {
+	return fmt.Sprintf("[link]\nlisten = [%q]\npsk = %q\n[[link.peer]]\nname = %q\ntenants = [\"acme\"]\n", addr, testPSK, peer)
+}
+
+func dialler(addr, peer string) string {
+	return fmt.Sprintf("[link]\npsk = %q\n[[link.peer]]\nname = %q\naddress = %q\ntenants = [\"acme\"]\n", testPSK, peer, addr)
+}
+
+// pair is a prefill node and a decode node that dials it.
+func pair(t testing.TB) (prefill, decode *testNode) {
+	dir := shortDir(t)
+	prefill = startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
+	decode = startNode(t, dir, "decode", dialler(prefill.Ports()["link"][0], "prefill"))
+	prefill.ready(t)
+	decode.ready(t)
+	return prefill, decode
+}
+
+func (n *testNode) ready(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		reasons := n.unready()
+		if len(reasons) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is not ready: %v\n%s", n.id.name, reasons, n.log)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// testEngine is an engine of one namespace.
+type testEngine struct {
+	*client.Engine
+	space client.NS
+	ns    wire.Namespace
+}
+
+func testManifest(tenant string) wire.Manifest {
+	return wire.Manifest{Tenant: tenant, Model: "m", BlockBytes: 256 << 10}
+}
+
+func (n *testNode) engine(t testing.TB) *testEngine {
+	t.Helper()
+	e, err := client.DialEngine(t.Context(), n.cfg.Engine.Socket, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	m := testManifest("acme")
+	space, err := e.Open(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &testEngine{e, space, m.Namespace()}
+}
+
+func (e *testEngine) keys(prefix string, n int) []wire.Key {
+	out := make([]wire.Key, n)
+	for i := range out {
+		out[i] = wire.KeyOf(e.ns, fmt.Appendf(nil, "%s %d", prefix, i))
+	}
+	return out
+}
+
+// put stores blocks whose bodies follow from their keys.
+func (e *testEngine) put(t testing.TB, keys []wire.Key, size int, tier wire.Tier, req uint32) {
+	t.Helper()
+	blocks := make([]client.Block, len(keys))
+	for i, k := range keys {
+		body := make([]byte, size)
+		chaos.Body(body, k)
+		blocks[i] = client.Block{NS: e.space, Key: k, Tier: tier, Body: body, Req: req}
+	}
+	for i, err := range e.Put(t.Context(), blocks) {
+		if err != nil {
+			t.Fatalf("put %d: %v", i, err)
+		}
+	}
+}
+
+// fetch acquires keys, from wherever they are, checks every byte of what is
+// granted, releases, and returns each key's error.
+func (e *testEngine) fetch(t testing.TB, keys []wire.Key) []error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	l, err := e.Acquire(ctx, e.space, keys, client.AcquireOptions{Fetch: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Release()
+	errs := make([]error, len(keys))
+	for i := range l.Blocks {
+		b := &l.Blocks[i]
+		if errs[i] = b.Err; b.Err != nil {
+			continue
+		}
+		if err := chaos.CheckBody(b.Body, keys[i]); err != nil {
+			t.Errorf("block %d: %v", i, err)
+		}
+	}
+	return errs
+}
+
+func (e *testEngine) mustFetch(t testing.TB, keys []wire.Key) {
+	t.Helper()
+	for i, err := range e.fetch(t, keys) {
+		if err != nil {
+			t.Fatalf("block %d: %v", i, err)
+		}
+	}
+}
+
+// quiet waits until nothing is leased, reserved or in flight at a node.
+func (n *testNode) quietNow(t testing.TB) {
+	t.Helper()
+	until(t, "counts of "+n.id.name+" return to zero", func() bool {
+		st, ls := n.store.Stats(), n.node.Stats()
+		return st.Leases == 0 && st.Reserved == 0 && st.Quarantined == 0 && st.Transient == 0 && st.Leaked == 0 &&
+			ls.Calls == 0 && ls.Served == 0 && n.transfers.inFlight(dirIn) == 0 && n.transfers.inFlight(dirOut) == 0
+	})
+}
+
+// series is the value of one line of /metrics, and whether it is there.
+func (n *testNode) series(t testing.TB, line string) (string, bool) {
+	t.Helper()
+	for l := range strings.Lines(n.get(t, "/metrics")) {
+		if rest, ok := strings.CutPrefix(l, line+" "); ok {
+			return strings.TrimSpace(rest), true
+		}
+	}
+	return "", false
+}
+
+func (n *testNode) get(t testing.TB, path string) string {
+	t.Helper()
+	_, body := n.getCode(t, path)
+	return body
+}
+
+func (n *testNode) getCode(t testing.TB, path string) (int, string) {
+	t.Helper()
+	res, err := http.Get(n.Ports()["http"][0] + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(res.Body); err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, b.String()
+}
