@@ -76,7 +76,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.blocks(gauge, counter)
 	if c.a.node != nil {
 		c.peers(gauge)
-		gauge(dReady, flag(len(c.a.unready()) == 0))
+		gauge(dReady, oneIf(len(c.a.unready()) == 0))
 	}
 	gauge(dInFlight, float64(c.a.transfers.inFlight(dirIn)), dirIn.String())
 	gauge(dInFlight, float64(c.a.transfers.inFlight(dirOut)), dirOut.String())
@@ -85,7 +85,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func flag(b bool) float64 {
+func oneIf(b bool) float64 {
 	if b {
 		return 1
 	}
@@ -127,7 +127,7 @@ func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {
 			continue
 		}
 		last = p.Name
-		gauge(dPeerReady, flag(p.State == link.StateReady), p.Name, p.Transport)
+		gauge(dPeerReady, oneIf(p.State == link.StateReady), p.Name, p.Transport)
 		gauge(dPeerRTT, p.RTT.Seconds(), p.Name)
 	}
 }

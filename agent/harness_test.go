@@ -15,6 +15,7 @@ import (
 
 	"meridian/agent/client"
 	"meridian/agent/config"
+	"meridian/blocks"
 	"meridian/conformance/chaos"
 	"meridian/fabric"
 	"meridian/wire"
@@ -275,4 +276,17 @@ func (n *testNode) getCode(t testing.TB, path string) (int, string) {
 		t.Fatal(err)
 	}
 	return res.StatusCode, b.String()
+}
+
+// damage turns a bit of a stored body, as failing memory would.
+func (n *testNode) damage(t testing.TB, ns wire.Namespace, key wire.Key) {
+	t.Helper()
+	o := n.store.NewOwner(0)
+	v := []blocks.View{{NS: ns, Key: key}}
+	lease, err := n.store.Acquire(o, v, patience, false)
+	if err != nil || v[0].Err != nil {
+		t.Fatalf("acquire: %v, %v", err, v[0].Err)
+	}
+	n.store.Payload(v[0])[wire.HeaderLen+100] ^= 1
+	n.store.Release(o, lease)
 }

@@ -9,7 +9,6 @@ import (
 
 	"meridian/adapters/link"
 	"meridian/agent/client"
-	"meridian/blocks"
 	"meridian/conformance/chaos"
 	"meridian/wire"
 )
@@ -159,14 +158,7 @@ func TestVerifyBlockTakesAChecksumFailureOutOfService(t *testing.T) {
 	e := n.engine(t)
 	keys := e.keys("stored", 2)
 	e.put(t, keys, 4<<10, wire.OutputCritical, 0)
-	o := n.store.NewOwner(0)
-	v := []blocks.View{{NS: e.ns, Key: keys[0]}}
-	lease, err := n.store.Acquire(o, v, patience, false)
-	if err != nil || v[0].Err != nil {
-		t.Fatalf("acquire: %v, %v", err, v[0].Err)
-	}
-	n.store.Payload(v[0])[wire.HeaderLen+100] ^= 1 // a bit of memory turns
-	n.store.Release(o, lease)
+	n.damage(t, e.ns, keys[0])
 	res, err := n.adminClient(t).VerifyBlock(t.Context(), verifyRequest(keys[0]))
 	if err != nil || res.Ok || res.Want == res.Got {
 		t.Fatalf("verify: %+v, %v", res, err)

@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"meridian/agent/client"
+	"meridian/deploy/grafana"
+	"meridian/wire"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write generated documents anew")
+
+func TestMetricsDocumentIsMadeFromTheDaemon(t *testing.T) {
+	const path = "../docs/metrics.md"
+	want := MetricsMarkdown()
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != want {
+		t.Errorf("%s is not what the daemon describes (%v): run this test with -rewrite", path, err)
+	}
+}
+
+// moved notes each sample that was ever seen away from zero.
+type movedSeries map[string]bool
+
+func (m movedSeries) scrape(t *testing.T, n *testNode) {
+	t.Helper()
+	for line := range strings.Lines(n.get(t, "/metrics")) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		i := strings.LastIndexByte(strings.TrimSpace(line), ' ')
+		name, _, _ := strings.Cut(line[:i], "{")
+		if v := strings.TrimSpace(line[i:]); v != "0" {
+			m[name] = true
+		} else if _, ok := m[name]; !ok {
+			m[name] = false
+		}
+	}
+}
+
+// Every series that a daemon describes, and every one that the board reads,
+// exists and moves once what it counts happens. What must stay zero is named
+// here, and nothing else.
+func TestEverySeriesExistsAndMoves(t *testing.T) {
+	stayZero := []string{"meridian_leaked"}
+	moved := movedSeries{}
+	dir := shortDir(t)
+	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
+	addr := prefill.Ports()["link"][0]
+	decode := startNode(t, dir, "decode", dialler(addr, "prefill")+`
+[[link.peer]]
+name = "gone"
+address = "tcp://127.0.0.1:1"
+tenants = ["acme"]
+[[route]]
+peer = "gone"
+fabric = "link"
+[scheduler]
+max_think_tokens = 8
+min_think_tokens = 1
+[disagg]
+enabled = true
+fabric = "link"
+`)
+	until(t, "the peer is ready", func() bool { return len(decode.readyPeers()) == 1 })
+	decode.ready(t)
+	moved.scrape(t, decode)
+	a, b := prefill.engine(t), decode.engine(t)
+	prompt := a.keys("prompt", 8)
+	a.put(t, prompt, 64<<10, wire.OutputCritical, 0)
+	b.mustFetch(t, prompt)
+	if errs := b.fetch(t, b.keys("absent", 1)); errs[0] == nil {
+		t.Error("a block that nobody has")
+	}
+	think(t, b, 5) // more tokens than the cap, so it is forced; a fallback from "gone"
+	until(t, "offloaded", func() bool { return decode.offloader.blocks.Load() == 5 })
+	driveLeases(t, decode, b, moved)
+	drivePhases(t, decode, b, moved)
+	driveFailures(t, decode, b)
+	driveEvictions(t, decode, b)
+	decode.transfers.begin(transfer{dir: dirIn})
+	decode.transfers.begin(transfer{dir: dirOut})
+	moved.scrape(t, prefill)
+	restart(t, dir, prefill, addr, decode)
+	moved.scrape(t, decode)
+
+	var names []string
+	for _, s := range append(slices.Clone(decode.metrics.docs), collected...) {
+		name := s.name
+		if s.kind == "histogram" {
+			name += "_count"
+		}
+		names = append(names, name)
+	}
+	names = append(names, grafana.Series()...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		switch m, ok := moved[name]; {
+		case !ok:
+			t.Errorf("%s: no such series", name)
+		case slices.Contains(stayZero, name) && m:
+			t.Errorf("%s moved, and must stay zero", name)
+		case !slices.Contains(stayZero, name) && !m:
+			t.Errorf("%s never moves", name)
+		}
+	}
+}
+
+func driveLeases(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
+	keys := e.keys("leased", 2)
+	e.put(t, keys, 4<<10, wire.OutputCritical, 0)
+	timed, err := e.Acquire(t.Context(), e.space, keys[:1], client.AcquireOptions{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold, err := e.Acquire(t.Context(), e.space, keys[1:], client.AcquireOptions{Hold: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := n.store.NewOwner(0)
+	v, err := n.store.Reserve(o, e.ns, []uint32{1 << 10, 1 << 10}, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := n.store.Loose([]uint32{v[0].Ref.Slot})
+	n.store.Abort(o, []uint32{v[0].Ref.Slot})
+	moved.scrape(t, n)
+	quiet()
+	timed.Release()
+	hold.Release()
+	short, err := e.Acquire(t.Context(), e.space, keys[:1], client.AcquireOptions{TTL: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a lease and a reservation expire", func() bool {
+		st := n.store.Stats()
+		return st.LeasesLapsed > 0 && st.ReservationsExpired > 0
+	})
+	if err := short.Renew(t.Context(), time.Second); !errors.Is(err, wire.CodeLeaseLost) {
+		t.Errorf("renewal of a lapsed lease: %v", err)
+	}
+	n.store.Drop(o)
+}
+
+func drivePhases(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
+	for _, prompt := range [][]int32{{1}, {151667}} {
+		req, err := e.Begin(t.Context(), client.Begin{ID: "r", Model: "qwen3-8b", Prompt: prompt})
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved.scrape(t, n)
+		if err := e.Tokens([]uint32{req}, []uint8{1}, []int32{1000}); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		moved.scrape(t, n)
+		if err := e.Finish(t.Context(), req, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func driveFailures(t *testing.T, n *testNode, e *testEngine) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: n.cfg.Engine.Socket}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(fd, make([]byte, 64)); err != nil { // no HELLO
+		t.Fatal(err)
+	}
+	until(t, "a connection is refused", func() bool { return n.engines.Stats().Refused > 0 })
+	key := e.keys("damaged", 1)
+	e.put(t, key, 4<<10, wire.OutputCritical, 0)
+	n.damage(t, e.ns, key[0])
+	if res, err := n.adminClient(t).VerifyBlock(t.Context(), verifyRequest(key[0])); err != nil || res.Ok {
+		t.Fatalf("verify of a damaged block: %+v, %v", res, err)
+	}
+}
+
+// driveEvictions fills the arena with blocks of a request that runs.
+func driveEvictions(t *testing.T, n *testNode, e *testEngine) {
+	req, err := e.Begin(t.Context(), client.Begin{ID: "r", Model: "qwen3-8b", Prompt: []int32{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range e.keys("much", 100) {
+		e.put(t, []wire.Key{k}, 250<<10, wire.OutputCritical, req)
+	}
+	if n.store.Stats().LiveEvictions == 0 {
+		t.Error("25 MB of a running request fit into 16 MiB")
+	}
+}
+
+// restart replaces the listening node by one at the same address.
+func restart(t *testing.T, dir string, old *testNode, addr string, peer *testNode) {
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	startNode(t, dir, "prefill", listener(addr, "decode"))
+	until(t, "the new incarnation is counted", func() bool {
+		v, ok := peer.series(t, `meridian_peer_incarnation_changes_total{peer="prefill"}`)
+		return ok && v != "0"
+	})
+}
