@@ -14,6 +14,9 @@ const (
 	// it doubles from one to the next, and half of it is random.
 	redialMin = 100 * time.Millisecond
 	redialMax = 5 * time.Second
+	// steadyAfter is how long a connection must have stood for the pause to begin
+	// anew: one that is lost at once, again and again, is not dialled in a loop.
+	steadyAfter = time.Second
 	// resumeWait is how long a pull that lost its lanes waits for another.
 	resumeWait = 2 * time.Second
 	// refusedFor is how long a namespace that the peer refused is answered from

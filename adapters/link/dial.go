@@ -41,7 +41,7 @@ func (p *Peer) keepConnected() {
 			pause = min(2*pause, redialMax)
 			continue
 		}
-		pause = redialMin
+		up := n.cfg.Clock()
 		for s.complete(n.cfg.Lanes) {
 			select {
 			case <-s.kick:
@@ -53,6 +53,12 @@ func (p *Peer) keepConnected() {
 				return
 			}
 		}
+		if n.cfg.Clock()-up > steadyAfter {
+			pause = redialMin
+			continue
+		}
+		p.sleep(pause/2 + rand.N(pause/2+1))
+		pause = min(2*pause, redialMax)
 	}
 }
 
@@ -77,7 +83,7 @@ func (s *session) complete(lanes int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, dead := s.core.Dead()
-	return !dead && s.core.Lane(0) != nil && s.core.DataLanes() >= lanes
+	return !dead && s.core.Up(0) && s.core.DataLanes() >= lanes
 }
 
 // connect brings up what is missing of the peer's session.
@@ -88,7 +94,7 @@ func (p *Peer) connect() (*session, error) {
 	if s != nil {
 		s.mu.Lock()
 		_, dead := s.core.Dead()
-		lane0 := s.core.Lane(0)
+		lane0 := s.core.Up(0)
 		leaving := s.core.Leaving()
 		s.mu.Unlock()
 		switch {
@@ -96,7 +102,7 @@ func (p *Peer) connect() (*session, error) {
 			s = nil
 		case leaving:
 			return nil, fmt.Errorf("the peer is leaving: %w", wire.CodeDraining)
-		case lane0 != nil:
+		case lane0:
 			return s, p.addLanes(s)
 		}
 	}
@@ -111,7 +117,7 @@ func (p *Peer) connect() (*session, error) {
 func (p *Peer) addLanes(s *session) error {
 	for i := uint8(1); int(i) <= p.node.cfg.Lanes; i++ {
 		s.mu.Lock()
-		up := s.core.Lane(i) != nil
+		up := s.core.Up(i)
 		s.mu.Unlock()
 		if up {
 			continue

@@ -102,16 +102,20 @@ func ready(tb testing.TB, p *Peer) {
 func noLeaks(tb testing.TB) {
 	before := runtime.NumGoroutine()
 	tb.Cleanup(func() {
-		for range 200 {
-			if runtime.NumGoroutine() <= before {
-				return
-			}
-			runtime.Gosched()
-			time.Sleep(time.Millisecond)
-		}
-		buf := make([]byte, 1<<20)
-		tb.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+		until(tb, func() bool { return runtime.NumGoroutine() <= before })
 	})
+}
+
+// until waits for what another goroutine is about to do, and fails the test with
+// all stacks when it does not.
+func until(tb testing.TB, done func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); runtime.Gosched() {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<20)
+			tb.Fatalf("it did not happen:\n%s", buf[:runtime.Stack(buf, true)])
+		}
+	}
 }
 
 func randomBody(n int) []byte {

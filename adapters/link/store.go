@@ -10,7 +10,8 @@ import (
 
 var _ Store = (*blocks.Store)(nil)
 
-// Store is what the link needs of *blocks.Store. Nothing here blocks.
+// Store is what the link needs of *blocks.Store. Nothing here blocks but
+// ReserveTier, which may have to make a segment.
 type Store interface {
 	NewOwner(pid int) blocks.Owner
 	Drop(o blocks.Owner)
@@ -19,7 +20,7 @@ type Store interface {
 	Renew(o blocks.Owner, l blocks.Lease, ttl time.Duration) error
 	Release(o blocks.Owner, l blocks.Lease)
 	Payload(v blocks.View) []byte
-	Reserve(o blocks.Owner, ns wire.Namespace, size []uint32, ttl time.Duration) ([]blocks.View, error)
+	ReserveTier(o blocks.Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration) ([]blocks.View, error)
 	Room(v blocks.View) []byte
 	Commit(o blocks.Owner, c []blocks.Commit)
 	Abort(o blocks.Owner, slots []uint32)
@@ -115,9 +116,15 @@ func (h *holder) Pin(b []core.Block, ttl time.Duration) core.Lease {
 			v[n].Err = err
 		}
 		fill(&b[i], &v[n])
-		if b[i].Code == wire.CodeOK {
-			b[i].Body = h.st.Payload(v[n])[wire.HeaderLen:]
+		if b[i].Code != wire.CodeOK {
+			continue
 		}
+		p := h.st.Payload(v[n])
+		if p == nil {
+			b[i].Code = wire.CodeAbsent // the store was closed
+			continue
+		}
+		b[i].Body = p[wire.HeaderLen:]
 	}
 	return core.Lease(l)
 }
@@ -137,7 +144,7 @@ func (h *holder) Unpin(l core.Lease) {
 func (h *holder) Reserve(b []core.Block, ttl time.Duration) {
 	for i := 0; i < len(b); {
 		n := i + 1
-		for n < len(b) && b[n].NS == b[i].NS {
+		for n < len(b) && b[n].NS == b[i].NS && b[n].Tier == b[i].Tier {
 			n++
 		}
 		h.reserve(b[i:n], ttl)
@@ -157,14 +164,14 @@ func (h *holder) reserve(b []core.Block, ttl time.Duration) {
 	if len(at) == 0 {
 		return
 	}
-	if v, err := h.st.Reserve(h.owner, b[0].NS, size, ttl); err == nil {
+	if v, err := h.st.ReserveTier(h.owner, b[0].NS, b[0].Tier, size, ttl); err == nil {
 		for n, i := range at {
 			h.reserved(&b[i], &v[n])
 		}
 		return
 	}
 	for n, i := range at {
-		v, err := h.st.Reserve(h.owner, b[0].NS, size[n:n+1], ttl)
+		v, err := h.st.ReserveTier(h.owner, b[0].NS, b[0].Tier, size[n:n+1], ttl)
 		if err != nil {
 			b[i].Code = wire.CodeOf(err)
 			continue
@@ -189,8 +196,13 @@ func (h *holder) refuseKnown(b []core.Block) {
 }
 
 func (h *holder) reserved(b *core.Block, v *blocks.View) {
+	room := h.st.Room(*v)
+	if room == nil {
+		b.Code = wire.CodeInternal // the store was closed, or the owner dropped
+		return
+	}
 	b.Slot, b.Gen = v.Ref.Slot, v.Ref.Gen
-	b.Body = h.st.Room(*v)[wire.HeaderLen:][:b.Head.BodyLen]
+	b.Body = room[wire.HeaderLen:][:b.Head.BodyLen]
 }
 
 // Publish commits. The slot's generation changes with it, so the reference that

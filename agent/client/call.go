@@ -97,18 +97,24 @@ func (e *Engine) flush() {
 // wait returns when END came: nil, and the call is the caller's again. Otherwise
 // the call is gone.
 func (e *Engine) wait(ctx context.Context, c *call) error {
-	if stop := ctx.Done(); stop == nil {
-		<-c.done
-	} else {
-		req := c.req.Load() // before the call may become another's
+	stop := ctx.Done()
+	req := c.req.Load() // before the call may become another's
+	token := e.token
+	for waits := true; waits; {
 		select {
 		case <-c.done:
+			waits = false
+		case <-token:
+			waits = !e.lead(stop, c)
+			e.token <- struct{}{}
+			token = nil
 		case <-stop:
 			if c.state.CompareAndSwap(waiting, abandoned) {
 				e.sendCancel(req)
 				return contextError(c.op, ctx.Err())
 			}
 			<-c.done // the answer was faster
+			waits = false
 		}
 	}
 	if c.lost {

@@ -95,14 +95,14 @@ func (e *Engine) hello() (link.Hello, error) {
 	if theirs.Features&link.FeatureLocal == 0 {
 		return theirs, protocolError(wire.CodeUnsupported, "this is no engine's socket: HELLO has no feature LOCAL")
 	}
-	return theirs, e.sock.timeout(unix.SO_RCVTIMEO, 0)
+	return theirs, e.sock.timeout(unix.SO_RCVTIMEO, leadTime)
 }
 
 // firstFrame reads HELLO or ERROR.
 func (e *Engine) firstFrame() (link.Event, error) {
 	buf := make([]byte, 4096)
 	for {
-		n, fds, err := e.sock.receive(buf[:min(len(buf), e.split.Need())], nil)
+		n, fds, err := e.sock.receive(buf[:min(len(buf), e.split.Need())], nil, 0)
 		closeAll(fds)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return link.Event{}, protocolError(wire.CodeHelloTimeout, "no HELLO from the daemon")

@@ -29,9 +29,11 @@
 //
 // # Goroutines
 //
-// An Engine is safe for concurrent use. It has one goroutine that reads the
-// socket by blocking calls, one for callbacks if there are any, and a timer while
-// leases are renewed or released lazily.
+// An Engine is safe for concurrent use. A caller that waits for its answer reads
+// the socket itself, for others too, by blocking calls: a context that ends is
+// noticed some milliseconds late then. It has one goroutine that reads what comes
+// while nobody calls, one for callbacks if there are any, and a timer while leases
+// are renewed or released lazily.
 //
 // # Imports
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,9 +17,10 @@ import (
 //	1 take   a free call; as many exist as the daemon takes requests
 //	2 send   encodes into out and writes, under wmu; leases that were released
 //	         meanwhile travel in front, in the same system call
-//	3 read   the reader finds the call by the request number, parses the answer
-//	         into it, and signals at END
-//	4 wait   the caller wakes, or gives up: then the reader cleans up at END
+//	3 wait   the caller reads the socket itself, or waits for one that does, or
+//	         gives up; see reader.go for who reads
+//	4 answer the reader finds the call by the request number, parses the answer
+//	         into it, and signals at END; it cleans up if the caller has gone
 //	5 put back
 //
 // Between send and END a call's fields are the reader's, except to send.
@@ -39,7 +39,6 @@ const releaseAtOnce = 64
 type Engine struct {
 	sock    *socket
 	options Options
-	split   link.Splitter // of the reader
 	maps    mapTable
 	ring    ring
 	renewer renewer
@@ -55,6 +54,12 @@ type Engine struct {
 	gone      chan struct{} // closed when the connection is over
 	readerEnd chan struct{} // closed when nobody uses the socket any more
 
+	token chan struct{} // holds one while nobody reads
+	turns atomic.Uint32 // callers that began to read
+	split link.Splitter // of the token's holder, as the next two
+	buf   []byte
+	fds   []int // that came, and whose MAP did not yet
+
 	wmu      sync.Mutex
 	out      []byte
 	seq      uint64 // of request numbers
@@ -69,6 +74,7 @@ func newEngine(s *socket, o Options) *Engine {
 		sock: s, options: o,
 		gone:      make(chan struct{}),
 		readerEnd: make(chan struct{}),
+		token:     make(chan struct{}, 1),
 	}
 	e.maps.init()
 	e.ring.init()
@@ -96,6 +102,8 @@ func (e *Engine) start(h link.Hello) {
 	if e.options.OnPhase != nil {
 		e.phases.start(e.options.OnPhase)
 	}
+	e.buf = make([]byte, readBuffer)
+	e.token <- struct{}{}
 	go e.read()
 }
 
@@ -148,48 +156,7 @@ func (e *Engine) fail(err error) {
 	e.sock.shutdown()
 }
 
-// read is the reader.
-func (e *Engine) read() {
-	buf := make([]byte, readBuffer)
-	var fds []int
-	for {
-		n, got, err := e.sock.receive(buf, fds)
-		fds = got
-		woke := false
-		for b := buf[:n]; err == nil && len(b) > 0; {
-			var took int
-			var ev link.Event
-			if took, ev, err = e.split.Next(b); err != nil {
-				break
-			}
-			b = b[took:]
-			var did bool
-			did, fds, err = e.event(ev, fds)
-			woke = woke || did
-		}
-		if err != nil {
-			e.fail(err)
-			break
-		}
-		if woke {
-			// Otherwise the woken caller sits in this processor's queue until the
-			// runtime notices that we are blocked in a system call: 20 us and more.
-			runtime.Gosched()
-		}
-	}
-	closeAll(fds)
-	e.wmu.Lock() // nobody writes after this: send looks at err first
-	e.wmu.Unlock()
-	for _, c := range e.calls {
-		e.lost(c)
-	}
-	e.renewer.stop()
-	e.sock.close()
-	e.maps.put()
-	close(e.readerEnd)
-}
-
-// event handles one frame; woke says that a caller was woken.
+// event handles one frame; woke says that a goroutine was woken.
 func (e *Engine) event(ev link.Event, fds []int) (woke bool, left []int, err error) {
 	switch {
 	case ev.Kind == link.EventNone || ev.Kind == link.EventSkipped:
@@ -202,7 +169,7 @@ func (e *Engine) event(ev link.Event, fds []int) (woke bool, left []int, err err
 		left, err = e.mapped(ev.Payload, fds)
 		return false, left, err
 	case link.TypePhase:
-		return false, fds, e.phase(ev.Payload)
+		return true, fds, e.phase(ev.Payload)
 	case link.TypeGoAway:
 		_, err := link.ParseGoAway(ev.Payload)
 		e.draining.Store(true)

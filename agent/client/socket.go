@@ -23,7 +23,10 @@ type socket struct {
 	mu     sync.Mutex
 	closed bool
 
-	// Of the reader. A recvmsg of its own, since the library's allocates.
+	// Of the background reader.
+	polled [1]unix.PollFd
+
+	// Of the token's holder. A recvmsg of its own, since the library's allocates.
 	msg unix.Msghdr
 	iov unix.Iovec
 	oob [rightsSpace]byte
@@ -45,7 +48,7 @@ func dialSocket(path string) (*socket, error) {
 }
 
 // receive reads into b and appends to fds the descriptors that came with it.
-func (s *socket) receive(b []byte, fds []int) (int, []int, error) {
+func (s *socket) receive(b []byte, fds []int, flags int) (int, []int, error) {
 	s.iov.Base = &b[0]
 	s.iov.SetLen(len(b))
 	s.msg.Iov = &s.iov
@@ -54,7 +57,7 @@ func (s *socket) receive(b []byte, fds []int) (int, []int, error) {
 		s.msg.Control = &s.oob[0]
 		s.msg.SetControllen(len(s.oob))
 		s.msg.Flags = 0
-		r, _, e := unix.Syscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msg)), unix.MSG_CMSG_CLOEXEC)
+		r, _, e := unix.Syscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msg)), uintptr(flags|unix.MSG_CMSG_CLOEXEC))
 		switch {
 		case e == unix.EINTR:
 			continue
@@ -77,6 +80,22 @@ func (s *socket) receive(b []byte, fds []int) (int, []int, error) {
 		}
 		return int(r), fds, nil
 	}
+}
+
+// poll waits for events, or for d to pass; d < 0: for ever. over says that both
+// directions have ended, which it always waits for as well.
+func (s *socket) poll(events int16, d time.Duration) (over bool, err error) {
+	s.polled[0] = unix.PollFd{Fd: int32(s.fd), Events: events}
+	var limit *unix.Timespec
+	if d >= 0 {
+		t := unix.NsecToTimespec(int64(d))
+		limit = &t
+	}
+	_, err = unix.Ppoll(s.polled[:], limit, nil)
+	if err == unix.EINTR {
+		return false, nil // as if something had come: nobody minds a look too many
+	}
+	return s.polled[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0, os.NewSyscallError("ppoll", err)
 }
 
 // appendRights takes the descriptors out of a control message.

@@ -11,6 +11,8 @@ import (
 // Options of a run. Zero values take the defaults.
 type Options struct {
 	Sizes   []uint32      // body bytes; default 16 KiB, 64 KiB, 1 MiB, 4 MiB
+	Mapped  []uint32      // block sizes of the mapped read, which must all cost the same; default 16 KiB and 64 MiB
+	Urgent  uint32        // block size of the urgent pull under offload; default 64 KiB
 	Batch   int           // blocks a pull; default 16, cut so that a batch has at most 16 MiB
 	Streams int           // connections, and pulls at the same time; default min(4, cores)
 	Round   time.Duration // of one measurement; default 500 ms
@@ -32,6 +34,10 @@ func (o *Options) fill() error {
 	if len(o.Sizes) == 0 {
 		o.Sizes = []uint32{16 << 10, 64 << 10, 1 << 20, 4 << 20}
 	}
+	if len(o.Mapped) == 0 {
+		o.Mapped = []uint32{16 << 10, 64 << 20}
+	}
+	orDefault(&o.Urgent, 64<<10)
 	orDefault(&o.Batch, 16)
 	orDefault(&o.Streams, min(4, runtime.NumCPU()))
 	orDefault(&o.Round, 500*time.Millisecond)
@@ -57,7 +63,7 @@ func (o *Options) fill() error {
 	return nil
 }
 
-func orDefault[T int | uint64 | time.Duration](v *T, def T) {
+func orDefault[T int | uint32 | uint64 | time.Duration](v *T, def T) {
 	if *v == 0 {
 		*v = def
 	}

@@ -22,9 +22,6 @@ import (
 	proto "meridian/wire/link"
 )
 
-// mappedSizes are the block sizes of the mapped read: it must cost the same.
-var mappedSizes = []uint32{16 << 10, 64 << 20}
-
 // mappedBatch is the batch of the mapped read.
 const mappedBatch = 16
 
@@ -61,7 +58,7 @@ func Run(ctx context.Context, opt Options) (Report, error) {
 			return rep, err
 		}
 	}
-	for _, size := range mappedSizes {
+	for _, size := range opt.Mapped {
 		opt.Progress(fmt.Sprintf("mapped read of %s blocks", sizeText(size)))
 		set := mappedBatch * uint64(size)
 		if err := with(ctx, opt, size, set, func(r *run) error {
@@ -73,9 +70,8 @@ func Run(ctx context.Context, opt Options) (Report, error) {
 		}
 	}
 	opt.Progress("urgent pull under offload")
-	const size = 64 << 10
-	err := with(ctx, opt, size, opt.Set, func(r *run) (err error) {
-		rep.Overtaking, err = r.overtaking(ctx, size)
+	err := with(ctx, opt, opt.Urgent, opt.Set, func(r *run) (err error) {
+		rep.Overtaking, err = r.overtaking(ctx, opt.Urgent)
 		return err
 	})
 	return rep, err

@@ -83,10 +83,10 @@ func (s *Session) Start(now time.Duration, c *Call) {
 // counted says whether the call counts against the peer's limits.
 func (c *Call) counted() bool {
 	switch c.Type {
-	case proto.TypeHas, proto.TypeStat, proto.TypePull, proto.TypePush:
-		return true
+	case proto.TypePing, proto.TypeCancel, proto.TypeAbort:
+		return false
 	}
-	return false
+	return true
 }
 
 // queued reports whether a call of this class, or of a more urgent one, waits.
@@ -160,7 +160,7 @@ func (s *Session) pick(class proto.Class) *Lane {
 func (s *Session) startOn(now time.Duration, l *Lane, c *Call) {
 	r := &request{
 		id: s.nextReq, typ: c.Type, class: c.Class, mine: true, lane: l, call: c,
-		began: now, deadline: max(c.deadline, now) + cancelSlack, bytes: c.bytes, counted: c.counted(),
+		began: now, deadline: max(c.deadline, now) + max(cancelSlack, s.rtt), bytes: c.bytes, counted: c.counted(),
 	}
 	if c.deadline == 0 {
 		r.deadline = now + c.Timeout
@@ -183,7 +183,7 @@ func (s *Session) startOn(now time.Duration, l *Lane, c *Call) {
 		s.totals.RequestsOut++
 	}
 	f := proto.Frame{Type: c.Type, Class: c.Class, Req: r.id}
-	ms := uint32(min(max(r.deadline-cancelSlack-now, time.Millisecond), proto.MaxDeadline) / time.Millisecond)
+	ms := uint32(min(max(c.deadline-now, time.Millisecond), proto.MaxDeadline) / time.Millisecond)
 	switch c.Type {
 	case proto.TypeOpen:
 		l.send(f, proto.Open{Manifest: c.Manifest})

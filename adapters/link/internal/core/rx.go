@@ -96,6 +96,10 @@ func (l *Lane) RxGot(now time.Duration, n int) {
 func (l *Lane) parse(now time.Duration, b []byte) {
 	x := &l.rx
 	for len(b) > 0 && !l.failed && !l.dead {
+		if len(l.tx.ctl) > maxQueue {
+			l.fail(now, x.sp.Offset(), wire.CodeFlowViolation, "answers are not being read")
+			return
+		}
 		n, ev, err := x.sp.Next(b)
 		if err != nil {
 			l.failWith(now, 0, err)
@@ -107,7 +111,7 @@ func (l *Lane) parse(now time.Duration, b []byte) {
 			x.at = x.sp.Offset() - proto.FrameLen - uint64(ev.Frame.Len)
 			l.message(now, ev.Frame, ev.Payload)
 		case proto.EventSkipped:
-			l.end(ev.Frame.Req, proto.End{Code: wire.CodeUnsupported})
+			l.end(now, ev.Frame.Req, proto.End{Code: wire.CodeUnsupported})
 		case proto.EventPlace:
 			x.at = x.sp.Offset() - proto.HeadLen
 			l.beginData(now, ev)

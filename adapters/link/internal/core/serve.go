@@ -13,17 +13,17 @@ func (l *Lane) serve(now time.Duration, f proto.Frame, p []byte) error {
 	s := l.s
 	switch f.Type {
 	case proto.TypePing:
-		l.end(f.Req, proto.End{})
+		l.end(now, f.Req, proto.End{})
 	case proto.TypeOpen:
 		m, err := proto.ParseOpen(p)
 		if err != nil {
 			return err
 		}
 		if s.draining {
-			l.end(f.Req, proto.End{Code: wire.CodeDraining})
+			l.end(now, f.Req, proto.End{Code: wire.CodeDraining})
 			return nil
 		}
-		l.tx.unans++
+		l.answered(now)
 		l.send(proto.Frame{Type: proto.TypeOpened, Req: f.Req}, s.open(m.Manifest))
 	case proto.TypeHas, proto.TypeStat:
 		m, err := proto.ParseHas(p)
@@ -53,7 +53,7 @@ func (l *Lane) serve(now time.Duration, f proto.Frame, p []byte) error {
 			return err
 		}
 		ttl := min(time.Duration(m.MS)*time.Millisecond, proto.MaxLease)
-		l.end(f.Req, proto.End{Code: s.cfg.Holder.Renew(m.Lease, ttl)})
+		l.end(now, f.Req, proto.End{Code: s.cfg.Holder.Renew(m.Lease, ttl)})
 	case proto.TypeRelease:
 		m, err := proto.ParseRelease(p)
 		if err != nil {
@@ -62,17 +62,25 @@ func (l *Lane) serve(now time.Duration, f proto.Frame, p []byte) error {
 		for _, lease := range m.Leases {
 			s.cfg.Holder.Unpin(lease)
 		}
-		l.end(f.Req, proto.End{})
+		l.end(now, f.Req, proto.End{})
 	default:
 		l.fail(now, l.rx.at, wire.CodeState, f.Type.String()+" may not come now")
 	}
 	return nil
 }
 
-// end queues an END. The peer is held to its limits by what it has not taken.
-func (l *Lane) end(req uint64, m proto.End) {
-	l.tx.unans++
+// end queues an END.
+func (l *Lane) end(now time.Duration, req uint64, m proto.End) {
+	l.answered(now)
 	l.send(proto.Frame{Type: proto.TypeEnd, Req: req}, m)
+}
+
+// answered holds the peer to its limits by the answers that it has not taken:
+// it had at least as many requests open.
+func (l *Lane) answered(now time.Duration) {
+	if l.tx.unans++; l.tx.unans > 2*int(l.s.cfg.Mine.Reqs) {
+		l.fail(now, l.rx.at, wire.CodeFlowViolation, "twice the agreed requests")
+	}
 }
 
 // open answers OPEN. A tenant that the peer has not proved is answered as a
@@ -122,18 +130,15 @@ func (l *Lane) admit(now time.Duration, f proto.Frame, deadlineMS uint32, items 
 	case total > 2*uint64(mine.BytesInFlight):
 		l.fail(now, at, wire.CodeFlowViolation, "twice the agreed bytes in flight")
 		return nil
-	case len(l.tx.ctl) > maxQueue:
-		l.fail(now, at, wire.CodeFlowViolation, "answers are not being read")
-		return nil
 	case s.draining:
-		l.end(f.Req, proto.End{Code: wire.CodeDraining})
+		l.end(now, f.Req, proto.End{Code: wire.CodeDraining})
 		return nil
 	case deadlineMS == 0:
-		l.end(f.Req, proto.End{Code: wire.CodeDeadline})
+		l.end(now, f.Req, proto.End{Code: wire.CodeDeadline})
 		return nil
 	case reqs > int(mine.Reqs), items > int(mine.Items), total > uint64(mine.BytesInFlight), len(l.tx.ctl) > busyQueue:
 		s.totals.Busy++
-		l.end(f.Req, proto.End{Code: wire.CodeBusy, RetryMS: uint32(busyRetry / time.Millisecond)})
+		l.end(now, f.Req, proto.End{Code: wire.CodeBusy, RetryMS: uint32(busyRetry / time.Millisecond)})
 		return nil
 	}
 	d := min(max(time.Duration(deadlineMS)*time.Millisecond, proto.MinDeadline), proto.MaxDeadline)
@@ -213,7 +218,7 @@ func (l *Lane) serveHas(now time.Duration, f proto.Frame, m proto.Has) {
 	l.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: haves(b)})
 	r.blocks = b
 	r.dead, r.freed, r.terminal = true, true, true
-	s.sendEnd(r)
+	s.sendEnd(now, r)
 	s.settle(now, r)
 }
 
@@ -263,7 +268,7 @@ func (l *Lane) servePull(now time.Duration, f proto.Frame, m proto.Pull) {
 	r.announced = true
 	if r.out.left == 0 {
 		r.dead = true
-		s.sendEnd(r)
+		s.sendEnd(now, r)
 		s.settle(now, r)
 		return
 	}
@@ -357,7 +362,7 @@ func (l *Lane) serveCommit(now time.Duration, f proto.Frame) {
 func (l *Lane) serveCancel(now time.Duration, f proto.Frame) {
 	r := l.s.served[f.Req]
 	if r == nil || r.lane != l {
-		l.end(f.Req, proto.End{Code: wire.CodeCancelled})
+		l.end(now, f.Req, proto.End{Code: wire.CodeCancelled})
 		return
 	}
 	if r.committed && !r.dead {
@@ -376,7 +381,7 @@ func (s *Session) endServed(now time.Duration, r *request, code wire.Code, text 
 		r.dead, r.code, r.text = true, code, text
 	}
 	if through := r.lane.dequeue(r); (through || r.laneGone) && !r.endSent {
-		s.sendEnd(r)
+		s.sendEnd(now, r)
 	}
 	s.settle(now, r)
 }
@@ -397,9 +402,9 @@ func (s *Session) endOf(r *request) proto.End {
 	return e
 }
 
-func (s *Session) sendEnd(r *request) {
+func (s *Session) sendEnd(now time.Duration, r *request) {
 	r.endSent = true
-	r.lane.end(r.id, s.endOf(r))
+	r.lane.end(now, r.id, s.endOf(r))
 }
 
 // settleServed frees what a request of the peer held, once nothing is in use.
@@ -441,7 +446,7 @@ func (s *Session) settlePush(now time.Duration, r *request) {
 		r.freed = true
 		s.publish(r)
 		r.lane.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: haves(r.blocks)})
-		s.sendEnd(r)
+		s.sendEnd(now, r)
 	}
 }
 

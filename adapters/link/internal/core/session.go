@@ -163,6 +163,9 @@ func (s *Session) LaneDown(now time.Duration, l *Lane, code wire.Code) {
 // Lane returns lane idx, or nil.
 func (s *Session) Lane(idx uint8) *Lane { return s.lanes[idx] }
 
+// Up reports whether lane idx can carry requests.
+func (s *Session) Up(idx uint8) bool { return s.lanes[idx].open() }
+
 // DataLanes counts the lanes above 0 that are up.
 func (s *Session) DataLanes() int {
 	n := 0

@@ -228,7 +228,7 @@ func (l *Lane) frameSent(now time.Duration) {
 	case posted:
 		r.endSent, r.dead = true, true
 	case !r.mine && r.dead:
-		l.s.sendEnd(r)
+		l.s.sendEnd(now, r)
 	default:
 		l.enqueue(r)
 		return

@@ -261,8 +261,8 @@ func (s *Store) Payload(v blocks.View) []byte {
 	return s.slots[v.Off].payload
 }
 
-// Reserve implements link.Store.
-func (s *Store) Reserve(o blocks.Owner, ns wire.Namespace, size []uint32, _ time.Duration) ([]blocks.View, error) {
+// ReserveTier implements link.Store.
+func (s *Store) ReserveTier(o blocks.Owner, ns wire.Namespace, _ wire.Tier, size []uint32, _ time.Duration) ([]blocks.View, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	need := 0

@@ -1,0 +1,272 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// refusedAs waits until the peer is refused, and checks code and text.
+func refusedAs(t *testing.T, p *Peer, want wire.Code, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		p.mu.Lock()
+		changed := p.changed
+		p.mu.Unlock()
+		i := p.info()
+		if i.State == StateReady {
+			t.Fatal("the peer is ready")
+		}
+		if i.State == StateRefused {
+			if i.Code != want || !strings.Contains(i.Text, text) {
+				t.Errorf("refused with %v %q, want %v and %q", i.Code, i.Text, want, text)
+			}
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("the peer is %v: %v %s", i.State, i.Code, i.Text)
+		}
+	}
+}
+
+func TestPeersWithoutTheRightProofAreRefusedAndSayWhy(t *testing.T) {
+	ca, stranger := newAuthority(t), newAuthority(t)
+	key := []byte("the key of this test")
+	for _, c := range []struct {
+		name     string
+		listen   string
+		acceptor func(*Config)
+		dialler  func(*Config)
+		entry    PeerConfig // the dialler's, for the acceptor
+		text     string
+	}{
+		{
+			"wrong key", "tcp://127.0.0.1:0",
+			func(c *Config) {
+				c.Insecure, c.PSK = false, key
+				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
+			},
+			func(c *Config) { c.Insecure, c.PSK = false, []byte("another") },
+			PeerConfig{}, "proof by pre-shared key is wrong",
+		},
+		{
+			"no key", "tcp://127.0.0.1:0",
+			func(c *Config) { c.Insecure, c.PSK = false, key },
+			func(c *Config) {},
+			PeerConfig{}, "wants pre-shared key",
+		},
+		{
+			"key for one that is insecure", "tcp://127.0.0.1:0",
+			func(c *Config) {},
+			func(c *Config) { c.Insecure, c.PSK = false, key },
+			PeerConfig{}, "wants nothing",
+		},
+		{
+			"neither key nor insecure", "tcp://127.0.0.1:0",
+			func(c *Config) { c.Insecure = false },
+			func(c *Config) {},
+			PeerConfig{}, "insecure is not set",
+		},
+		{
+			"not on the list", "tcp://127.0.0.1:0",
+			func(c *Config) {
+				c.Insecure, c.PSK = false, key
+				c.Peers = []PeerConfig{{Name: "c", Tenants: []string{"t"}}}
+			},
+			func(c *Config) { c.Insecure, c.PSK = false, key },
+			PeerConfig{}, "allow list",
+		},
+		{
+			"another agent under that name", "tcp://127.0.0.1:0",
+			func(c *Config) { c.Peers = []PeerConfig{{Name: "a", Agent: agentID(9)}} },
+			func(c *Config) {},
+			PeerConfig{}, "not 09",
+		},
+		{
+			"certificate of a stranger", "tls://127.0.0.1:0",
+			func(c *Config) { c.TLS = ca.issue("b", "t") },
+			func(c *Config) { c.TLS = stranger.issue("a", "t") },
+			PeerConfig{}, "tls",
+		},
+		{
+			"certificate of another name", "tls://127.0.0.1:0",
+			func(c *Config) {
+				c.TLS = ca.issue("b", "t")
+				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
+			},
+			func(c *Config) { c.TLS = ca.issue("x", "t") },
+			PeerConfig{}, "allow list",
+		},
+		{
+			"certificate without an allowed tenant", "tls://127.0.0.1:0",
+			func(c *Config) {
+				c.TLS = ca.issue("b", "t")
+				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
+			},
+			func(c *Config) { c.TLS = ca.issue("a", "other") },
+			PeerConfig{}, "no tenant",
+		},
+		{
+			"itself", "tcp://127.0.0.1:0",
+			func(c *Config) { c.Agent = agentID(1) },
+			func(c *Config) {},
+			PeerConfig{}, "itself",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			noLeaks(t)
+			b := start(t, 2, 20, c.listen, c.acceptor)
+			a := start(t, 1, 10, "", func(cfg *Config) {
+				cfg.Name = "a"
+				c.dialler(cfg)
+				cfg.Peers = []PeerConfig{{Name: "b", Addr: b.addr, Tenants: []string{"t"}}}
+			})
+			refusedAs(t, a.Peer("b"), wire.CodeAuth, c.text)
+			if b.Stats().Sessions != 0 || a.Stats().Sessions != 0 {
+				t.Error("a refused peer has a session")
+			}
+		})
+	}
+}
+
+func TestPreSharedKeyLetsBothSidesIn(t *testing.T) {
+	noLeaks(t)
+	key := []byte("the key of this test")
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Insecure, c.PSK, c.Name = false, key, "b"
+		c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
+	})
+	a := start(t, 1, 10, "", func(c *Config) {
+		c.Insecure, c.Name = false, "a"
+		c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, PSK: key, Tenants: []string{"t"}}}
+	})
+	ready(t, a.Peer("b"))
+	ready(t, b.Peer("a")) // over the session that a dialled
+	ctx := testContext(t)
+	ns, err := b.ns.Add(testManifest("t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := randomBody(70_000)
+	a.store.Add(ns, key0(ns), wire.ThinkActive, body)
+	it := []fabric.Item{{NS: ns, Key: key0(ns), M: fabric.Mem{B: make([]byte, wire.HeaderLen+len(body))}}}
+	b.Peer("a").Pull(ctx, it)
+	if it[0].Err != nil {
+		t.Fatal(it[0].Err)
+	}
+	i := b.Peers()[0]
+	if i.Dialled || i.Auth != "pre-shared key" || i.Agent != agentID(1) || i.Inc != 10 || i.Transport != viaTCP {
+		t.Errorf("b says of a: %+v", i)
+	}
+}
+
+func key0(ns wire.Namespace) wire.Key { return key(ns, 0) }
+
+// A namespace of a tenant that the peer has not proved answers as one that does
+// not exist, for every call, and nothing of it moves.
+func TestTenantsAreKeptApart(t *testing.T) {
+	noLeaks(t)
+	ca := newAuthority(t)
+	b := start(t, 2, 20, "tls://127.0.0.1:0", func(c *Config) {
+		c.TLS = ca.issue("b", "t", "secret")
+		c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
+	})
+	a := start(t, 1, 10, "", func(c *Config) {
+		c.TLS = ca.issue("a", "t", "secret") // vouched for by the authority, not allowed by b
+		c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, Tenants: []string{"t", "secret"}}}
+	})
+	p := a.Peer("b")
+	ready(t, p)
+	ctx := testContext(t)
+	there, err := b.ns.Add(testManifest("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.store.Add(there, key0(there), wire.ThinkActive, randomBody(1000))
+	nowhere := testManifest("secret")
+	nowhere.Model = "a model that nobody has"
+	var texts []string
+	for _, m := range []wire.Manifest{testManifest("secret"), nowhere} {
+		ns, err := a.ns.Add(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := map[string]func([]fabric.Item){
+			"find": func(it []fabric.Item) { p.Find(ctx, it) },
+			"pull": func(it []fabric.Item) { p.Pull(ctx, it) },
+			"push": func(it []fabric.Item) { p.Push(ctx, it) },
+		}
+		for name, call := range calls {
+			it := []fabric.Item{{NS: ns, Key: key0(ns), M: payload(t, wire.ThinkActive, randomBody(1000))}}
+			call(it)
+			if !errors.Is(it[0].Err, wire.CodeNSUnknown) {
+				t.Errorf("%s: %v, want NS_UNKNOWN", name, it[0].Err)
+			}
+			texts = append(texts, it[0].Err.Error())
+		}
+	}
+	for _, s := range texts {
+		if s != texts[0] {
+			t.Errorf("a namespace that is there answers %q, one that is not %q", texts[0], s)
+		}
+	}
+}
+
+func TestGeometryNamesTheFieldAndBothValues(t *testing.T) {
+	a, b, p := pair(t, "tcp://127.0.0.1:0")
+	theirs := testManifest("t")
+	theirs.BlockTokens = 32
+	if _, err := b.ns.Add(theirs); err != nil {
+		t.Fatal(err)
+	}
+	ns, err := a.ns.Add(testManifest("t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := []fabric.Item{{NS: ns, Key: key0(ns)}}
+	p.Find(testContext(t), it)
+	var g *GeometryError
+	if !errors.As(it[0].Err, &g) || g.Ours != "16" || g.Theirs != "32" || !errors.Is(it[0].Err, wire.CodeGeometry) {
+		t.Fatalf("find: %v", it[0].Err)
+	}
+	i := a.Peers()[0]
+	if len(i.Namespaces) != 1 || i.Namespaces[0].Code != wire.CodeGeometry || !strings.Contains(i.Namespaces[0].Text, g.Field) {
+		t.Errorf("Peers says %+v", i.Namespaces)
+	}
+}
+
+func TestListenRefusesToBeExposed(t *testing.T) {
+	s := start(t, 1, 10, "", func(c *Config) { c.Insecure = false })
+	for addr, want := range map[string]wire.Code{
+		"tcp://0.0.0.0:0": wire.CodeConfig, "tcp://[::]:0": wire.CodeConfig, "tcp://:0": wire.CodeConfig, "tls://127.0.0.1:0": wire.CodeConfig,
+		"127.0.0.1:0": wire.CodeConfig, "udp://127.0.0.1:0": wire.CodeConfig, "unix://relative": wire.CodeConfig,
+		"tcp://127.0.0.1": wire.CodeConfig, "tcp://127.0.0.1:0": wire.CodeOK,
+	} {
+		_, err := s.Listen(addr)
+		if wire.CodeOf(err) != want {
+			t.Errorf("listen %s: %v, want %v", addr, err, want)
+		}
+	}
+}
+
+func TestUnixSocketIsPrivateAndReplacesAStaleFile(t *testing.T) {
+	path := t.TempDir() + "/s"
+	first := start(t, 1, 10, "unix://"+path, nil)
+	for _, l := range first.listeners {
+		l.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false)
+	}
+	first.stop(t)
+	second := start(t, 2, 20, "unix://"+path, nil)
+	if _, err := second.Listen("unix://" + path); err == nil {
+		t.Error("a socket that is in use was taken over")
+	}
+}
