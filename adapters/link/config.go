@@ -26,7 +26,7 @@ type Config struct {
 
 	Peers    []PeerConfig
 	Tenants  []string // that a peer may have which no entry of Peers describes; empty: all, where Insecure or a Unix socket let it in
-	PSK      []byte   // of peers whose entry has none
+	PSK      []byte   // of peers whose entry has none; whoever has it can claim to be any of them
 	TLS      *TLS     // nil: no tls:// address
 	UIDs     []uint32 // besides the daemon's own, for Unix sockets
 	Insecure bool     // take peers without proof, and listen beyond loopback without TLS

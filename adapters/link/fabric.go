@@ -2,8 +2,7 @@ package link
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
+	"slices"
 	"time"
 
 	"meridian/adapters/link/internal/core"
@@ -226,13 +225,18 @@ const (
 	probeModel = "meridian/probe"
 )
 
-// probeNamespace is a namespace of a tenant that the peer proved to us: it will
-// have us prove the same.
+// probeNamespace is a namespace of a tenant that the two sides share already,
+// where there is one: a tenant of its own would take a segment of its own.
 func (p *Peer) probeNamespace(s *session) (wire.Namespace, error) {
-	tenant := probeModel
-	if names := s.peer.tenants.Names; len(names) > 0 {
-		tenant = names[0]
+	var shared []string
+	s.mu.Lock()
+	for ns, e := range s.ns {
+		if m, ok := p.node.cfg.Namespaces.Manifest(ns); ok && e.answeredOK() {
+			shared = append(shared, m.Tenant)
+		}
 	}
-	m := wire.Manifest{Tenant: tenant, Model: probeModel, Role: fmt.Sprintf("%x", sha256.Sum256([]byte(tenant)))[:8], BlockBytes: probeBytes}
-	return p.node.cfg.Namespaces.Open(m)
+	s.mu.Unlock()
+	slices.Sort(shared) // the same one each time
+	tenant := append(append(shared, s.peer.tenants.Names...), probeModel)[0]
+	return p.node.cfg.Namespaces.Open(wire.Manifest{Tenant: tenant, Model: probeModel, Role: "probe", BlockBytes: probeBytes})
 }

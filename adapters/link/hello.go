@@ -101,7 +101,7 @@ func (h *hello) outOfPlace(f proto.Frame) error {
 func (h *hello) refuse(err error) {
 	var re *RemoteError
 	if !errors.As(err, &re) {
-		m := proto.Error{Code: wire.CodeOf(err), Offset: h.sp.Offset(), Text: text(err)}
+		m := proto.Error{Code: wire.CodeOf(err), Offset: h.sp.Offset(), Text: err.Error()}
 		var fe *proto.FrameError
 		if errors.As(err, &fe) {
 			m = fe.Message()
@@ -114,15 +114,6 @@ func (h *hello) refuse(err error) {
 		}
 	}
 	_ = h.base.Close()
-}
-
-// text is an error without what the code says already.
-func text(err error) string {
-	s := err.Error()
-	if len(s) > proto.MaxText {
-		s = s[:proto.MaxText]
-	}
-	return s
 }
 
 // mine is this side's HELLO.

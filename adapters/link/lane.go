@@ -3,6 +3,7 @@ package link
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"meridian/adapters/link/internal/core"
@@ -23,7 +24,7 @@ import (
 //	  then the head of the next frame. One readv; then it tells the core (lock).
 //	4 The core turns what came into answers, finished calls, and jobs. The reader
 //	  hands the jobs, those of at most jobQueue reads, to the worker.
-//	5 The worker hashes bodies, or pieces of long ones, while 3 reads the next,
+//	5 The worker (or the reader, where it is one short body) hashes bodies, or pieces of long ones, while 3 reads the next,
 //	  and makes room for pushes. It gives the results back (lock), which may
 //	  grant, publish and answer a push, or finish a call: back to 2, or to 1.
 //
@@ -39,6 +40,7 @@ type lane struct {
 	base net.Conn // the socket
 	wake sync.Cond
 	jobs chan []core.Job
+	busy atomic.Int32   // batches of jobs that the worker has not finished
 	gone sync.WaitGroup // writer and worker
 }
 
@@ -68,8 +70,26 @@ func (l *lane) rxGot(n int) {
 	l.core.RxGot(s.now(), n)
 	jobs := l.core.TakeJobs()
 	s.unlock()
-	if len(jobs) > 0 {
+	switch {
+	case len(jobs) == 0:
+	case len(jobs) == 1 && jobs[0].Quick(quickHash) && l.busy.Load() == 0:
+		l.work(jobs)
+	default:
 		l.hand(jobs)
+	}
+}
+
+// work does jobs, and those that come of them.
+func (l *lane) work(jobs []core.Job) {
+	s := l.ses
+	for len(jobs) > 0 {
+		for i := range jobs {
+			jobs[i].Run()
+		}
+		s.mu.Lock()
+		s.core.Finish(s.now(), jobs)
+		jobs = l.core.TakeJobs()
+		s.unlock()
 	}
 }
 
@@ -80,6 +100,7 @@ func (l *lane) hand(jobs []core.Job) {
 		l.gone.Add(1)
 		go l.worker()
 	}
+	l.busy.Add(1)
 	l.jobs <- jobs
 }
 
@@ -153,16 +174,8 @@ func (l *lane) writer() {
 
 func (l *lane) worker() {
 	defer l.gone.Done()
-	s := l.ses
 	for jobs := range l.jobs {
-		for len(jobs) > 0 {
-			for i := range jobs {
-				jobs[i].Run()
-			}
-			s.mu.Lock()
-			s.core.Finish(s.now(), jobs)
-			jobs = l.core.TakeJobs()
-			s.unlock()
-		}
+		l.work(jobs)
+		l.busy.Add(-1)
 	}
 }

@@ -246,7 +246,8 @@ type Lease struct {
 }
 
 // Hold leases blocks at the peer without moving them; items that it has not get
-// their Err. The lease lasts for ttl, at most 30 s, and ends with the session.
+// their Err, and where it has none of them, that is the error. At most 4096
+// items. The lease lasts for ttl, at most 30 s, and ends with the session.
 func (p *Peer) Hold(ctx context.Context, it []fabric.Item, ttl time.Duration) (Lease, error) {
 	s, err := p.session()
 	if err != nil {
@@ -261,8 +262,11 @@ func (p *Peer) Hold(ctx context.Context, it []fabric.Item, ttl time.Duration) (L
 	}
 	s.call(ctx, c)
 	b.found(c, b.at)
-	if c.Code != wire.CodeOK || c.Lease == ([16]byte{}) {
+	switch {
+	case c.Code != wire.CodeOK:
 		return Lease{}, codeError(c.Code, c.Text)
+	case c.Lease == ([16]byte{}):
+		return Lease{}, codeError(wire.CodeAbsent, "the peer has none of them")
 	}
 	return Lease{ID: c.Lease, s: s}, nil
 }

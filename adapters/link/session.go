@@ -46,6 +46,16 @@ type nsEntry struct {
 	until  time.Duration // a refusal is remembered until then
 }
 
+// answeredOK reports whether the peer took the namespace.
+func (e *nsEntry) answeredOK() bool {
+	select {
+	case <-e.ready:
+		return e.err == nil
+	default:
+		return false
+	}
+}
+
 func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled bool, theirs proto.Limits) *session {
 	return &session{
 		node: n, id: id, peer: peer, via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),

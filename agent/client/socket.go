@@ -25,6 +25,7 @@ type socket struct {
 
 	// Of the background reader.
 	polled [1]unix.PollFd
+	limit  unix.Timespec
 
 	// Of the token's holder. A recvmsg of its own, since the library's allocates.
 	msg unix.Msghdr
@@ -88,8 +89,8 @@ func (s *socket) poll(events int16, d time.Duration) (over bool, err error) {
 	s.polled[0] = unix.PollFd{Fd: int32(s.fd), Events: events}
 	var limit *unix.Timespec
 	if d >= 0 {
-		t := unix.NsecToTimespec(int64(d))
-		limit = &t
+		s.limit = unix.NsecToTimespec(int64(d))
+		limit = &s.limit
 	}
 	_, err = unix.Ppoll(s.polled[:], limit, nil)
 	if err == unix.EINTR {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/blocks"
+	"meridian/internal/socketfile"
 	"meridian/scheduler"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -123,8 +124,8 @@ func (c *Config) check() error {
 	switch {
 	case c.Path == "":
 		return &ConfigError{"Path", "is empty"}
-	case len(c.Path) > maxPath:
-		return &ConfigError{"Path", fmt.Sprintf("%q has %d bytes, a Unix socket's path has at most %d", c.Path, len(c.Path), maxPath)}
+	case len(c.Path) > socketfile.MaxPath:
+		return &ConfigError{"Path", fmt.Sprintf("%q has %d bytes, a Unix socket's path has at most %d", c.Path, len(c.Path), socketfile.MaxPath)}
 	case c.Store == nil:
 		return &ConfigError{"Store", "is nil"}
 	case c.Host == nil:

@@ -217,7 +217,9 @@ func (s *Server) Close() error {
 		s.l.shutdown(unix.SHUT_RDWR)
 		s.each(func(ss *session) { ss.stop() })
 		s.running.Wait()
-		s.l.remove()
+		if err := s.l.file.Remove(); err != nil {
+			s.log.Warn("engine socket's file is left", "err", err)
+		}
 		s.l.close()
 	})
 	return nil

@@ -103,7 +103,7 @@ func (l *Lane) tick(now time.Duration) {
 	if l.failed && now-l.failedAt >= 2*proto.DrainError {
 		l.kill(now, wire.CodeLaneLost, "ERROR could not be sent")
 	}
-	if !l.open() || l.s.cfg.KeepQuietly {
+	if !l.open() {
 		return
 	}
 	if l.TxPending() && now-l.lastTx >= WriteStall {

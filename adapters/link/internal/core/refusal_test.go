@@ -418,3 +418,24 @@ func TestAnotherTenantsNamespaceAnswersAsOneThatIsNot(t *testing.T) {
 	wantCodes(t, h, wire.CodeNSUnknown)
 	r.settled()
 }
+
+// A peer that asks without reading what it is answered does not make this side
+// keep the answers without bound.
+func TestAFloodThatReadsNoAnswersIsEnded(t *testing.T) {
+	table, n := quietRig(t)
+	for _, typ := range []proto.Type{proto.TypePing, proto.TypeCancel, proto.TypeOpen, proto.TypeRenew, proto.TypeHas} {
+		r, _ := quietRig(t)
+		r.put(1, 10, "x")
+		frame := samples(n, table.key("x"))[typ]
+		l := r.end[1].Lane(0)
+		for i := 0; i < 10*proto.MaxReqs && !l.Failed(); i++ {
+			r.feed(0, frame)
+		}
+		if !l.Failed() || len(l.tx.ctl) > maxQueue {
+			t.Errorf("%v: failed %v, %d bytes are queued", typ, l.Failed(), len(l.tx.ctl))
+		}
+		if code, _, _ := r.said(0); code != wire.CodeFlowViolation {
+			t.Errorf("%v: %v, want FLOW_VIOLATION", typ, code)
+		}
+	}
+}

@@ -149,6 +149,9 @@ func (j *Job) Run() {
 	}
 }
 
+// Quick reports whether the job is the hash of at most n bytes.
+func (j *Job) Quick(n int) bool { return j.holder == nil && len(j.body) <= n }
+
 // giveHash makes jobs of what has come in of item i and is worth hashing.
 func (l *Lane) giveHash(r *request, i int) {
 	it := &r.in.items[i]

@@ -15,13 +15,12 @@ import (
 // Config is what a session is made of: its own side, and what HELLO told
 // about the other.
 type Config struct {
-	Dialler     bool // its request ids are odd, the acceptor's even
-	Holder      Holder
-	Registry    Registry
-	Tenants     Tenants      // proved by the peer
-	Mine        proto.Limits // granted to the peer
-	Theirs      proto.Limits // granted by the peer
-	KeepQuietly bool         // no keepalive: tests that move time by hand
+	Dialler  bool // its request ids are odd, the acceptor's even
+	Holder   Holder
+	Registry Registry
+	Tenants  Tenants      // proved by the peer
+	Mine     proto.Limits // granted to the peer
+	Theirs   proto.Limits // granted by the peer
 }
 
 // Session is one peer incarnation's requests in both directions, over its
@@ -275,7 +274,11 @@ func (s *Session) Tick(now time.Duration) {
 			l.tick(now)
 		}
 	}
-	linger := time.Duration(s.cfg.Mine.LingerMS) * time.Millisecond
+	ms := s.cfg.Mine.LingerMS // the acceptor's counts
+	if s.cfg.Dialler {
+		ms = s.cfg.Theirs.LingerMS
+	}
+	linger := time.Duration(ms) * time.Millisecond
 	switch {
 	case s.lanes[0] == nil && s.lane0Ever && now-s.lane0Lost >= linger:
 		s.Drop(now, wire.CodeLaneLost)

@@ -133,7 +133,6 @@ func TestHolderEndsAtTheDeadlineAndPinsAreFreed(t *testing.T) {
 
 func TestPullWithoutDataEndsNoProgress(t *testing.T) {
 	r := newRig(t, 1, proto.Limits{})
-	r.end[0].cfg.KeepQuietly = true
 	num := r.open(0)
 	r.put(1, 900_000, "x")
 	c := r.pull(0, proto.ClassUrgent, num, 900_000, "x")

@@ -1,0 +1,97 @@
+package socketfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+func tempPath(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "mrdn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
+}
+
+func listen(t *testing.T, path string) *File {
+	t.Helper()
+	f, err := Listen(path, 0o600, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestALiveSocketIsRefusedAndADeadOneReplaced(t *testing.T) {
+	path := tempPath(t)
+	f := listen(t, path)
+	var inUse *InUseError
+	if _, err := Listen(path, 0o600, 4); !errors.As(err, &inUse) || inUse.Path != path {
+		t.Errorf("a socket in use: %v", err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", st, err)
+	}
+	// The process dies: descriptor and lock go, both files stay.
+	_ = syscall.Close(f.FD)
+	_ = f.lock.Close()
+	again := listen(t, path)
+	defer func() { _ = syscall.Close(again.FD) }()
+	if err := again.Remove(); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{path, path + ".lock"} {
+		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", name, err)
+		}
+	}
+}
+
+func TestWhatIsNoSocketIsNotRemoved(t *testing.T) {
+	path := tempPath(t)
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var inUse *InUseError
+	if _, err := Listen(path, 0o600, 4); !errors.As(err, &inUse) {
+		t.Errorf("a file: %v", err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "mine" {
+		t.Errorf("the file is %q, %v", b, err)
+	}
+}
+
+// A file that somebody has put in our place is theirs.
+func TestRemoveLeavesAnothersFile(t *testing.T) {
+	path := tempPath(t)
+	f := listen(t, path)
+	defer func() { _ = syscall.Close(f.FD) }()
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("another's file is gone: %v", err)
+	}
+}
+
+func TestASocketThatSomebodyListensOnWithoutALockIsRefused(t *testing.T) {
+	path := tempPath(t)
+	f := listen(t, path)
+	defer func() { _ = syscall.Close(f.FD) }()
+	_ = f.lock.Close()
+	var inUse *InUseError
+	if _, err := Listen(path, 0o600, 4); !errors.As(err, &inUse) {
+		t.Errorf("a live socket without its lock: %v", err)
+	}
+}
