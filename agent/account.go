@@ -1,9 +1,14 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"meridian/fabric"
 	"meridian/wire"
@@ -13,11 +18,14 @@ import (
 // transfer runs one batch on one fabric and accounts for it: the log of
 // transfers, the counters by fabric and transport really used, failures by
 // reason. It is the only place that counts transfers this daemon asked for.
-func (a *Agent) transfer(h holder, dir direction, op string, class proto.Class, items []fabric.Item, do func()) {
+func (a *Agent) transfer(ctx context.Context, h holder, dir direction, op string, class proto.Class, items []fabric.Item, do func(context.Context)) {
 	label := h.Label()
+	ctx, span := a.tracer.Start(ctx, "meridian.transfer", trace.WithAttributes(
+		attribute.String("fabric", label), attribute.String("peer", h.name), attribute.String("op", op), attribute.Int("items", len(items))))
+	defer span.End()
 	t := transfer{fabric: label, peer: h.name, dir: dir, op: op, class: uint8(class), items: len(items), began: time.Now()}
 	id := a.transfers.begin(t)
-	do()
+	do(ctx)
 	took := time.Since(t.began)
 	var bytes uint64
 	var failed int
@@ -51,6 +59,10 @@ func (a *Agent) transfer(h holder, dir direction, op string, class proto.Class, 
 	}
 	for o, n := range outcomes {
 		a.metrics.transferBlocks.WithLabelValues(label, dir.String(), o).Add(float64(n))
+	}
+	span.SetAttributes(attribute.String("transport", via), attribute.Int64("bytes", int64(bytes)), attribute.Int("failed", failed))
+	if code != wire.CodeOK {
+		span.SetStatus(codes.Error, code.String())
 	}
 	a.metrics.transferSeconds.WithLabelValues(label, dir.String()).Observe(took.Seconds())
 	a.transfers.end(id, via, bytes, failed, code, took)

@@ -104,7 +104,9 @@ func (l *loader) pull(ctx context.Context, job loadJob, holders []holder, batch 
 	for k, w := range batch {
 		sizes[k] = w.from[0].head.BodyLen
 	}
+	_, span := l.a.tracer.Start(ctx, "meridian.reserve")
 	views, err := l.a.store.Reserve(job.owner, job.ns, sizes, reserveTTL)
+	span.End()
 	if err != nil {
 		if errors.Is(err, wire.CodeFull) && len(batch) > 1 {
 			half := len(batch) / 2
@@ -121,9 +123,11 @@ func (l *loader) pull(ctx context.Context, job loadJob, holders []holder, batch 
 	for k, w := range batch {
 		items[k] = fabric.Item{NS: job.ns, Key: job.keys[w.i], H: w.from[0].h, M: fabric.Mem{B: l.a.store.Room(views[k]), Seg: views[k].Seg, Off: views[k].Off}}
 	}
-	l.a.transfer(h, dirIn, "pull", proto.ClassUrgent, items, func() { h.Pull(ctx, items) })
+	l.a.transfer(ctx, h, dirIn, "pull", proto.ClassUrgent, items, func(ctx context.Context) { h.Pull(ctx, items) })
 	l.a.quiet.hold(h.Fabric, items, func(k int) uint32 { return views[k].Ref.Slot })
+	_, span = l.a.tracer.Start(ctx, "meridian.commit")
 	l.settle(job, views, items)
+	span.End()
 	for k, w := range batch {
 		errs[w.i] = items[k].Err
 		if w.next(items[k].Err) {

@@ -84,6 +84,8 @@ func (o *offloader) run(ctx context.Context) {
 func (o *offloader) batch(ctx context.Context, b offloadBatch) {
 	ctx, cancel := context.WithTimeout(ctx, offloadTimeout)
 	defer cancel()
+	ctx, span := o.a.tracer.Start(ctx, "meridian.offload")
+	defer span.End()
 	views := make([]blocks.View, len(b.keys))
 	for i, k := range b.keys {
 		views[i] = blocks.View{NS: b.ns, Key: k}
@@ -162,7 +164,7 @@ func (o *offloader) push(ctx context.Context, d destination, b offloadBatch, vie
 	}
 	h := holder{name: d.name, Fabric: d.fabric}
 	ctx = link.WithClass(ctx, proto.ClassBulk)
-	o.a.transfer(h, dirOut, "push", proto.ClassBulk, items, func() { d.fabric.Push(ctx, items) })
+	o.a.transfer(ctx, h, dirOut, "push", proto.ClassBulk, items, func(ctx context.Context) { d.fabric.Push(ctx, items) })
 	o.a.quiet.hold(d.fabric, items, func(k int) uint32 { return views[idx[k]].Ref.Slot })
 	moved := make([]blocks.Moved, 0, len(items))
 	for k, i := range idx {
