@@ -21,7 +21,7 @@ var _ fabric.Fabric = peerGroup{}
 func (g peerGroup) Label() string { return linkFabric }
 
 func (g peerGroup) Caps() fabric.Caps {
-	return fabric.Caps{Verified: true, TwoPhase: true, MaxItem: proto.MaxBytesInFlight + wire.HeaderLen, MaxBatch: proto.MaxItems}
+	return fabric.Caps{Verified: true, MaxItem: proto.MaxBytesInFlight + wire.HeaderLen, MaxBatch: proto.MaxItems}
 }
 
 // Push sends each item to the peer that its key chooses.
