@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
+	otelcodes "go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"meridian/fabric"
@@ -62,7 +62,7 @@ func (a *Agent) transfer(ctx context.Context, h holder, dir direction, op string
 	}
 	span.SetAttributes(attribute.String("transport", via), attribute.Int64("bytes", int64(bytes)), attribute.Int("failed", failed))
 	if code != wire.CodeOK {
-		span.SetStatus(codes.Error, code.String())
+		span.SetStatus(otelcodes.Error, code.String())
 	}
 	a.metrics.transferSeconds.WithLabelValues(label, dir.String()).Observe(took.Seconds())
 	a.transfers.end(id, via, bytes, failed, code, took)

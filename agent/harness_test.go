@@ -3,8 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,21 +14,19 @@ import (
 	"testing"
 	"time"
 
-	"meridian/agent/adminpb"
 	"meridian/agent/client"
 	"meridian/agent/config"
 	"meridian/blocks"
 	"meridian/conformance/chaos"
+	"meridian/fabric"
 	"meridian/wire"
 )
 
-// patience bounds every wait; a test that needs a hundredth of it is slow.
+// patience bounds every wait; a test that needs a tenth of it is slow.
 const patience = 30 * time.Second
 
-const testPSK = "0123456789abcdef0123456789abcdef"
-
-// eventually waits for cond.
-func eventually(t testing.TB, what string, cond func() bool) {
+// until waits for cond.
+func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -57,380 +53,278 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// testConfig is a daemon's configuration; change is applied after the checks.
-func testConfig(t testing.TB, name string, change ...func(*config.Config)) *config.Config {
+// loadConfig writes a daemon's configuration to NAME.toml and loads it; text is
+// what a test adds.
+func loadConfig(t testing.TB, dir, name, text string) *config.Config {
 	t.Helper()
-	dir := shortDir(t)
-	c, _, err := config.Load(config.Options{Flags: map[string]string{
-		"agent.name": name, "agent.state_dir": filepath.Join(dir, "state"), "agent.drain_timeout": "20s",
-		"kv_memory.capacity_bytes": "32MiB", "link.psk": testPSK, "link.lanes": "2", "security.tenants": "acme,zeta",
-		"engine.socket": filepath.Join(dir, "engine.sock"), "admin.socket": filepath.Join(dir, "admin.sock"),
-		"engine.staging_bytes": "4MiB",
-	}, Path: emptyFile(t, dir)})
+	at := func(ext string) string { return filepath.Join(dir, name+ext) }
+	all := fmt.Sprintf(`[agent]
+name = %q
+state_dir = %q
+[engine]
+socket = %q
+staging_bytes = "4MiB"
+[admin]
+socket = %q
+[security]
+tenants = ["acme"]
+`, name, at(".state"), at(".e"), at(".a"))
+	if !strings.Contains(text, "[kv_memory]") {
+		all += "[kv_memory]\ncapacity_bytes = \"16MiB\"\n"
+	}
+	if err := os.WriteFile(at(".toml"), []byte(all+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load(config.Options{Path: at(".toml")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Security.Tenants = []string{"acme", "zeta"}
-	for _, f := range change {
-		f(c)
-	}
-	return c
+	return cfg
 }
 
-func emptyFile(t testing.TB, dir string) string {
-	t.Helper()
-	path := filepath.Join(dir, "empty.toml")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+const linkTable = "[link]\npsk = \"0123456789abcdef0123456789abcdef\"\nlanes = 2\n"
+
+// listener is the configuration of a daemon that peer dials.
+func listener(addr, peer string) string {
+	return linkTable + fmt.Sprintf("listen = [%q]\n[[link.peer]]\nname = %q\ntenants = [\"acme\"]\n", addr, peer)
 }
 
-func listenOn(addr ...string) func(*config.Config) {
-	return func(c *config.Config) { c.Link.Listen = addr }
+// dialler is the configuration of a daemon that dials peer.
+func dialler(addr, peer string) string {
+	return linkTable + fmt.Sprintf("[[link.peer]]\nname = %q\naddress = %q\ntenants = [\"acme\"]\n", peer, addr)
 }
 
-func withPeer(name, addr string, tenants ...string) func(*config.Config) {
-	return func(c *config.Config) {
-		c.Link.Peers = append(c.Link.Peers, config.Peer{Name: name, Address: addr, Tenants: tenants})
-	}
-}
-
-// logBook keeps what a daemon logs.
-type logBook struct {
+// logBuffer keeps what a daemon logs.
+type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (b *logBook) Write(p []byte) (int, error) {
+func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
 }
 
-// lines are the records whose message contains text.
-func (b *logBook) lines(text string) (out []map[string]any) {
+func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, line := range bytes.Split(b.buf.Bytes(), []byte("\n")) {
-		var rec map[string]any
-		if json.Unmarshal(line, &rec) == nil && strings.Contains(fmt.Sprint(rec["msg"]), text) {
-			out = append(out, rec)
-		}
-	}
-	return out
+	return b.buf.String()
 }
 
-// node is a daemon under test.
-type node struct {
+// testNode is a daemon under test.
+type testNode struct {
 	*Agent
-	t   testing.TB
-	log *logBook
+	log *logBuffer
 }
 
-func startNode(t testing.TB, cfg *config.Config, change ...func(*Options)) *node {
+// startNode starts a daemon and stops it with the test. Fabrics go in by their
+// labels.
+func startNode(t testing.TB, dir, name, text string, fabrics ...fabric.Fabric) *testNode {
 	t.Helper()
-	n := &node{t: t, log: &logBook{}}
-	opt := Options{Version: "test", Log: slog.New(slog.NewJSONHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	for _, f := range change {
-		f(&opt)
+	return startConfig(t, loadConfig(t, dir, name, text), fabrics...)
+}
+
+func startConfig(t testing.TB, cfg *config.Config, fabrics ...fabric.Fabric) *testNode {
+	t.Helper()
+	n := &testNode{log: &logBuffer{}}
+	opt := Options{Version: "test", Log: NewLogger(n.log, cfg.Agent, new(slog.LevelVar)), Fabrics: map[string]fabric.Fabric{}}
+	for _, f := range fabrics {
+		opt.Fabrics[f.Label()] = f
+		t.Cleanup(func() { _ = f.Close() })
 	}
-	a, err := Start(t.Context(), cfg, opt)
-	if err != nil {
+	var err error
+	if n.Agent, err = Start(t.Context(), cfg, opt); err != nil {
 		t.Fatal(err)
 	}
-	n.Agent = a
 	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
-			t.Errorf("close: %v", err)
+		if err := n.Close(); err != nil {
+			t.Errorf("close %s: %v", cfg.Agent.Name, err)
 		}
 		if t.Failed() {
-			t.Logf("log of %s:\n%s", cfg.Agent.Name, n.log.buf.String())
+			t.Logf("log of %s:\n%s", cfg.Agent.Name, n.log)
 		}
 	})
 	return n
 }
 
-// dial connects an engine.
-func (n *node) dial(o client.Options) *client.Engine {
-	n.t.Helper()
-	e, err := client.DialEngine(n.t.Context(), n.cfg.Engine.Socket, o)
-	if err != nil {
-		n.t.Fatal(err)
+// pair is two daemons over TCP; decode dials prefill.
+func pair(t testing.TB) (prefill, decode *testNode) {
+	t.Helper()
+	dir := shortDir(t)
+	prefill = startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
+	decode = startNode(t, dir, "decode", dialler(prefill.Ports()["link"][0], "prefill"))
+	prefill.ready(t)
+	decode.ready(t)
+	return prefill, decode
+}
+
+// ready waits until the daemon has no reason not to be.
+func (n *testNode) ready(t testing.TB) {
+	t.Helper()
+	until(t, n.id.name+" is ready", func() bool { return len(n.unready()) == 0 })
+}
+
+// quietNow waits until nothing is left of what transfers and leases took.
+func (n *testNode) quietNow(t testing.TB) {
+	t.Helper()
+	var st blocks.Stats
+	var v Varz
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: blocks %+v, link %+v", n.id.name, st, v.Link)
+		}
+	}()
+	until(t, "the counts of "+n.id.name+" are back to zero", func() bool {
+		st, v = n.store.Stats(), n.varz()
+		return st.Reserved == 0 && st.Leases == 0 && st.Quarantined == 0 && st.Transient == 0 && st.Leaked == 0 &&
+			v.TransfersIn == 0 && v.TransfersOut == 0 && v.Link.Calls == 0 && v.Link.Waiting == 0 && v.Link.Served == 0 && v.Link.Refs == 0
+	})
+}
+
+// damage turns one bit of a stored body, by the daemon's own writable map.
+func (n *testNode) damage(t testing.TB, ns wire.Namespace, key wire.Key) {
+	t.Helper()
+	o := n.store.NewOwner(0)
+	defer n.store.Drop(o)
+	v := []blocks.View{{NS: ns, Key: key}}
+	lease, err := n.store.Acquire(o, v, time.Minute, false)
+	if err != nil || v[0].Err != nil {
+		t.Fatal(err, v[0].Err)
 	}
-	n.t.Cleanup(func() { _ = e.Close() })
+	defer n.store.Release(o, lease)
+	n.store.Payload(v[0])[wire.HeaderLen+7] ^= 0x10
+}
+
+// getCode gets a page of the HTTP face.
+func (n *testNode) getCode(t testing.TB, path string) (int, string) {
+	t.Helper()
+	res, err := http.Get(n.Ports()["http"][0] + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+// get is getCode for a page that is there.
+func (n *testNode) get(t testing.TB, path string) string {
+	t.Helper()
+	code, body := n.getCode(t, path)
+	if code != http.StatusOK {
+		t.Fatalf("%s: %d %s", path, code, body)
+	}
+	return body
+}
+
+// series is the value of one sample of /metrics, with its labels as served.
+func (n *testNode) series(t testing.TB, sample string) (value string, ok bool) {
+	t.Helper()
+	for line := range strings.Lines(n.get(t, "/metrics")) {
+		if v, found := strings.CutPrefix(line, sample+" "); found {
+			return strings.TrimSpace(v), true
+		}
+	}
+	return "", false
+}
+
+// testEngine is an engine with one namespace open.
+type testEngine struct {
+	*client.Engine
+	space client.NS
+	ns    wire.Namespace
+}
+
+// engine connects an engine of tenant acme.
+func (n *testNode) engine(t testing.TB) *testEngine {
+	t.Helper()
+	return n.engineOf(t, testManifest("acme"))
+}
+
+func (n *testNode) engineOf(t testing.TB, m wire.Manifest) *testEngine {
+	t.Helper()
+	c, err := client.DialEngine(t.Context(), n.cfg.Engine.Socket, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	e := &testEngine{Engine: c, ns: m.Namespace()}
+	if e.space, err = c.Open(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
 	return e
 }
 
-// space is an engine with one namespace open.
-type space struct {
-	*client.Engine
-	n  *node
-	m  wire.Manifest
-	ns client.NS
-}
-
-func (n *node) engine(tenant string, o ...client.Options) *space {
-	n.t.Helper()
-	m := manifest(tenant)
-	s := &space{Engine: n.dial(append(o, client.Options{})[0]), n: n, m: m}
-	var err error
-	if s.ns, err = s.Open(n.t.Context(), m); err != nil {
-		n.t.Fatal(err)
-	}
-	return s
-}
-
-func manifest(tenant string) wire.Manifest {
+func testManifest(tenant string) wire.Manifest {
 	return wire.Manifest{
-		Tenant: tenant, Model: "thinker", Revision: "r1", Role: "kv", Dtype: "bf16", Layout: "nhd",
-		BlockTokens: 16, BlockBytes: 16 << 10, KVHeads: 8, HeadSize: 128, LayerLast: 27,
+		Tenant: tenant, Model: "qwen3-8b", Revision: "r1", Role: "kv", Dtype: "bf16", Layout: "nhd",
+		BlockTokens: 16, BlockBytes: 256 << 10, KVHeads: 8, HeadSize: 128, LayerLast: 27,
 		TPSize: 1, PPSize: 1, DCPSize: 1, HashScheme: "test",
 	}
 }
 
-// keysOf are keys of a space, by number.
-func (s *space) keysOf(first, n int) []wire.Key {
+// keys are n keys of the engine's namespace, the same for every engine.
+func (e *testEngine) keys(name string, n int) []wire.Key {
 	keys := make([]wire.Key, n)
 	for i := range keys {
-		keys[i] = wire.KeyOf(s.m.Namespace(), fmt.Append(nil, first+i))
+		keys[i] = wire.KeyOf(e.ns, fmt.Appendf(nil, "%s %d", name, i))
 	}
 	return keys
 }
 
-// put stores bodies of size bytes that follow from their keys.
-func (s *space) put(tier wire.Tier, req uint32, size int, keys ...wire.Key) {
-	s.n.t.Helper()
-	for i, err := range s.Put(s.n.t.Context(), makeBlocks(s.ns, tier, req, size, keys)) {
-		if err != nil {
-			s.n.t.Fatalf("put %d: %v", i, err)
-		}
-	}
-}
-
-func makeBlocks(ns client.NS, tier wire.Tier, req uint32, size int, keys []wire.Key) []client.Block {
+func (e *testEngine) blocks(keys []wire.Key, size int, tier wire.Tier, req uint32) []client.Block {
 	list := make([]client.Block, len(keys))
 	for i, k := range keys {
-		list[i] = client.Block{NS: ns, Key: k, Tier: tier, Req: req, Body: make([]byte, size)}
+		list[i] = client.Block{NS: e.space, Key: k, Tier: tier, Req: req, Body: make([]byte, size)}
 		chaos.Body(list[i].Body, k)
 	}
 	return list
 }
 
-// get acquires keys and returns each one's error; a body that is served is
-// checked, whatever the test is about.
-func (s *space) get(o client.AcquireOptions, size int, keys ...wire.Key) []error {
-	s.n.t.Helper()
-	l, err := s.Acquire(s.n.t.Context(), s.ns, keys, o)
+// put stores bodies that follow from their keys.
+func (e *testEngine) put(t testing.TB, keys []wire.Key, size int, tier wire.Tier, req uint32) {
+	t.Helper()
+	for i, err := range e.Put(t.Context(), e.blocks(keys, size, tier, req)) {
+		if err != nil {
+			t.Fatalf("put %d: %v", i, err)
+		}
+	}
+}
+
+// fetch asks for keys, of others too, and returns an error for each. What is
+// served has to be right, whatever the test is about.
+func (e *testEngine) fetch(t testing.TB, keys []wire.Key) []error {
+	t.Helper()
+	errs := make([]error, len(keys))
+	l, err := e.Acquire(t.Context(), e.space, keys, client.AcquireOptions{Fetch: true})
 	if err != nil {
-		s.n.t.Fatalf("acquire: %v", err)
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
 	}
 	defer l.Release()
-	errs := make([]error, len(keys))
 	for i := range l.Blocks {
-		b := &l.Blocks[i]
-		if errs[i] = b.Err; b.Err != nil {
+		if errs[i] = l.Blocks[i].Err; errs[i] != nil {
 			continue
 		}
-		if len(b.Body) != size {
-			s.n.t.Errorf("block %d has %d bytes, want %d", i, len(b.Body), size)
-		}
-		if err := chaos.CheckBody(b.Body, keys[i]); err != nil {
-			s.n.t.Errorf("wrong bytes were served: %v", err)
+		if err := chaos.CheckBody(l.Blocks[i].Body, keys[i]); err != nil || len(l.Blocks[i].Body) == 0 {
+			t.Errorf("wrong bytes were served for block %d: %v", i, err)
 		}
 	}
 	return errs
 }
 
-// fetch gets keys, from others if need be, and expects all of them.
-func (s *space) fetch(size int, keys ...wire.Key) {
-	s.n.t.Helper()
-	for i, err := range s.get(client.AcquireOptions{Fetch: true}, size, keys...) {
+// mustFetch expects every block.
+func (e *testEngine) mustFetch(t testing.TB, keys []wire.Key) {
+	t.Helper()
+	for i, err := range e.fetch(t, keys) {
 		if err != nil {
-			s.n.t.Fatalf("fetch %d: %v", i, err)
+			t.Fatalf("block %d: %v", i, err)
 		}
-	}
-}
-
-// codes are the errors' codes.
-func codes(errs []error) []wire.Code {
-	out := make([]wire.Code, len(errs))
-	for i, err := range errs {
-		out[i] = wire.CodeOf(err)
-	}
-	return out
-}
-
-// admin connects to the admin API.
-func (n *node) adminClient() *client.Admin {
-	n.t.Helper()
-	c, err := client.DialAdmin(n.t.Context(), n.cfg.Admin.Socket)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	n.t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// peer is a row of ListPeers.
-func (n *node) peer(name string) *adminpb.Peer {
-	n.t.Helper()
-	r, err := n.adminClient().ListPeers(n.t.Context(), &adminpb.ListPeersRequest{Name: name})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return r.Peers[0]
-}
-
-// waitPeer waits until calls can be made to a peer.
-func (n *node) waitPeer(name string) {
-	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
-	defer cancel()
-	if err := n.node.Peer(name).Ready(ctx); err != nil {
-		n.t.Fatalf("peer %s: %v", name, err)
-	}
-}
-
-// page gets a page of the HTTP face.
-func (n *node) page(path string) (int, string) {
-	n.t.Helper()
-	r, err := http.Get(n.Ports()["http"][0] + path)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer func() { _ = r.Body.Close() }()
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return r.StatusCode, string(b)
-}
-
-// samples are the samples of /metrics, by name and, summed, by name alone.
-func (n *node) samples() map[string]float64 {
-	n.t.Helper()
-	status, text := n.page("/metrics")
-	if status != http.StatusOK {
-		n.t.Fatalf("/metrics: %d\n%s", status, text)
-	}
-	out := map[string]float64{}
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		var v float64
-		at := strings.LastIndexByte(line, ' ')
-		if _, err := fmt.Sscan(line[at+1:], &v); err != nil {
-			n.t.Fatalf("sample %q: %v", line, err)
-		}
-		name, _, labelled := strings.Cut(line[:at], "{")
-		if labelled {
-			out[line[:at]] += v
-		}
-		out[name] += v
-	}
-	return out
-}
-
-// pulls counts the transfers of a kind that this daemon asked for or served.
-func (n *node) count(dir direction, op string) (count int) {
-	for _, x := range n.transfers.list(recentTransfers, "", false) {
-		if x.dir == dir && x.op == op {
-			count++
-		}
-	}
-	return count
-}
-
-// settled waits until nothing that a transfer or lease took is left.
-func (n *node) settled() {
-	n.t.Helper()
-	var st blocks.Stats
-	var v Varz
-	defer func() {
-		if n.t.Failed() {
-			n.t.Logf("%s: %+v %+v", n.id.name, st, v.Link)
-		}
-	}()
-	eventually(n.t, "counts of "+n.id.name+" back to zero", func() bool {
-		st, v = n.store.Stats(), n.varz()
-		return st.Reserved == 0 && st.Leases == 0 && st.Quarantined == 0 && st.Transient == 0 && st.Leaked == 0 &&
-			v.TransfersIn == 0 && v.TransfersOut == 0 && v.Link.Calls == 0 && v.Link.Served == 0 && v.Link.Refs == 0
-	})
-}
-
-// pair is two daemons that know each other: one listens, the other dials.
-type pair struct{ front, back *node }
-
-// startPair starts back on listen and front with a peer at what came of it;
-// via may stand in between.
-func startPair(t testing.TB, listen string, via func(addr string) string, change ...func(*config.Config)) pair {
-	t.Helper()
-	back := startNode(t, testConfig(t, "back", append(change, listenOn(listen), withPeer("front", "", "acme"))...))
-	addr := back.Ports()["link"][0]
-	if via != nil {
-		addr = via(addr)
-	}
-	front := startNode(t, testConfig(t, "front", append(change, withPeer("back", addr, "acme"))...))
-	front.waitPeer("back")
-	back.waitPeer("front")
-	return pair{front, back}
-}
-
-const loopback = "tcp://127.0.0.1:0"
-
-// startProxied is startPair over TCP with a proxy between them. Its plan is armed
-// once the self-test is through, so that it meets the test's own traffic: the
-// lanes are cut for that, since a plan holds for connections to come.
-func startProxied(t testing.TB, change ...func(*config.Config)) (pair, *chaos.Proxy) {
-	t.Helper()
-	var proxy *chaos.Proxy
-	p := startPair(t, loopback, func(addr string) string {
-		var err error
-		if proxy, err = chaos.NewProxy(chaos.ProxyOptions{Listen: loopback, Target: addr, Seed: 1}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = proxy.Close() })
-		return proxy.Addr()
-	}, change...)
-	p.tested()
-	return p, proxy
-}
-
-// tested waits until the self-test of both directions has passed.
-func (p pair) tested() {
-	p.front.t.Helper()
-	eventually(p.front.t, "self-tests", func() bool {
-		f, ok := p.front.selftest.path("back")
-		b, ok2 := p.back.selftest.path("front")
-		return ok && ok2 && f.err == nil && b.err == nil
-	})
-}
-
-// arm puts a plan in force for lanes that are dialled anew.
-func (p pair) arm(proxy *chaos.Proxy, plan ...chaos.Action) {
-	p.front.t.Helper()
-	if err := proxy.Arm(plan...); err != nil {
-		p.front.t.Fatal(err)
-	}
-	proxy.CutAll()
-	p.relinked(proxy)
-}
-
-// relinked waits until all lanes are up that a cut took.
-func (p pair) relinked(proxy *chaos.Proxy) {
-	p.front.t.Helper()
-	eventually(p.front.t, "lanes are back", func() bool {
-		row := p.front.node.Peers()[0]
-		return row.State.String() == "ready" && row.Lanes == p.front.cfg.Link.Lanes && proxy.Stats().Open == uint64(row.Lanes)+1
-	})
-}
-
-// want fails unless err matches code.
-func want(t testing.TB, err error, code wire.Code) {
-	t.Helper()
-	if !errors.Is(err, code) {
-		t.Fatalf("error %v, want %s", err, code)
 	}
 }
