@@ -15,7 +15,7 @@ import (
 	"meridian/wire"
 )
 
-func (n *oneNode) adminClient(t testing.TB) *client.Admin {
+func (n *testNode) adminClient(t testing.TB) *client.Admin {
 	t.Helper()
 	a, err := client.DialAdmin(t.Context(), n.cfg.Admin.Socket)
 	if err != nil {
@@ -30,7 +30,7 @@ func verifyRequest(k wire.Key) *adminpb.VerifyBlockRequest {
 }
 
 func TestAdminSeesPeersBlocksTransfersAndFabrics(t *testing.T) {
-	prefill, decode := twoNodes(t)
+	prefill, decode := pair(t)
 	a, b := prefill.engine(t), decode.engine(t)
 	keys := a.keys("prompt", 3)
 	a.put(t, keys, 10<<10, wire.OutputCritical, 0)
@@ -71,7 +71,7 @@ func TestAdminSeesPeersBlocksTransfersAndFabrics(t *testing.T) {
 }
 
 func TestAdminErrorsCarryTheirCode(t *testing.T) {
-	n := newNode(t, socketDir(t), "one", "")
+	n := startNode(t, shortDir(t), "one", "")
 	c := n.adminClient(t)
 	for name, call := range map[string]struct {
 		do   func() error
@@ -106,7 +106,7 @@ func TestAdminErrorsCarryTheirCode(t *testing.T) {
 }
 
 func TestHealthServiceFollowsReadiness(t *testing.T) {
-	n := newNode(t, socketDir(t), "one", "")
+	n := startNode(t, shortDir(t), "one", "")
 	n.ready(t)
 	conn, err := grpc.NewClient("unix://"+n.cfg.Admin.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -114,21 +114,21 @@ func TestHealthServiceFollowsReadiness(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	h := healthpb.NewHealthClient(conn)
-	await(t, "the health service says SERVING", func() bool {
+	until(t, "the health service says SERVING", func() bool {
 		res, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{Service: adminpb.Admin_ServiceDesc.ServiceName})
 		return err == nil && res.Status == healthpb.HealthCheckResponse_SERVING
 	})
 	if err := n.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the health service says NOT_SERVING", func() bool {
+	until(t, "the health service says NOT_SERVING", func() bool {
 		res, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{})
 		return err == nil && res.Status == healthpb.HealthCheckResponse_NOT_SERVING
 	})
 }
 
 func TestDoctorNamesAPeerThatIsNotReady(t *testing.T) {
-	n := newNode(t, socketDir(t), "decode", dialling("tcp://127.0.0.1:1", "prefill"))
+	n := startNode(t, shortDir(t), "decode", dialler("tcp://127.0.0.1:1", "prefill"))
 	res, err := n.adminClient(t).Doctor(t.Context(), &adminpb.DoctorRequest{})
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // child starts a daemon in a process of its own and returns where it listens.
 func child(t *testing.T, dir, name, text string) (*exec.Cmd, map[string][]string) {
 	t.Helper()
-	nodeConfig(t, dir, name, text) // writes the file, and checks it
+	loadConfig(t, dir, name, text) // writes the file, and checks it
 	ports := filepath.Join(dir, name+".ports")
 	_ = os.Remove(ports)
 	cmd := exec.Command(os.Args[0], daemonArgument, filepath.Join(dir, name+".toml"), ports)
@@ -53,7 +53,7 @@ func child(t *testing.T, dir, name, text string) (*exec.Cmd, map[string][]string
 		_ = cmd.Wait()
 	})
 	var at map[string][]string
-	await(t, "the child listens", func() bool {
+	until(t, "the child listens", func() bool {
 		b, err := os.ReadFile(ports)
 		return err == nil && json.Unmarshal(b, &at) == nil
 	})
@@ -64,24 +64,24 @@ func child(t *testing.T, dir, name, text string) (*exec.Cmd, map[string][]string
 // same port and sockets: nothing of its old life is served, its engine's
 // sockets are taken over, and new blocks come.
 func TestKillNineOfAPeerInTheMiddleOfAPull(t *testing.T) {
-	dir := socketDir(t)
-	first, at := child(t, dir, "prefill", listening("tcp://127.0.0.1:0", "decode"))
+	dir := shortDir(t)
+	first, at := child(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
 	addr := at["link"][0]
 	proxy, err := chaos.NewProxy(chaos.ProxyOptions{Listen: "tcp://127.0.0.1:0", Target: addr})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = proxy.Close() })
-	decode := newNode(t, dir, "decode", dialling(proxy.Addr(), "prefill"))
+	decode := startNode(t, dir, "decode", dialler(proxy.Addr(), "prefill"))
 	decode.ready(t)
-	remote := &oneNode{Agent: &Agent{cfg: nodeConfig(t, dir, "prefill", listening(addr, "decode"))}}
+	remote := &testNode{Agent: &Agent{cfg: loadConfig(t, dir, "prefill", listener(addr, "decode"))}}
 	a, b := remote.engine(t), decode.engine(t)
 	keys := a.keys("before", 32)
 	a.put(t, keys, 200<<10, wire.OutputCritical, 0)
 	proxy.Stall(true) // the pull begins, and its data hangs in the middle
 	fetched := make(chan []error, 1)
 	go func() { fetched <- b.fetch(t, keys) }()
-	await(t, "the pull is under way", func() bool { return decode.node.Stats().Calls > 0 })
+	until(t, "the pull is under way", func() bool { return decode.node.Stats().Calls > 0 })
 	old := decode.node.Peers()[0].Inc
 	if err := first.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -97,8 +97,8 @@ func TestKillNineOfAPeerInTheMiddleOfAPull(t *testing.T) {
 	if err := a.Ping(t.Context()); err == nil {
 		t.Error("the engine of a killed daemon is still answered")
 	}
-	child(t, dir, "prefill", listening(addr, "decode"))
-	await(t, "the new incarnation is ready", func() bool {
+	child(t, dir, "prefill", listener(addr, "decode"))
+	until(t, "the new incarnation is ready", func() bool {
 		p := decode.node.Peers()[0]
 		return p.State == link.StateReady && p.Inc != old
 	})
@@ -114,7 +114,7 @@ func TestKillNineOfAPeerInTheMiddleOfAPull(t *testing.T) {
 
 // An engine killed while it holds leases and puts: everything returns.
 func TestAnEngineThatGoesReturnsEverything(t *testing.T) {
-	n := newNode(t, socketDir(t), "one", "")
+	n := startNode(t, shortDir(t), "one", "")
 	e := n.engine(t)
 	keys := e.keys("k", 8)
 	e.put(t, keys, 64<<10, wire.OutputCritical, 0)

@@ -14,7 +14,7 @@ import (
 )
 
 func TestWhatOneNodeStoresAnotherGivesBack(t *testing.T) {
-	prefill, decode := twoNodes(t)
+	prefill, decode := pair(t)
 	a, b := prefill.engine(t), decode.engine(t)
 	keys := a.keys("prompt", 20)
 	a.put(t, keys, 100<<10, wire.OutputCritical, 0)
@@ -31,9 +31,9 @@ func TestWhatOneNodeStoresAnotherGivesBack(t *testing.T) {
 }
 
 func TestTheSameOverAUnixSocket(t *testing.T) {
-	dir := socketDir(t)
-	prefill := newNode(t, dir, "prefill", listening("unix://"+dir+"/link", "decode"))
-	decode := newNode(t, dir, "decode", dialling("unix://"+dir+"/link", "prefill"))
+	dir := shortDir(t)
+	prefill := startNode(t, dir, "prefill", listener("unix://"+dir+"/link", "decode"))
+	decode := startNode(t, dir, "decode", dialler("unix://"+dir+"/link", "prefill"))
 	decode.ready(t)
 	a, b := prefill.engine(t), decode.engine(t)
 	keys := a.keys("prompt", 3)
@@ -47,12 +47,12 @@ func TestTheSameOverAUnixSocket(t *testing.T) {
 // Many engines ask for the same blocks at once: they travel once. One that gives
 // up does not fail the others.
 func TestTheSameKeysAreLoadedOnce(t *testing.T) {
-	prefill, decode := twoNodes(t)
+	prefill, decode := pair(t)
 	a := prefill.engine(t)
 	keys := a.keys("shared", 16)
 	a.put(t, keys, 128<<10, wire.OutputCritical, 0)
 	var wg sync.WaitGroup
-	engines := make([]*nodeEngine, 6)
+	engines := make([]*testEngine, 6)
 	for i := range engines {
 		engines[i] = decode.engine(t)
 	}
@@ -85,16 +85,16 @@ func TestTheSameKeysAreLoadedOnce(t *testing.T) {
 	decode.quietNow(t)
 }
 
-// twoNodesProxied is a twoNodes with a proxy between.
-func twoNodesProxied(t *testing.T, plan ...chaos.Action) (prefill, decode *oneNode, proxy *chaos.Proxy) {
-	dir := socketDir(t)
-	prefill = newNode(t, dir, "prefill", listening("tcp://127.0.0.1:0", "decode"))
+// proxied is a pair with a proxy between.
+func proxied(t *testing.T, plan ...chaos.Action) (prefill, decode *testNode, proxy *chaos.Proxy) {
+	dir := shortDir(t)
+	prefill = startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
 	proxy, err := chaos.NewProxy(chaos.ProxyOptions{Listen: "tcp://127.0.0.1:0", Target: prefill.Ports()["link"][0], Seed: 1, Plan: plan})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = proxy.Close() })
-	decode = newNode(t, dir, "decode", dialling(proxy.Addr(), "prefill"))
+	decode = startNode(t, dir, "decode", dialler(proxy.Addr(), "prefill"))
 	decode.ready(t)
 	return prefill, decode, proxy
 }
@@ -104,7 +104,7 @@ func twoNodesProxied(t *testing.T, plan ...chaos.Action) (prefill, decode *oneNo
 const selfTestFrames = 12
 
 func TestChecksumFailureOnTheWayIsCaughtCountedLoggedAndHealed(t *testing.T) {
-	prefill, decode, proxy := twoNodesProxied(t, chaos.Action{Kind: chaos.Flip, Dir: chaos.ToFront, Frame: selfTestFrames, Body: -1})
+	prefill, decode, proxy := proxied(t, chaos.Action{Kind: chaos.Flip, Dir: chaos.ToFront, Frame: selfTestFrames, Body: -1})
 	a, b := prefill.engine(t), decode.engine(t)
 	for round := 0; len(proxy.Flips()) == 0; round++ {
 		keys := a.keys("round "+string(rune('a'+round)), 16)
@@ -114,7 +114,7 @@ func TestChecksumFailureOnTheWayIsCaughtCountedLoggedAndHealed(t *testing.T) {
 			t.Fatal("the proxy flips nothing")
 		}
 	}
-	await(t, "the failure is counted", func() bool { return decode.checksums.Load() == 1 })
+	until(t, "the failure is counted", func() bool { return decode.checksums.Load() == 1 })
 	if v, _ := decode.series(t, `meridian_checksum_failures_total{where="link"}`); v != "1" {
 		t.Errorf("meridian_checksum_failures_total is %q, want 1", v)
 	}
@@ -130,7 +130,7 @@ func TestChecksumFailureOnTheWayIsCaughtCountedLoggedAndHealed(t *testing.T) {
 
 // A path that corrupts everything serves nothing: the engine is told CHECKSUM.
 func TestChecksumFailureThatPersistsIsNeverServed(t *testing.T) {
-	prefill, decode, _ := twoNodesProxied(t, chaos.Action{Kind: chaos.Flip, Dir: chaos.ToFront, Frame: selfTestFrames, Body: -1})
+	prefill, decode, _ := proxied(t, chaos.Action{Kind: chaos.Flip, Dir: chaos.ToFront, Frame: selfTestFrames, Body: -1})
 	_ = prefill
 	a := prefill.engine(t)
 	keys := a.keys("doomed", 1)
@@ -142,7 +142,7 @@ func TestChecksumFailureThatPersistsIsNeverServed(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = bad.Close() })
 	_ = decode
-	third := newNode(t, socketDir(t), "decode", dialling(bad.Addr(), "prefill"))
+	third := startNode(t, shortDir(t), "decode", dialler(bad.Addr(), "prefill"))
 	b := third.engine(t)
 	for range 5 {
 		// Framing may be hit as well as bodies: whatever the error, no body comes.
@@ -154,7 +154,7 @@ func TestChecksumFailureThatPersistsIsNeverServed(t *testing.T) {
 }
 
 func TestVerifyBlockTakesAChecksumFailureOutOfService(t *testing.T) {
-	n := newNode(t, socketDir(t), "one", "")
+	n := startNode(t, shortDir(t), "one", "")
 	e := n.engine(t)
 	keys := e.keys("stored", 2)
 	e.put(t, keys, 4<<10, wire.OutputCritical, 0)
@@ -177,14 +177,14 @@ func TestVerifyBlockTakesAChecksumFailureOutOfService(t *testing.T) {
 // A peer that dies in the middle of a pull and comes back at the same address
 // is another incarnation: nothing of the old one is served, the new one works.
 func TestRestartOfAPeerInTheMiddleOfAPull(t *testing.T) {
-	dir := socketDir(t)
-	prefill := newNode(t, dir, "prefill", listening("tcp://127.0.0.1:0", "decode"))
+	dir := shortDir(t)
+	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
 	proxy, err := chaos.NewProxy(chaos.ProxyOptions{Listen: "tcp://127.0.0.1:0", Target: prefill.Ports()["link"][0]})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = proxy.Close() })
-	decode := newNode(t, dir, "decode", dialling(proxy.Addr(), "prefill"))
+	decode := startNode(t, dir, "decode", dialler(proxy.Addr(), "prefill"))
 	decode.ready(t)
 	a, b := prefill.engine(t), decode.engine(t)
 	keys := a.keys("before", 32)
@@ -193,7 +193,7 @@ func TestRestartOfAPeerInTheMiddleOfAPull(t *testing.T) {
 	proxy.Stall(true)
 	fetched := make(chan []error, 1)
 	go func() { fetched <- b.fetch(t, keys) }()
-	await(t, "the pull is under way", func() bool { return decode.node.Stats().Calls > 0 })
+	until(t, "the pull is under way", func() bool { return decode.node.Stats().Calls > 0 })
 	if err := prefill.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -204,11 +204,11 @@ func TestRestartOfAPeerInTheMiddleOfAPull(t *testing.T) {
 			t.Errorf("block %d of a peer that died before it sent it", i)
 		}
 	}
-	again := newNode(t, dir, "prefill", listening("tcp://127.0.0.1:0", "decode"))
+	again := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
 	if err := proxy.Retarget(again.Ports()["link"][0]); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the new incarnation is ready", func() bool {
+	until(t, "the new incarnation is ready", func() bool {
 		p := decode.node.Peers()[0]
 		return p.State == link.StateReady && p.Inc != old
 	})
@@ -226,7 +226,7 @@ func TestRestartOfAPeerInTheMiddleOfAPull(t *testing.T) {
 }
 
 func TestAnArenaThatIsFullRefusesWithNeedAndFree(t *testing.T) {
-	n := newNode(t, socketDir(t), "one", "")
+	n := startNode(t, shortDir(t), "one", "")
 	e := n.engine(t)
 	keys := e.keys("held", 200)
 	var held []*client.Lease

@@ -9,7 +9,7 @@ import (
 )
 
 // think runs one reasoning request to its end and returns its think blocks.
-func think(t *testing.T, e *nodeEngine, n int) []wire.Key {
+func think(t *testing.T, e *testEngine, n int) []wire.Key {
 	t.Helper()
 	const start, end, eos, word = 151667, 151668, 151645, 1000
 	req, err := e.Begin(t.Context(), client.Begin{ID: "r", Model: "qwen3-8b", Prompt: []int32{word, start}})
@@ -35,14 +35,14 @@ func think(t *testing.T, e *nodeEngine, n int) []wire.Key {
 const offloads = "[disagg]\nenabled = true\n"
 
 func TestThinkBlocksLeaveForThePeerAndComeBackWhole(t *testing.T) {
-	dir := socketDir(t)
-	prefill := newNode(t, dir, "prefill", listening("tcp://127.0.0.1:0", "decode"))
-	decode := newNode(t, dir, "decode", dialling(prefill.Ports()["link"][0], "prefill")+offloads+"fabric = \"link\"\n")
+	dir := shortDir(t)
+	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
+	decode := startNode(t, dir, "decode", dialler(prefill.Ports()["link"][0], "prefill")+offloads+"fabric = \"link\"\n")
 	decode.ready(t)
 	b := decode.engine(t)
 	keys := think(t, b, 6) // a batch of 4, and a remainder
-	await(t, "all think blocks are offloaded", func() bool { return decode.offloader.blocks.Load() == 6 })
-	await(t, "their slots are free", func() bool { return decode.store.Stats().OffloadedBytes == 6*64<<10 })
+	until(t, "all think blocks are offloaded", func() bool { return decode.offloader.blocks.Load() == 6 })
+	until(t, "their slots are free", func() bool { return decode.store.Stats().OffloadedBytes == 6*64<<10 })
 	for _, k := range keys {
 		if v, err := prefill.store.Stat(k); err != nil || v.Seg == 0 {
 			t.Fatalf("block %s at the peer: %+v, %v", k, v, err)
@@ -54,11 +54,11 @@ func TestThinkBlocksLeaveForThePeerAndComeBackWhole(t *testing.T) {
 }
 
 func TestThinkBlocksLeaveForTheSyntheticFabric(t *testing.T) {
-	n := newNode(t, socketDir(t), "one", offloads+"fabric = \"nixl-synth\"\n", synthetic.New(synthetic.Options{}))
+	n := startNode(t, shortDir(t), "one", offloads+"fabric = \"nixl-synth\"\n", synthetic.New(synthetic.Options{}))
 	n.ready(t)
 	e := n.engine(t)
 	keys := think(t, e, 5)
-	await(t, "all think blocks are offloaded", func() bool { return n.store.Stats().Offloaded == 5 })
+	until(t, "all think blocks are offloaded", func() bool { return n.store.Stats().Offloaded == 5 })
 	e.mustFetch(t, keys)
 }
 
@@ -70,8 +70,8 @@ func TestWriteThroughComesBeforeTheAcknowledgement(t *testing.T) {
 		t.Fatal(err)
 	}
 	through := offloads + "fabric = \"nixl-synth\"\nwrite_through = true\n"
-	a := newNode(t, socketDir(t), "a", through, world).engine(t)
-	b := newNode(t, socketDir(t), "b", offloads+"fabric = \"nixl-synth\"\n", other).engine(t)
+	a := startNode(t, shortDir(t), "a", through, world).engine(t)
+	b := startNode(t, shortDir(t), "b", offloads+"fabric = \"nixl-synth\"\n", other).engine(t)
 	keys := a.keys("prompt", 5)
 	a.put(t, keys, 32<<10, wire.OutputCritical, 0)
 	b.mustFetch(t, keys)
@@ -80,10 +80,10 @@ func TestWriteThroughComesBeforeTheAcknowledgement(t *testing.T) {
 
 // Without a peer to go to, blocks stay where they are, and nothing is lost.
 func TestAnOffloadWithoutARouteLeavesTheBlocks(t *testing.T) {
-	n := newNode(t, socketDir(t), "decode", dialling("tcp://127.0.0.1:1", "prefill")+offloads+"fabric = \"link\"\n")
+	n := startNode(t, shortDir(t), "decode", dialler("tcp://127.0.0.1:1", "prefill")+offloads+"fabric = \"link\"\n")
 	e := n.engine(t)
 	keys := think(t, e, 4)
-	await(t, "the failure is counted", func() bool {
+	until(t, "the failure is counted", func() bool {
 		v, ok := n.series(t, `meridian_failures_total{reason="UNREACHABLE"}`)
 		return ok && v != "0"
 	})
@@ -95,7 +95,7 @@ func TestAnOffloadWithoutARouteLeavesTheBlocks(t *testing.T) {
 }
 
 func TestAFullOffloadQueueRefusesAndCounts(t *testing.T) {
-	n := newNode(t, socketDir(t), "one", offloads+"fabric = \"nixl-synth\"\n")
+	n := startNode(t, shortDir(t), "one", offloads+"fabric = \"nixl-synth\"\n")
 	o := newOffloader(n.Agent) // whose queue nobody works off
 	for range offloadQueue + 3 {
 		o.offer(wire.Namespace{}, []wire.Key{{1}})

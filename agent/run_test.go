@@ -20,8 +20,8 @@ import (
 )
 
 func TestRunWritesPortsTellsSystemdReloadsAndDrains(t *testing.T) {
-	dir := socketDir(t)
-	cfg := nodeConfig(t, dir, "one", "")
+	dir := shortDir(t)
+	cfg := loadConfig(t, dir, "one", "")
 	sock, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
@@ -30,15 +30,15 @@ func TestRunWritesPortsTellsSystemdReloadsAndDrains(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "notify"))
 	heard := func() string {
 		b := make([]byte, 256)
-		_ = sock.SetReadDeadline(time.Now().Add(waitLimit))
+		_ = sock.SetReadDeadline(time.Now().Add(patience))
 		n, err := sock.Read(b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(b[:n])
 	}
-	log, level := &logText{}, new(slog.LevelVar)
-	next := nodeConfig(t, dir, "one", "")
+	log, level := &logBuffer{}, new(slog.LevelVar)
+	next := loadConfig(t, dir, "one", "")
 	next.Agent.LogLevel, next.Agent.ReadyMinPeers = slog.LevelDebug, 3
 	reloadErr := errors.New("a wrong file")
 	reloads := 0
@@ -71,7 +71,7 @@ func TestRunWritesPortsTellsSystemdReloadsAndDrains(t *testing.T) {
 		_ = res.Body.Close()
 		return res.StatusCode
 	}
-	await(t, "it is ready", func() bool { return ready() == http.StatusOK })
+	until(t, "it is ready", func() bool { return ready() == http.StatusOK })
 
 	hup := func() {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
@@ -79,13 +79,13 @@ func TestRunWritesPortsTellsSystemdReloadsAndDrains(t *testing.T) {
 		}
 	}
 	hup()
-	await(t, "a wrong configuration is refused", func() bool { return strings.Contains(log.String(), reloadErr.Error()) })
+	until(t, "a wrong configuration is refused", func() bool { return strings.Contains(log.String(), reloadErr.Error()) })
 	if level.Level() != cfg.Agent.LogLevel || ready() != http.StatusOK {
 		t.Error("a wrong configuration changed something")
 	}
 	hup()
-	await(t, "the level is taken over", func() bool { return level.Level() == slog.LevelDebug })
-	await(t, "three peers are wanted", func() bool { return ready() == http.StatusServiceUnavailable })
+	until(t, "the level is taken over", func() bool { return level.Level() == slog.LevelDebug })
+	until(t, "three peers are wanted", func() bool { return ready() == http.StatusServiceUnavailable })
 	stop()
 	if got := heard(); got != "STOPPING=1" {
 		t.Errorf("systemd hears %q", got)
@@ -101,7 +101,7 @@ func TestRunWritesPortsTellsSystemdReloadsAndDrains(t *testing.T) {
 }
 
 func TestADrainingDaemonRefusesNewRequests(t *testing.T) {
-	n := newNode(t, socketDir(t), "one", "")
+	n := startNode(t, shortDir(t), "one", "")
 	e := n.engine(t)
 	if err := n.Drain(t.Context()); err != nil {
 		t.Fatal(err)
@@ -119,9 +119,9 @@ func TestADrainingDaemonRefusesNewRequests(t *testing.T) {
 }
 
 func TestASocketInUseStopsTheStartAndLeavesNothing(t *testing.T) {
-	dir := socketDir(t)
-	n := newNode(t, dir, "one", "")
-	if _, err := Start(t.Context(), nodeConfig(t, dir, "one", ""), Options{}); err == nil || !strings.Contains(err.Error(), ".e") {
+	dir := shortDir(t)
+	n := startNode(t, dir, "one", "")
+	if _, err := Start(t.Context(), loadConfig(t, dir, "one", ""), Options{}); err == nil || !strings.Contains(err.Error(), ".e") {
 		t.Errorf("a second daemon on the same sockets: %v", err)
 	}
 	n.engine(t) // the first one is untouched
@@ -130,7 +130,7 @@ func TestASocketInUseStopsTheStartAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = held.Close() }()
-	cfg := nodeConfig(t, dir, "two", "")
+	cfg := loadConfig(t, dir, "two", "")
 	cfg.Admin.HTTP = held.Addr().String()
 	if _, err := Start(t.Context(), cfg, Options{}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a port in use: %v", err)
@@ -143,13 +143,13 @@ func TestASocketInUseStopsTheStartAndLeavesNothing(t *testing.T) {
 }
 
 func TestTheIdentitySurvivesARestartAndTheIncarnationDoesNot(t *testing.T) {
-	dir := socketDir(t)
-	first := newNode(t, dir, "one", "")
+	dir := shortDir(t)
+	first := startNode(t, dir, "one", "")
 	_, id, inc := first.Identity()
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, again, next := newNode(t, dir, "one", "").Identity()
+	_, again, next := startNode(t, dir, "one", "").Identity()
 	if id != again || inc == next {
 		t.Errorf("id %x then %x, incarnation %d then %d", id, again, inc, next)
 	}
@@ -162,7 +162,7 @@ func TestTheIdentitySurvivesARestartAndTheIncarnationDoesNot(t *testing.T) {
 }
 
 func TestVarzIsJSONWithTheRoomsNumbers(t *testing.T) {
-	n := newNode(t, socketDir(t), "one", "")
+	n := startNode(t, shortDir(t), "one", "")
 	n.ready(t)
 	var v Varz
 	if err := json.Unmarshal([]byte(n.get(t, "/varz")), &v); err != nil {

@@ -35,7 +35,7 @@ func TestMetricsDocumentIsMadeFromTheDaemon(t *testing.T) {
 // moved notes each sample that was ever seen away from zero.
 type movedSeries map[string]bool
 
-func (m movedSeries) scrape(t *testing.T, n *oneNode) {
+func (m movedSeries) scrape(t *testing.T, n *testNode) {
 	t.Helper()
 	for line := range strings.Lines(n.get(t, "/metrics")) {
 		if strings.HasPrefix(line, "#") {
@@ -57,10 +57,10 @@ func (m movedSeries) scrape(t *testing.T, n *oneNode) {
 func TestEverySeriesExistsAndMoves(t *testing.T) {
 	stayZero := []string{"meridian_leaked"}
 	moved := movedSeries{}
-	dir := socketDir(t)
-	prefill := newNode(t, dir, "prefill", listening("tcp://127.0.0.1:0", "decode"))
+	dir := shortDir(t)
+	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
 	addr := prefill.Ports()["link"][0]
-	decode := newNode(t, dir, "decode", dialling(addr, "prefill")+`
+	decode := startNode(t, dir, "decode", dialler(addr, "prefill")+`
 [[link.peer]]
 name = "gone"
 address = "tcp://127.0.0.1:1"
@@ -75,7 +75,7 @@ min_think_tokens = 1
 enabled = true
 fabric = "link"
 `)
-	await(t, "the peer is ready", func() bool { return len(decode.readyPeers()) == 1 })
+	until(t, "the peer is ready", func() bool { return len(decode.readyPeers()) == 1 })
 	decode.ready(t)
 	moved.scrape(t, decode)
 	a, b := prefill.engine(t), decode.engine(t)
@@ -86,7 +86,7 @@ fabric = "link"
 		t.Error("a block that nobody has")
 	}
 	think(t, b, 5) // more tokens than the cap, so it is forced; a fallback from "gone"
-	await(t, "offloaded", func() bool { return decode.offloader.blocks.Load() == 5 })
+	until(t, "offloaded", func() bool { return decode.offloader.blocks.Load() == 5 })
 	driveLeases(t, decode, b, moved)
 	drivePhases(t, decode, b, moved)
 	driveFailures(t, decode, b)
@@ -119,7 +119,7 @@ fabric = "link"
 	}
 }
 
-func driveLeases(t *testing.T, n *oneNode, e *nodeEngine, moved movedSeries) {
+func driveLeases(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
 	keys := e.keys("leased", 2)
 	e.put(t, keys, 4<<10, wire.OutputCritical, 0)
 	timed, err := e.Acquire(t.Context(), e.space, keys[:1], client.AcquireOptions{TTL: time.Hour})
@@ -145,7 +145,7 @@ func driveLeases(t *testing.T, n *oneNode, e *nodeEngine, moved movedSeries) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a lease and a reservation expire", func() bool {
+	until(t, "a lease and a reservation expire", func() bool {
 		st := n.store.Stats()
 		return st.LeasesLapsed > 0 && st.ReservationsExpired > 0
 	})
@@ -155,7 +155,7 @@ func driveLeases(t *testing.T, n *oneNode, e *nodeEngine, moved movedSeries) {
 	n.store.Drop(o)
 }
 
-func drivePhases(t *testing.T, n *oneNode, e *nodeEngine, moved movedSeries) {
+func drivePhases(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
 	for _, prompt := range [][]int32{{1}, {151667}} {
 		req, err := e.Begin(t.Context(), client.Begin{ID: "r", Model: "qwen3-8b", Prompt: prompt})
 		if err != nil {
@@ -175,7 +175,7 @@ func drivePhases(t *testing.T, n *oneNode, e *nodeEngine, moved movedSeries) {
 	}
 }
 
-func driveFailures(t *testing.T, n *oneNode, e *nodeEngine) {
+func driveFailures(t *testing.T, n *testNode, e *testEngine) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func driveFailures(t *testing.T, n *oneNode, e *nodeEngine) {
 	if _, err := unix.Write(fd, make([]byte, 64)); err != nil { // no HELLO
 		t.Fatal(err)
 	}
-	await(t, "a connection is refused", func() bool { return n.engines.Stats().Refused > 0 })
+	until(t, "a connection is refused", func() bool { return n.engines.Stats().Refused > 0 })
 	key := e.keys("damaged", 1)
 	e.put(t, key, 4<<10, wire.OutputCritical, 0)
 	n.damage(t, e.ns, key[0])
@@ -197,7 +197,7 @@ func driveFailures(t *testing.T, n *oneNode, e *nodeEngine) {
 }
 
 // driveEvictions fills the arena with blocks of a request that runs.
-func driveEvictions(t *testing.T, n *oneNode, e *nodeEngine) {
+func driveEvictions(t *testing.T, n *testNode, e *testEngine) {
 	req, err := e.Begin(t.Context(), client.Begin{ID: "r", Model: "qwen3-8b", Prompt: []int32{1}})
 	if err != nil {
 		t.Fatal(err)
@@ -211,12 +211,12 @@ func driveEvictions(t *testing.T, n *oneNode, e *nodeEngine) {
 }
 
 // restart replaces the listening node by one at the same address.
-func restart(t *testing.T, dir string, old *oneNode, addr string, peer *oneNode) {
+func restart(t *testing.T, dir string, old *testNode, addr string, peer *testNode) {
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	newNode(t, dir, "prefill", listening(addr, "decode"))
-	await(t, "the new incarnation is counted", func() bool {
+	startNode(t, dir, "prefill", listener(addr, "decode"))
+	until(t, "the new incarnation is counted", func() bool {
 		v, ok := peer.series(t, `meridian_peer_incarnation_changes_total{peer="prefill"}`)
 		return ok && v != "0"
 	})

@@ -19,21 +19,21 @@ import (
 	"meridian/wire"
 )
 
-// certMaker signs certificates of agents.
-type certMaker struct {
+// authority signs certificates of agents.
+type authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	next int64
 }
 
-func newCertMaker(t *testing.T, dir string) *certMaker {
+func newAuthority(t *testing.T, dir string) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &certMaker{dir: dir, key: key, next: 1, cert: &x509.Certificate{
+	a := &authority{dir: dir, key: key, next: 1, cert: &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}}
 	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, key.Public(), key)
@@ -44,7 +44,7 @@ func newCertMaker(t *testing.T, dir string) *certMaker {
 	return a
 }
 
-func (a *certMaker) write(t *testing.T, name, kind string, der []byte) {
+func (a *authority) write(t *testing.T, name, kind string, der []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func (a *certMaker) write(t *testing.T, name, kind string, der []byte) {
 }
 
 // issue makes a certificate for name and tenant and returns its [link.tls].
-func (a *certMaker) issue(t *testing.T, name, tenant string) string {
+func (a *authority) issue(t *testing.T, name, tenant string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -77,12 +77,12 @@ func (a *certMaker) issue(t *testing.T, name, tenant string) string {
 }
 
 func TestTLSCarriesBlocksAndRefusesAnotherTenantsCertificate(t *testing.T) {
-	dir := socketDir(t)
-	ca := newCertMaker(t, dir)
+	dir := shortDir(t)
+	ca := newAuthority(t, dir)
 	listen := "[link]\nlisten = [\"tls://127.0.0.1:0\"]\n[[link.peer]]\nname = \"decode\"\ntenants = [\"acme\"]\n"
-	prefill := newNode(t, dir, "prefill", listen+ca.issue(t, "prefill", "acme"))
+	prefill := startNode(t, dir, "prefill", listen+ca.issue(t, "prefill", "acme"))
 	dial := "[link]\n[[link.peer]]\nname = \"prefill\"\naddress = \"" + prefill.Ports()["link"][0] + "\"\ntenants = [\"acme\"]\n"
-	decode := newNode(t, dir, "decode", dial+ca.issue(t, "decode", "acme"))
+	decode := startNode(t, dir, "decode", dial+ca.issue(t, "decode", "acme"))
 	decode.ready(t)
 	a, b := prefill.engine(t), decode.engine(t)
 	keys := a.keys("prompt", 4)
@@ -94,8 +94,8 @@ func TestTLSCarriesBlocksAndRefusesAnotherTenantsCertificate(t *testing.T) {
 	if err := decode.Close(); err != nil {
 		t.Fatal(err)
 	}
-	other := newNode(t, socketDir(t), "decode", dial+ca.issue(t, "decode", "globex"))
-	await(t, "the other tenant is refused", func() bool {
+	other := startNode(t, shortDir(t), "decode", dial+ca.issue(t, "decode", "globex"))
+	until(t, "the other tenant is refused", func() bool {
 		p := other.node.Peers()[0]
 		return p.State == link.StateRefused && p.Code == wire.CodeAuth
 	})
