@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -245,8 +246,8 @@ func (n *Node) checkUID(c net.Conn) error {
 	var cerr error
 	if err := raw.Control(func(fd uintptr) {
 		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil || cerr != nil {
-		return fmt.Errorf("peer credentials: %v: %w", cerr, wire.CodeAuth)
+	}); errors.Join(err, cerr) != nil {
+		return fmt.Errorf("peer credentials: %w: %w", errors.Join(err, cerr), wire.CodeAuth)
 	}
 	if cred.Uid == uint32(os.Getuid()) || slices.Contains(n.cfg.UIDs, cred.Uid) {
 		return nil

@@ -3,7 +3,6 @@ package link
 import (
 	"context"
 	"slices"
-	"time"
 
 	"meridian/adapters/link/internal/core"
 	"meridian/fabric"
@@ -105,7 +104,6 @@ type batch struct {
 	ref   []bool   // the caller named the item by reference
 	at    []int    // items that have no verdict yet
 	class proto.Class
-	until time.Time
 }
 
 // batch opens the namespaces that the items need. Items that cannot be asked

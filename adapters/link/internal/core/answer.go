@@ -104,7 +104,7 @@ func (l *Lane) table(now time.Duration, r *request, m proto.Table) error {
 		head, err := wire.ParseHeader(h.Head[:], wire.Strict, wire.MaxBody)
 		if err != nil || head.BodyLen != h.Len {
 			l.fail(now, l.rx.at, wire.CodeInvalid, "TABLE with a header that is none")
-			return nil
+			return nil //nolint:nilerr // the lane has failed with its code; nothing else is wrong
 		}
 		if it != nil {
 			it.Len, it.Slot, it.Gen, it.Tier, it.Att = h.Len, h.Slot, h.Gen, h.Tier, h.Att
@@ -183,7 +183,7 @@ func (l *Lane) grant(now time.Duration, r *request, m proto.Grant) error {
 // ended takes END: the peer will say no more about the request.
 func (l *Lane) ended(now time.Duration, r *request, m proto.End) error {
 	s := l.s
-	if m.Status != nil && len(m.Status) > 0 && len(m.Status) != r.items {
+	if len(m.Status) > 0 && len(m.Status) != r.items {
 		l.fail(now, l.rx.at, wire.CodeState, "END with another number of items")
 		return nil
 	}

@@ -429,7 +429,7 @@ func (s *Session) unpin(r *request) {
 	switch {
 	case r.lease == (Lease{}):
 	case r.keep > 0 && r.code == wire.CodeOK && !s.dead:
-		s.cfg.Holder.Renew(r.lease, r.keep)
+		_ = s.cfg.Holder.Renew(r.lease, r.keep) // a lease that has lapsed is told by its next RENEW
 	default:
 		s.cfg.Holder.Unpin(r.lease)
 	}
