@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -116,20 +117,18 @@ func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), cou
 }
 
 func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {
-	last := ""
-	for i, p := range c.a.node.Peers() {
-		if i >= maxPeerLabels {
-			return // ListPeers shows the rest
-		}
-		// Peers are in order of name. Of those that insecure let in two may have
-		// the same, and one name twice would fail the whole scrape.
-		if i > 0 && p.Name == last {
-			continue
-		}
-		last = p.Name
-		gauge(dPeerReady, oneIf(p.State == link.StateReady), p.Name, p.Transport)
+	for _, p := range onePerName(c.a.node.Peers()) {
+		gauge(dPeerReady, flag(p.State == link.StateReady), p.Name, p.Transport)
 		gauge(dPeerRTT, p.RTT.Seconds(), p.Name)
 	}
+}
+
+// onePerName bounds the values of the peer label; ListPeers shows the rest. An
+// agent that is on no list can have several sessions and so several rows, and
+// one name twice would fail the whole scrape. Rows come in order of name.
+func onePerName(rows []link.PeerInfo) []link.PeerInfo {
+	rows = slices.CompactFunc(rows, func(a, b link.PeerInfo) bool { return a.Name == b.Name })
+	return rows[:min(len(rows), maxPeerLabels)]
 }
 
 func (c *collector) engines(out chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {

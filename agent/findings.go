@@ -6,17 +6,19 @@ import (
 
 	"meridian/adapters/link"
 	"meridian/agent/finding"
+	"meridian/blocks"
 )
 
 // findings are those of the host, as this process sees it, and those of the
 // daemon's own state.
 func (a *Agent) findings() []finding.Finding {
-	out := append(a.stateFindings(), finding.Run(finding.ThisHost(a.cfg))...)
+	out := append(stateFindings(a.store.Stats(), a.checksums.Load(), a.node.Peers()), finding.Run(finding.ThisHost(a.cfg))...)
 	slices.SortStableFunc(out, func(x, y finding.Finding) int { return int(y.Severity) - int(x.Severity) })
 	return out
 }
 
-func (a *Agent) stateFindings() []finding.Finding {
+// stateFindings judges what a daemon counts and whom it reaches.
+func stateFindings(st blocks.Stats, checksums uint64, peers []link.PeerInfo) []finding.Finding {
 	var out []finding.Finding
 	add := func(bad bool, sev finding.Severity, id, subject, reason, fix string) {
 		if !bad {
@@ -24,17 +26,15 @@ func (a *Agent) stateFindings() []finding.Finding {
 		}
 		out = append(out, finding.Finding{ID: id, Severity: sev, Subject: subject, Reason: reason, Fix: fix})
 	}
-	st := a.store.Stats()
 	add(st.Leaked != 0, finding.Err, "blocks.leaked", fmt.Sprintf("leaked slots and references: %d", st.Leaked),
 		"a slot or reference that no account explains: a defect", "save the log and report it; a restart frees the memory")
 	add(st.LiveEvictions != 0, finding.Warn, "blocks.live_evictions", fmt.Sprintf("evicted blocks of running requests: %d", st.LiveEvictions),
 		"the arena is too small for the requests that run at the same time", "raise kv_memory.capacity_bytes, or admit fewer requests")
 	add(st.AgedHolds != 0, finding.Warn, "leases.aged", fmt.Sprintf("hold leases past their time: %d", st.AgedHolds),
 		"an engine holds blocks and does not release them", "look at the engine; a lease list names the session")
-	n := a.checksums.Load()
-	add(n != 0, finding.Err, "integrity.checksum", fmt.Sprintf("checksum failures: %d", n),
+	add(checksums != 0, finding.Err, "integrity.checksum", fmt.Sprintf("checksum failures: %d", checksums),
 		"bodies arrived or lay changed; none was served", "the log names peer and transport: check that path's NIC, cable, memory")
-	for _, p := range a.node.Peers() {
+	for _, p := range peers {
 		add(p.State != link.StateReady, finding.Warn, "peer."+p.Name, fmt.Sprintf("peer %s: %s %s", p.Name, p.State, p.Transport),
 			fmt.Sprintf("%s: %s", p.Code, p.Text), "mrdn errors lookup "+p.Code.String())
 	}

@@ -55,7 +55,7 @@ func (l *loader) fetch(ctx context.Context, job loadJob) []error {
 				continue
 			}
 			if gaveUp(p.f.err) && ctx.Err() == nil {
-				todo = append(todo, p.i) // its caller left; this one is still there
+				todo, errs[p.i] = append(todo, p.i), nil // its caller left; this one is still there
 			}
 		}
 	}
@@ -68,7 +68,9 @@ func gaveUp(err error) bool {
 }
 
 // claim splits todo into what this call loads and what is being loaded already,
-// by another call or, where a key comes twice, by this one.
+// by another call or, where a key comes twice, by this one. What landed since the
+// caller saw that it was missing is neither: a block is published before its
+// flight ends, so that none can be missed in between and pulled again.
 func (l *loader) claim(job loadJob, todo []int) (mine []int, others []passenger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,6 +78,9 @@ func (l *loader) claim(job loadJob, todo []int) (mine []int, others []passenger)
 		id := blockID{job.ns, job.keys[i]}
 		if f, ok := l.busy[id]; ok {
 			others = append(others, passenger{i, f})
+			continue
+		}
+		if l.a.store.Touch(job.ns, job.keys[i:i+1]) == 1 {
 			continue
 		}
 		l.busy[id] = &flight{done: make(chan struct{})}

@@ -18,6 +18,9 @@ import (
 func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	hup := make(chan os.Signal, 1) // from the first moment on: SIGHUP would end the process
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	a, err := Start(ctx, cfg, opt)
 	if err != nil {
 		return err
@@ -28,9 +31,6 @@ func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string)
 			return err
 		}
 	}
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
 	_ = notify("READY=1")
 	for running := true; running; {
 		select {
