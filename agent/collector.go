@@ -118,7 +118,7 @@ func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), cou
 
 func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {
 	for _, p := range onePerName(c.a.node.Peers()) {
-		gauge(dPeerReady, flag(p.State == link.StateReady), p.Name, p.Transport)
+		gauge(dPeerReady, oneIf(p.State == link.StateReady), p.Name, p.Transport)
 		gauge(dPeerRTT, p.RTT.Seconds(), p.Name)
 	}
 }

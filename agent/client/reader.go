@@ -124,7 +124,7 @@ func (e *Engine) drain() (woke bool, err error) {
 // end cleans up when the connection is over.
 func (e *Engine) end() {
 	closeAll(e.fds)
-	e.wmu.Lock() // nobody writes after this: send looks at err first
+	e.wmu.Lock()   // nobody writes after this: send looks at err first
 	e.wmu.Unlock() //nolint:staticcheck // the section is empty on purpose: it waits for a send under way
 	for _, c := range e.calls {
 		e.lost(c)

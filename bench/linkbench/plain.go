@@ -13,7 +13,9 @@ import (
 )
 
 // plainServer sends memory over TCP without any protocol: a request is a u32
-// that says how many blocks, the answer their bytes, by writev.
+// that says how many blocks, the answer their bytes, by one writev, or with
+// inPieces by writes of at most plainPiece. Which is faster depends on the size
+// and the machine; what counts as S is the faster one.
 type plainServer struct {
 	l          net.Listener
 	congestion string
@@ -23,6 +25,12 @@ type plainServer struct {
 	conns  map[net.Conn]struct{}
 	wg     sync.WaitGroup
 }
+
+// inPieces is the bit of a request that asks for small writes.
+const inPieces = 1 << 31
+
+// plainPiece is the size of those: that of the link's DATA frames.
+const plainPiece = 256 << 10
 
 func newPlainServer(congestion string) (*plainServer, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,13 +77,25 @@ func send(c net.Conn, memory [][]byte, n int) {
 		if _, err := io.ReadFull(c, req[:]); err != nil {
 			return
 		}
+		n := binary.LittleEndian.Uint32(req[:])
 		var out net.Buffers
-		for range binary.LittleEndian.Uint32(req[:]) {
-			out = append(out, memory[next%len(memory)])
+		held := 0
+		for i := range n &^ inPieces {
+			block := memory[next%len(memory)]
 			next++
-		}
-		if _, err := out.WriteTo(c); err != nil {
-			return
+			for n&inPieces != 0 && len(block) > plainPiece {
+				if _, err := c.Write(block[:plainPiece]); err != nil {
+					return
+				}
+				block = block[plainPiece:]
+			}
+			out, held = append(out, block), held+len(block)
+			if last := i == n&^inPieces-1; last || n&inPieces != 0 && held >= plainPiece {
+				if _, err := out.WriteTo(c); err != nil {
+					return
+				}
+				out, held = nil, 0
+			}
 		}
 	}
 }
@@ -105,9 +125,9 @@ func dialPlain(addr, congestion string, size uint32, batch int) (*plainClient, e
 	return &plainClient{c: c, buf: make([]byte, int(size)*batch), n: uint32(batch)}, setCongestion(c, congestion)
 }
 
-// read fetches one batch.
-func (p *plainClient) read() error {
-	if _, err := p.c.Write(binary.LittleEndian.AppendUint32(nil, p.n)); err != nil {
+// read fetches one batch; how is 0 or inPieces.
+func (p *plainClient) read(how uint32) error {
+	if _, err := p.c.Write(binary.LittleEndian.AppendUint32(nil, p.n|how)); err != nil {
 		return err
 	}
 	_, err := io.ReadFull(p.c, p.buf)
