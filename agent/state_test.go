@@ -1,0 +1,307 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+
+	"meridian/adapters/link"
+	"meridian/agent/adminpb"
+	"meridian/agent/config"
+	"meridian/agent/finding"
+	"meridian/blocks"
+	"meridian/wire"
+)
+
+// Every finding about the daemon's own state says OK and says why not.
+func TestStateFindingsSayBothWays(t *testing.T) {
+	up := []link.PeerInfo{{Name: "p", State: link.StateReady, Transport: "tcp"}}
+	down := []link.PeerInfo{{Name: "p", State: link.StateRefused, Code: wire.CodeAuth, Text: "no proof"}}
+	for id, c := range map[string]struct {
+		sev       finding.Severity
+		st        blocks.Stats
+		checksums uint64
+		peers     []link.PeerInfo
+	}{
+		"blocks.leaked":         {finding.Err, blocks.Stats{Leaked: 1}, 0, up},
+		"blocks.live_evictions": {finding.Warn, blocks.Stats{LiveEvictions: 2}, 0, up},
+		"leases.aged":           {finding.Warn, blocks.Stats{AgedHolds: 3}, 0, up},
+		"integrity.checksum":    {finding.Err, blocks.Stats{}, 4, up},
+		"peer.p":                {finding.Warn, blocks.Stats{}, 0, down},
+	} {
+		for _, f := range stateFindings(blocks.Stats{}, 0, up) {
+			if f.Severity != finding.OK || f.Fix != "" {
+				t.Errorf("a healthy daemon: %+v", f)
+			}
+		}
+		seen := false
+		for _, f := range stateFindings(c.st, c.checksums, c.peers) {
+			if want := f.ID == id; want != (f.Severity == c.sev) || want == (f.Severity == finding.OK) {
+				t.Errorf("with %s bad: %+v", id, f)
+			} else if want {
+				seen = true
+				if f.Fix == "" || f.Reason == "" || f.Subject == "" {
+					t.Errorf("%s has no reason or fix: %+v", id, f)
+				}
+			}
+		}
+		if !seen {
+			t.Errorf("%s is not among the findings", id)
+		}
+	}
+}
+
+// What is served and what is documented are the same, in name and type.
+func TestEveryServedSeriesIsDocumentedWithItsType(t *testing.T) {
+	prefill, decode := pair(t)
+	a, b := prefill.engine(t), decode.engine(t)
+	keys := a.keys("k", 2)
+	a.put(t, keys, 4<<10, wire.OutputCritical, 0)
+	b.mustFetch(t, keys)
+	doc := MetricsMarkdown()
+	served := 0
+	for line := range strings.Lines(decode.get(t, "/metrics")) {
+		var name, kind string
+		if n, _ := fmt.Sscanf(line, "# TYPE %s %s", &name, &kind); n != 2 || !strings.HasPrefix(name, "meridian_") {
+			continue
+		}
+		served++
+		if !strings.Contains(doc, fmt.Sprintf("| `%s` | %s |", name, kind)) {
+			t.Errorf("%s, a %s, is not documented as such", name, kind)
+		}
+	}
+	if served < 20 {
+		t.Errorf("only %d series are served", served)
+	}
+}
+
+func TestUnreadyNamesEachReason(t *testing.T) {
+	n := startNode(t, shortDir(t), "decode", dialler("tcp://127.0.0.1:1", "prefill"))
+	until(t, "the arena is tested", func() bool { return len(n.unready()) == 1 })
+	code, body := n.getCode(t, "/readyz")
+	if code != 503 || !strings.Contains(body, "peers.too_few: 0 of 1 peers") {
+		t.Errorf("/readyz: %d %q", code, body)
+	}
+	st, err := n.adminClient(t).Status(t.Context(), &adminpb.StatusRequest{})
+	if err != nil || st.Ready || len(st.Reasons) != 1 || st.Reasons[0].Id != "peers.too_few" {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	n.selftest.mu.Lock()
+	n.selftest.arena = wire.CodeChecksum
+	n.selftest.mu.Unlock()
+	if _, body := n.getCode(t, "/readyz"); !strings.Contains(body, "selftest.arena") {
+		t.Errorf("with a broken arena: %q", body)
+	}
+	if v, _ := n.series(t, "meridian_ready"); v != "0" {
+		t.Errorf("meridian_ready is %q", v)
+	}
+}
+
+// A path that was tested for an earlier incarnation was not tested.
+func TestReadinessForgetsTheTestOfAnEarlierIncarnation(t *testing.T) {
+	_, decode := pair(t)
+	decode.selftest.mu.Lock()
+	r := decode.selftest.paths["prefill"]
+	r.inc--
+	decode.selftest.paths["prefill"] = r
+	decode.selftest.mu.Unlock()
+	decode.selftest.poke()
+	until(t, "it was tested again", func() bool {
+		r, ok := decode.selftest.path("prefill")
+		return ok && r.inc == decode.node.Peers()[0].Inc
+	})
+	if v, _ := decode.series(t, `meridian_peer_incarnation_changes_total{peer="prefill"}`); v != "1" {
+		t.Errorf("%q incarnation changes, want 1", v)
+	}
+}
+
+func TestTheLogLimiterCountsWhatItLeavesOut(t *testing.T) {
+	var l logLimiter
+	now := time.Unix(1000, 0)
+	allow := func(kind string, after time.Duration, want bool, left int) {
+		t.Helper()
+		now = now.Add(after)
+		if ok, n := l.allow(kind, now); ok != want || n != left {
+			t.Errorf("%s: %v with %d left out, want %v with %d", kind, ok, n, want, left)
+		}
+	}
+	allow("a", 0, true, 0)
+	allow("a", 0, false, 0)
+	allow("b", 0, true, 0) // kinds do not hinder each other
+	allow("a", logEvery/2, false, 0)
+	allow("a", logEvery/2, true, 2)
+	allow("a", logEvery, true, 0)
+}
+
+func TestTransfersListRunningFirstAndForgetTheOldest(t *testing.T) {
+	l := newTransferLog()
+	for range recentTransfers + 3 {
+		l.end(l.begin(transfer{peer: "p", dir: dirIn}), "tcp", 1, 0, wire.CodeOK, 0)
+	}
+	running := l.begin(transfer{peer: "q", dir: dirOut})
+	all := l.list(recentTransfers+10, "", false)
+	if len(all) != recentTransfers+1 || all[0].id != running || !all[0].running {
+		t.Fatalf("%d rows, the first %+v", len(all), all[0])
+	}
+	for i, x := range all[1:] { // newest first, also those that took no time
+		if want := uint64(recentTransfers + 3 - i); x.id != want || x.running {
+			t.Fatalf("row %d is %+v, want transfer %d", i+1, x, want)
+		}
+	}
+	if got := l.list(5, "p", false); len(got) != 5 || got[0].peer != "p" {
+		t.Errorf("of one peer: %+v", got)
+	}
+	if got := l.list(5, "", true); len(got) != 1 || l.inFlight(dirOut) != 1 || l.inFlight(dirIn) != 0 {
+		t.Errorf("running only: %+v", got)
+	}
+	l.end(9999, "", 0, 0, wire.CodeOK, 0) // never began
+}
+
+func TestThePeerLabelIsBounded(t *testing.T) {
+	m := newMetrics("", "")
+	for i := range maxPeerLabels {
+		if name := fmt.Sprint(i); m.peer(name) != name {
+			t.Fatalf("peer %d has no label of its own", i)
+		}
+	}
+	if m.peer("one more") != "other" || m.peer("7") != "7" {
+		t.Error("the label peer is not bounded, or forgets")
+	}
+}
+
+// systemdSocket stands in for systemd.
+func systemdSocket(t *testing.T, name string) *net.UnixConn {
+	t.Helper()
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func hear(t *testing.T, c *net.UnixConn) string {
+	t.Helper()
+	b := make([]byte, 256)
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	n, err := c.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b[:n])
+}
+
+func TestTheWatchdogReportsOnlyWhileTheStoreAnswers(t *testing.T) {
+	path := filepath.Join(shortDir(t), "notify")
+	c := systemdSocket(t, path)
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", "2000")
+	t.Setenv("WATCHDOG_PID", fmt.Sprint(os.Getpid()))
+	if got := watchdogEvery(); got != time.Millisecond {
+		t.Errorf("every %v, want half of 2 ms", got)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var asked, before int
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		watchdog(ctx, func() bool { asked++; return asked > 3 })
+	}()
+	if got := hear(t, c); got != "WATCHDOG=1" {
+		t.Errorf("systemd hears %q", got)
+	}
+	stop()
+	<-ended
+	if before = asked; before < 4 {
+		t.Errorf("reported after %d questions, three of which had no answer", before)
+	}
+	t.Setenv("WATCHDOG_PID", "1")
+	if watchdogEvery() != 0 {
+		t.Error("another process's watchdog is served")
+	}
+	watchdog(t.Context(), func() bool { t.Error("asked without a watchdog"); return true }) // returns at once
+}
+
+func TestNotifyKnowsAbstractSocketsAndTheirAbsence(t *testing.T) {
+	name := "meridian-test-" + filepath.Base(shortDir(t))
+	c := systemdSocket(t, "@"+name)
+	t.Setenv("NOTIFY_SOCKET", "@"+name)
+	if err := notify("READY=1"); err != nil || hear(t, c) != "READY=1" {
+		t.Errorf("abstract socket: %v", err)
+	}
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nobody"))
+	if notify("READY=1") == nil {
+		t.Error("nobody listens, and no error")
+	}
+	t.Setenv("NOTIFY_SOCKET", "")
+	if err := notify("READY=1"); err != nil {
+		t.Errorf("without systemd: %v", err)
+	}
+}
+
+// Many daemons that start at once in one folder keep one id, and leave one file.
+func TestTheIdentityIsMadeOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	ids := make([][16]byte, 16)
+	var wg sync.WaitGroup
+	for i := range ids {
+		wg.Go(func() {
+			id, err := newIdentity(config.Agent{Name: "n", StateDir: dir}, time.Now())
+			if err != nil {
+				t.Error(err)
+			}
+			ids[i] = id.agent
+		})
+	}
+	wg.Wait()
+	if len(slices.Compact(ids)) != 1 || ids[0] == [16]byte{} {
+		t.Errorf("ids %x", ids)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("%d files are left: %v", len(left), err)
+	}
+	if id, err := newIdentity(config.Agent{ID: strings.Repeat("ab", 16)}, time.Now()); err != nil || id.agent[0] != 0xab {
+		t.Errorf("an id from the configuration: %x, %v", id.agent, err)
+	}
+}
+
+func TestReflectionListsTheServices(t *testing.T) {
+	n := startNode(t, shortDir(t), "one", "")
+	conn, err := grpc.NewClient("unix://"+n.cfg.Admin.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	s, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, x := range res.GetListServicesResponse().GetService() {
+		names = append(names, x.Name)
+	}
+	for _, want := range []string{adminpb.Admin_ServiceDesc.ServiceName, "grpc.health.v1.Health"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is not among %v", want, names)
+		}
+	}
+}
