@@ -15,8 +15,8 @@ import (
 	"meridian/wire"
 )
 
-// found1 asks one peer for one block and returns its verdict.
-func found1(t *testing.T, p *link.Peer, ns wire.Namespace, key wire.Key) error {
+// findAt asks one peer for one block and returns its verdict.
+func findAt(t *testing.T, p *link.Peer, ns wire.Namespace, key wire.Key) error {
 	t.Helper()
 	it := []fabric.Item{{NS: ns, Key: key}}
 	p.Find(t.Context(), it)

@@ -14,13 +14,13 @@ import (
 // use until the fabric is quiet, then everything returns and the block comes.
 func TestMemoryThatAFabricMayStillWriteIsQuarantined(t *testing.T) {
 	world := synthetic.New(synthetic.Options{})
-	late, err := world.Join("late", 1, synthetic.Fault{Kind: synthetic.Late, Op: synthetic.OpPull, Skip: 1, Times: 3})
+	late, err := world.Join("late", 1, synthetic.Fault{Kind: synthetic.Late, Op: synthetic.OpPull, Times: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := startNode(t, shortDir(t), "a", offloads+"fabric = \"nixl-synth\"\nwrite_through = true\n", world).engine(t)
 	n := startNode(t, shortDir(t), "b", offloads+"fabric = \"nixl-synth\"\n", late)
-	n.ready(t) // the self-test's pull is the one that is skipped
+	n.ready(t)
 	b := n.engine(t)
 	keys := a.keys("k", 3)
 	a.put(t, keys, 32<<10, wire.OutputCritical, 0)
@@ -42,7 +42,7 @@ func TestMemoryThatAFabricMayStillWriteIsQuarantined(t *testing.T) {
 // A push that fails late still reads its source: the block is not evicted under
 // it, and stays in the arena.
 func TestASourceThatAFabricMayStillReadIsPinned(t *testing.T) {
-	f := synthetic.New(synthetic.Options{Faults: []synthetic.Fault{{Kind: synthetic.Late, Op: synthetic.OpPush, Skip: 1, Times: 4}}})
+	f := synthetic.New(synthetic.Options{Faults: []synthetic.Fault{{Kind: synthetic.Late, Op: synthetic.OpPush, Times: 4}}})
 	n := startNode(t, shortDir(t), "one", offloads+"fabric = \"nixl-synth\"\n", f)
 	n.ready(t)
 	e := n.engine(t)

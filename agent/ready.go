@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -194,25 +196,32 @@ func (a *Agent) unready() []reason {
 	case arena != nil:
 		out = append(out, reason{"selftest.arena", arena.Error()})
 	}
-	for name := range a.probers() {
+	for _, name := range slices.Sorted(maps.Keys(a.probers())) {
 		if r, ok := s.path(name); ok && r.err != nil {
 			out = append(out, reason{"selftest.fabric", name + ": " + r.err.Error()})
 		} else if !ok && ran {
 			out = append(out, reason{"selftest.running", "the self-test of " + name + " has not ended"})
 		}
 	}
-	ready := 0
-	for _, p := range a.readyPeers() {
-		switch r, ok := s.path(p.Name); {
-		case !ok || r.inc != p.Inc: // not tested since it came
-		case r.err != nil:
-			out = append(out, reason{"selftest.link", p.Name + ": " + r.err.Error()})
-		default:
-			ready++
-		}
-	}
+	ready, failed := s.judge(a.readyPeers())
+	out = append(out, failed...)
 	if need := int(a.live.readyMinPeers.Load()); ready < need {
 		out = append(out, reason{"peers.too_few", fmt.Sprintf("%d of %d peers are ready, agent.ready_min_peers is %d", ready, len(a.cfg.Link.Peers), need)})
 	}
 	return out
+}
+
+// judge counts the peers whose path works, and lists those whose does not. A
+// path that was tested for an earlier incarnation has not been tested.
+func (s *selfTest) judge(peers []link.PeerInfo) (ready int, failed []reason) {
+	for _, p := range peers {
+		switch r, ok := s.path(p.Name); {
+		case !ok || r.inc != p.Inc:
+		case r.err != nil:
+			failed = append(failed, reason{"selftest.link", p.Name + ": " + r.err.Error()})
+		default:
+			ready++
+		}
+	}
+	return ready, failed
 }

@@ -126,6 +126,22 @@ func TestReadinessForgetsTheTestOfAnEarlierIncarnation(t *testing.T) {
 	}
 }
 
+func TestOnlyAPathTestedForThisIncarnationCounts(t *testing.T) {
+	s := newSelfTest()
+	s.paths["works"] = pathResult{inc: 7}
+	s.paths["restarted"] = pathResult{inc: 6}
+	s.paths["broken"] = pathResult{inc: 7, err: wire.CodeChecksum}
+	s.paths["broken before"] = pathResult{inc: 6, err: wire.CodeChecksum}
+	var peers []link.PeerInfo
+	for _, name := range []string{"works", "restarted", "broken", "broken before", "new"} {
+		peers = append(peers, link.PeerInfo{Name: name, Inc: 7})
+	}
+	ready, failed := s.judge(peers)
+	if ready != 1 || len(failed) != 1 || failed[0].id != "selftest.link" || !strings.HasPrefix(failed[0].text, "broken: ") {
+		t.Errorf("%d ready, failed %v; want one of each: works, broken", ready, failed)
+	}
+}
+
 func TestTheLogLimiterCountsWhatItLeavesOut(t *testing.T) {
 	var l logLimiter
 	now := time.Unix(1000, 0)

@@ -37,13 +37,9 @@ func TestBlocksOfATenantThatThePeerHasNotProvedAreUnknown(t *testing.T) {
 		}
 	}
 	// Asked all the same, the peer does not know it.
-	own := prefill.engine(t)
-	p := decode.node.Peer("prefill")
-	items := found1(t, p, b.ns, keys[0])
-	if !errors.Is(items, wire.CodeNSUnknown) {
-		t.Errorf("the peer answers %v, want NS_UNKNOWN", items)
+	if err := findAt(t, decode.node.Peer("prefill"), b.ns, keys[0]); !errors.Is(err, wire.CodeNSUnknown) {
+		t.Errorf("the peer answers %v, want NS_UNKNOWN", err)
 	}
-	own.put(t, own.keys("mine", 1), 4<<10, wire.OutputCritical, 0)
 }
 
 func TestATenantThatIsNotAllowedOpensNothing(t *testing.T) {
