@@ -59,6 +59,41 @@ func varz(ctx context.Context, base string) (agent.Varz, error) {
 	return v, json.Unmarshal(b, &v)
 }
 
+// watchEvery is how often a run looks at what the decode daemon has moved.
+const watchEvery = 500 * time.Millisecond
+
+// gauge is what a daemon has moved, for the progress line.
+type gauge struct {
+	base   string
+	at     time.Time
+	pulled uint64
+	rate   float64 // GB/s since the look before
+	last   agent.Varz
+}
+
+func (g *gauge) look(ctx context.Context) {
+	v, err := varz(ctx, g.base)
+	if err != nil {
+		return // the run itself will say so
+	}
+	var in uint64
+	for _, m := range v.Moved {
+		if m.Direction == "in" {
+			in += m.Bytes
+		}
+	}
+	now := time.Now()
+	if !g.at.IsZero() {
+		g.rate = float64(in-g.pulled) / now.Sub(g.at).Seconds() / 1e9
+	}
+	g.at, g.pulled, g.last = now, in, v
+}
+
+func (g *gauge) text() string {
+	return fmt.Sprintf("pulled %s at %.2f GB/s, offloaded %s, checksum failures %d",
+		bytesText(g.pulled), g.rate, bytesText(g.last.Offload.Bytes), g.last.ChecksumFailures)
+}
+
 // settled waits until nothing is in flight, leased or reserved at a daemon any
 // more, for at most settleTime, and returns its last numbers either way.
 func settled(ctx context.Context, base string) (agent.Varz, error) {

@@ -184,6 +184,9 @@ func (r *runner) feed(ctx context.Context, began time.Time, speed float64) error
 	next, finished, running := 0, 0, 0
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	watch := gauge{base: r.http[nameDecode]}
+	look := time.NewTicker(watchEvery)
+	defer look.Stop()
 	for finished < len(r.reqs) {
 		for next < len(r.reqs) && running < 2*r.size.window {
 			due := time.Duration(float64(r.reqs[next].At) / speed)
@@ -198,6 +201,8 @@ func (r *runner) feed(ctx context.Context, began time.Time, speed float64) error
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timer.C:
+		case <-look.C:
+			watch.look(ctx)
 		case res, ok := <-prefill.results:
 			if err := failed(prefill, res, ok); err != nil {
 				return err
@@ -209,10 +214,22 @@ func (r *runner) feed(ctx context.Context, began time.Time, speed float64) error
 			}
 			prefill.to.put(order{N: res.N, Release: true})
 			finished, running = finished+1, running-1
-			r.opt.Progress.step(time.Now(), "%d of %d requests, %.1f s", finished, len(r.reqs), time.Since(began).Seconds())
+			took := time.Since(began).Seconds()
+			r.opt.Progress.step(time.Now(), "%d of %d requests, %.0f s, about %.0f s left; %s", finished, len(r.reqs), took,
+				r.total(finished, took)-took, watch.text())
 		}
 	}
 	return nil
+}
+
+// total estimates how long the replay will take: as planned, until enough is
+// done to tell that it takes longer.
+func (r *runner) total(finished int, took float64) float64 {
+	planned := r.size.replay.Seconds()
+	if finished < len(r.reqs)/20 {
+		return max(planned, took)
+	}
+	return max(planned, took*float64(len(r.reqs))/float64(finished))
 }
 
 // failed is why an engine's result ends the run.
