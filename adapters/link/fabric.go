@@ -94,6 +94,15 @@ func failAll(it []fabric.Item, err error) {
 	}
 }
 
+// usable is the session for a call whose context is not over: what is over before
+// the call must not be asked for, however fast the answer would come.
+func (p *Peer) usable(ctx context.Context) (*session, error) {
+	if err := fabric.ContextError(ctx, label); err != nil {
+		return nil, err
+	}
+	return p.session()
+}
+
 // batch is one call of the fabric: its items, and which of them are to be asked
 // for.
 type batch struct {
@@ -158,7 +167,7 @@ func (b *batch) found(c *core.Call, at []int) {
 
 // Find implements fabric.Finder.
 func (p *Peer) Find(ctx context.Context, it []fabric.Item) {
-	s, err := p.session()
+	s, err := p.usable(ctx)
 	if err != nil {
 		failAll(it, err)
 		return

@@ -15,7 +15,7 @@ import (
 // less, which travel side by side over the lanes. What LANE_LOST took is asked
 // for again over another lane, from the byte that it had come to.
 func (p *Peer) Pull(ctx context.Context, it []fabric.Item) {
-	s, err := p.session()
+	s, err := p.usable(ctx)
 	if err != nil {
 		failAll(it, err)
 		return
@@ -33,7 +33,7 @@ func (p *Peer) Pull(ctx context.Context, it []fabric.Item) {
 // Push implements fabric.Fabric. What the peer has already is answered EXISTS,
 // with its handle.
 func (p *Peer) Push(ctx context.Context, it []fabric.Item) {
-	s, err := p.session()
+	s, err := p.usable(ctx)
 	if err != nil {
 		failAll(it, err)
 		return
