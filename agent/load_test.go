@@ -130,8 +130,7 @@ func TestChecksumFailureOnTheWayIsCaughtCountedLoggedAndHealed(t *testing.T) {
 
 // A path that corrupts everything serves nothing: the engine is told CHECKSUM.
 func TestChecksumFailureThatPersistsIsNeverServed(t *testing.T) {
-	prefill, decode, _ := proxied(t, chaos.Action{Kind: chaos.Flip, Dir: chaos.ToFront, Frame: selfTestFrames, Body: -1})
-	_ = prefill
+	prefill := startNode(t, shortDir(t), "prefill", listener("tcp://127.0.0.1:0", "decode"))
 	a := prefill.engine(t)
 	keys := a.keys("doomed", 1)
 	a.put(t, keys, 64<<10, wire.OutputCritical, 0)
@@ -141,16 +140,15 @@ func TestChecksumFailureThatPersistsIsNeverServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = bad.Close() })
-	_ = decode
-	third := startNode(t, shortDir(t), "decode", dialler(bad.Addr(), "prefill"))
-	b := third.engine(t)
+	decode := startNode(t, shortDir(t), "decode", dialler(bad.Addr(), "prefill"))
+	b := decode.engine(t)
 	for range 5 {
 		// Framing may be hit as well as bodies: whatever the error, no body comes.
 		if errs := b.fetch(t, keys); errs[0] == nil {
 			t.Fatal("a block came through a path that corrupts every 8 KiB")
 		}
 	}
-	third.quietNow(t)
+	decode.quietNow(t)
 }
 
 func TestVerifyBlockTakesAChecksumFailureOutOfService(t *testing.T) {
