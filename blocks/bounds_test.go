@@ -113,3 +113,22 @@ func TestPullBackWishesAreBounded(t *testing.T) {
 		t.Fatalf("%d proposed, %d left", len(seen), len(c.wanted))
 	}
 }
+
+func TestCheckRefusesWhatReserveNeverGrants(t *testing.T) {
+	r := newRig(t, nil)
+	if err := r.Check(r.o, r.ns, []uint32{0, 4096}); err != nil {
+		t.Error(err)
+	}
+	gone := r.NewOwner(0)
+	r.Drop(gone)
+	wantCode(t, "an owner that is gone", r.Check(gone, r.ns, []uint32{1}), wire.CodeInvalid)
+	wantCode(t, "a namespace that is not open", r.Check(r.o, nsOf("other"), []uint32{1}), wire.CodeNSUnknown)
+	wantCode(t, "a body above every slot", r.Check(r.o, r.ns, []uint32{1, 256<<10 + 1}), wire.CodeTooLarge)
+	if st := r.Stats(); st.Reserved != 0 || st.Segments != 0 {
+		t.Errorf("Check took something: %+v", st)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "a closed store", r.Check(r.o, r.ns, nil), wire.CodeDraining)
+}

@@ -136,6 +136,29 @@ func (s *Store) AddNamespace(ns wire.Namespace, tenant [32]byte) error {
 	return s.core.AddNamespace(ns, tenant)
 }
 
+// Check reports what Reserve would refuse whatever room there is: an owner that
+// is gone (INVALID), a namespace that is not open (NS_UNKNOWN), a body that no
+// slot holds (TOO_LARGE). It takes nothing.
+func (s *Store) Check(o Owner, ns wire.Namespace, size []uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	if w := s.sessions[o]; w == nil || w.gone {
+		return errOwner
+	}
+	if _, ok := s.core.nsOf[ns]; !ok {
+		return errNS
+	}
+	for _, n := range size {
+		if n > s.core.geo.maxBody {
+			return &wire.TooLargeError{Got: uint64(n), Limit: uint64(s.core.geo.maxBody)}
+		}
+	}
+	return nil
+}
+
 // Reserve is ReserveTier for OutputCritical blocks.
 func (s *Store) Reserve(o Owner, ns wire.Namespace, size []uint32, ttl time.Duration) ([]View, error) {
 	return s.ReserveTier(o, ns, wire.OutputCritical, size, ttl)

@@ -1,10 +1,13 @@
 package window
 
 import (
-	"fmt"
-	"sort"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"meridian/blocks"
 	"meridian/wire"
@@ -17,13 +20,14 @@ const (
 	DefaultBytes = 1 << 30 // of all windows
 	addressSpace = 1 << 47 // bytes; what a peer may put into 64-bit addresses of user space
 	firstAddress = 1 << 32 // nothing that looks like a length or an offset is an address
+	baseSpread   = 1 << 46 // an incarnation begins at a random address below it
 	itemAlign    = 64      // of each item in its window
-	reserveTTL   = time.Minute
 )
 
-// Store is what Commit needs of *blocks.Store.
+// Store is what a Table needs of *blocks.Store.
 type Store interface {
-	Reserve(o blocks.Owner, ns wire.Namespace, size []uint32, ttl time.Duration) ([]blocks.View, error)
+	Check(o blocks.Owner, ns wire.Namespace, size []uint32) error
+	ReserveTier(o blocks.Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration) ([]blocks.View, error)
 	Ingest(o blocks.Owner, from []byte, c *blocks.Commit) error
 }
 
@@ -33,32 +37,9 @@ type Span struct{ Off, Len uint64 }
 // Window is an open one, as its owner sees it.
 type Window struct {
 	Addr, Len uint64
-	Items     []Span
-	FD        int // a duplicate for whoever maps it; the caller closes it
+	Items     []Span // of the bodies; 32 bytes before each there is room for its header
+	FD        int    // a duplicate for whoever maps it; the caller closes it
 }
-
-// Error is why a call was refused. It matches Code.
-type Error struct {
-	Code       wire.Code
-	Addr, Len  uint64
-	Have, Need uint64 // bytes or counts, where the code is about an amount
-	Text       string
-}
-
-// Error names the values.
-func (e *Error) Error() string {
-	s := fmt.Sprintf("window: %s: %s", e.Code, e.Text)
-	if e.Addr != 0 || e.Len != 0 {
-		s += fmt.Sprintf(" (address %#x, %d bytes)", e.Addr, e.Len)
-	}
-	if e.Have != 0 || e.Need != 0 {
-		s += fmt.Sprintf(" (have %d, need %d)", e.Have, e.Need)
-	}
-	return s
-}
-
-// Unwrap returns the code.
-func (e *Error) Unwrap() error { return e.Code }
 
 // Stats of a table. Counters only rise.
 type Stats struct {
@@ -67,292 +48,224 @@ type Stats struct {
 	InFlight int    // accesses that are in
 	Opened   uint64
 	Late     uint64 // accesses refused because their window was closed or gone
-	Lapsed   uint64 // windows that their deadline closed
+	Lapsed   uint64 // windows that their deadline ended
 	Blocks   uint64 // published by Commit
 }
 
-type state uint8
-
-const (
-	open state = iota
-	closing
-	hashing
-)
-
-// win is one window; the table's mutex guards it.
-type win struct {
-	addr   uint64
-	owner  blocks.Owner
-	ns     wire.Namespace
-	items  []Span
-	mem    *memory
-	state  state
-	in     int // accesses
-	doomed bool
-	until  time.Duration
-}
-
-// Table holds the windows of a daemon. It is safe for concurrent use.
+// Table is a core, the memory of its windows and a clock, under one mutex. It is
+// safe for concurrent use. The mutex is never held for a copy, a hash or a call
+// of the Store.
 type Table struct {
 	store Store
 	clock func() time.Duration
-	limit uint64
 
-	mu    sync.Mutex
-	next  uint64
-	wins  []*win // by address, rising
-	bytes uint64
-	st    Stats
+	mu   sync.Mutex
+	core *core
 }
 
-// New makes an empty table. clock is monotonic; limit is the bytes of all windows
-// together, DefaultBytes where it is 0.
+// New makes an empty table. clock is monotonic and never negative; limit is the
+// bytes of all windows together, DefaultBytes where it is 0. The first address
+// is random, so that a write meant for an earlier incarnation meets a window of
+// this one by chance only.
 func New(store Store, clock func() time.Duration, limit uint64) *Table {
 	if limit == 0 {
 		limit = DefaultBytes
 	}
-	return &Table{store: store, clock: clock, limit: limit, next: firstAddress}
+	var r [8]byte
+	_, _ = rand.Read(r[:]) // never fails
+	first := firstAddress + binary.LittleEndian.Uint64(r[:])%baseSpread
+	return &Table{store: store, clock: clock, core: newCore(roundUp(first, pageSize), limit, pageSize)}
 }
 
-// Open makes a window for items of the given lengths. FULL above the table's
-// bytes, TOO_MANY above its windows or items, INVALID for no item or an empty one.
+// unlock unlocks, and gives back the memory of windows that became free.
+func (t *Table) unlock() {
+	freed := t.core.takeFreed()
+	t.mu.Unlock()
+	for _, w := range freed {
+		if w.mem != nil {
+			w.mem.erase()
+		}
+	}
+}
+
+// Open makes a window for bodies of the given lengths, for ttl. FULL above the
+// table's bytes, windows or addresses; INVALID for no item, an empty one, more
+// than MaxItems, or an owner that is gone; NS_UNKNOWN and TOO_LARGE as
+// blocks.Store; DEADLINE or CANCELLED if it ended while its memory was made.
 func (t *Table) Open(o blocks.Owner, ns wire.Namespace, lens []uint32, ttl time.Duration) (Window, error) {
-	if len(lens) == 0 || len(lens) > MaxItems {
-		return Window{}, &Error{Code: wire.CodeTooMany, Text: "items of a window", Have: MaxItems, Need: uint64(len(lens))}
-	}
-	w := &win{owner: o, ns: ns, until: t.clock() + ttl}
-	size := uint64(0)
-	for _, n := range lens {
-		if n == 0 {
-			return Window{}, &Error{Code: wire.CodeInvalid, Text: "an item of no bytes"}
-		}
-		w.items = append(w.items, Span{size, uint64(n)})
-		size += (uint64(n) + itemAlign - 1) &^ (itemAlign - 1)
-	}
-	size = wholePages(size)
-	if err := t.reserve(size); err != nil {
-		return Window{}, err
-	}
-	mem, err := newMemory(size) // outside the lock: it allocates every page
-	var fd int
-	if err == nil {
-		if fd, err = mem.dup(); err != nil {
-			mem.close()
-		}
-	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	w, err := t.core.reserve(t.clock(), o, ns, lens, ttl)
+	t.unlock()
 	if err != nil {
-		t.bytes -= size
-		t.st.Windows--
 		return Window{}, err
 	}
-	w.mem, w.addr = mem, t.next
-	t.next += size + pageSize // a gap, so that no access runs from one into the next
-	t.wins = append(t.wins, w)
-	t.st.Opened++
-	return Window{Addr: w.addr, Len: size, Items: append([]Span(nil), w.items...), FD: fd}, nil
-}
-
-// reserve counts a window before it is made, so that calls cannot race past the
-// bounds.
-func (t *Table) reserve(size uint64) error {
+	fd := -1
+	// Checked after the window is there: an owner whose session ended before is
+	// refused here, one whose session ends later is found by Drop.
+	err = t.store.Check(o, ns, lens)
+	var mem *memory
+	if err == nil {
+		if mem, err = newMemory(w.room); err == nil {
+			if fd, err = mem.dup(); err != nil {
+				mem.close()
+			}
+		}
+	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case t.st.Windows >= MaxWindows:
-		return &Error{Code: wire.CodeTooMany, Text: "windows", Have: MaxWindows, Need: MaxWindows + 1}
-	case t.bytes+size > t.limit:
-		return &Error{Code: wire.CodeFull, Text: "bytes of all windows", Have: t.limit - t.bytes, Need: size}
-	case t.next+size+pageSize > addressSpace:
-		return &Error{Code: wire.CodeFull, Text: "addresses of this incarnation", Have: addressSpace - t.next, Need: size}
+	if err != nil {
+		t.core.failed(w)
+	} else {
+		w.mem = mem
+		err = t.core.opened(t.clock(), w)
 	}
-	t.bytes += size
-	t.st.Windows++
-	return nil
+	t.unlock()
+	if err != nil {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		return Window{}, err
+	}
+	return Window{Addr: w.addr, Len: w.size, Items: append([]Span(nil), w.items...), FD: fd}, nil
 }
 
-// at returns the window that addr lies in, or nil. t.mu is held.
-func (t *Table) at(addr uint64) *win {
-	i := sort.Search(len(t.wins), func(i int) bool { return t.wins[i].addr > addr })
-	if i == 0 {
-		return nil
-	}
-	if w := t.wins[i-1]; addr-w.addr < uint64(len(w.mem.b)) {
-		return w
-	}
-	return nil
-}
-
-// Enter lets an access of n bytes at addr in: b may be written until leave, which
-// is called once. STALE where the window is gone or closing, INVALID where the
-// range leaves the window.
+// Enter lets an access of n bytes at addr in, for a transport that writes for a
+// peer: b may be written until leave, which may be called twice. An address is
+// no proof of a right: the transport knows whom it lets write where.
+//
+// STALE where the window is gone or closing, INVALID where the range is empty,
+// leaves its window or never was one.
 func (t *Table) Enter(addr, n uint64) (b []byte, leave func(), err error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	w := t.at(addr)
-	if w == nil || w.state != open {
-		t.st.Late++
-		return nil, nil, &Error{Code: wire.CodeStale, Addr: addr, Len: n, Text: "no open window at this address"}
+	defer t.unlock()
+	w, off, err := t.core.enter(t.clock(), addr, n)
+	if err != nil {
+		return nil, nil, err
 	}
-	from := addr - w.addr
-	if n > uint64(len(w.mem.b))-from {
-		return nil, nil, &Error{Code: wire.CodeInvalid, Addr: addr, Len: n, Text: "the range leaves its window"}
-	}
-	w.in++
-	t.st.InFlight++
 	var once sync.Once
-	return w.mem.b[from : from+n : from+n], func() { once.Do(func() { t.leave(w) }) }, nil
+	return w.mem.b[off : off+n : off+n], func() { once.Do(func() { t.leave(w) }) }, nil
 }
 
 func (t *Table) leave(w *win) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	w.in--
-	t.st.InFlight--
-	t.settle(w)
+	defer t.unlock()
+	if t.core.leave(w) && w.quiet != nil {
+		close(w.quiet)
+		w.quiet = nil
+	}
 }
 
-// settle frees a window that nobody needs any more. t.mu is held.
-func (t *Table) settle(w *win) {
-	if !w.doomed || w.in > 0 || w.state == hashing {
-		return
-	}
-	i := sort.Search(len(t.wins), func(i int) bool { return t.wins[i].addr >= w.addr })
-	if i == len(t.wins) || t.wins[i] != w {
-		return // freed already
-	}
-	t.wins = append(t.wins[:i], t.wins[i+1:]...)
-	t.bytes -= uint64(len(w.mem.b))
-	t.st.Windows--
-	w.mem.close()
-}
-
-// own returns the owner's window of exactly that address. Another owner's is as
-// one that is not there. t.mu is held.
-func (t *Table) own(o blocks.Owner, addr uint64) *win {
-	if w := t.at(addr); w != nil && w.addr == addr && w.owner == o {
-		return w
-	}
-	return nil
-}
-
-// Commit closes a window and publishes its items: c[i] is item i, and only its
-// Key, Tier, Head and Live are read. With a Head the bytes must match it; without
-// one it is minted, attested as ingest. Each has its own Err; a window that was
-// committed is free afterwards, whatever became of its items.
+// Commit closes a window and publishes its items: c[i] is item i. With a Head the
+// bytes must match it (CHECKSUM, and the block is never visible); without one it
+// is minted from Tier and Len (0: the whole item), attested as ingest whatever
+// Att says. Slot, Gen and NS are set here. Each item has its own Err; a window
+// that was committed is free afterwards, whatever became of its items.
 //
-// BUSY: accesses are still in. The window takes no new ones; Commit again when
-// the transport is quiet. STALE: no such window of this owner.
+// Commit never waits. BUSY: accesses are still in; the window takes no new ones,
+// and Commit can be called again when Error.Quiet is closed. STALE: no such
+// window of this owner, or one that ended or is being committed. DEADLINE: its
+// time is over. INVALID: more items than it has, which leaves it as it was. A
+// window that ends while it is committed keeps what was published; the items
+// after that get DEADLINE or CANCELLED.
 func (t *Table) Commit(o blocks.Owner, addr uint64, c []blocks.Commit) error {
 	t.mu.Lock()
-	w := t.own(o, addr)
-	switch {
-	case w == nil || w.doomed || w.state == hashing:
-		t.mu.Unlock()
-		return &Error{Code: wire.CodeStale, Addr: addr, Text: "no window of this owner at this address"}
-	case len(c) > len(w.items):
-		t.mu.Unlock()
-		return &Error{Code: wire.CodeInvalid, Addr: addr, Text: "more items than the window has", Have: uint64(len(w.items)), Need: uint64(len(c))}
+	w, err := t.core.take(t.clock(), o, addr, len(c))
+	if err != nil {
+		var e *Error
+		if w != nil && errors.As(err, &e) {
+			if w.quiet == nil {
+				w.quiet = make(chan struct{})
+			}
+			e.Quiet = w.quiet
+		}
+		t.unlock()
+		return err
 	}
-	w.state = closing
-	if w.in > 0 {
-		n := w.in
-		t.mu.Unlock()
-		return &Error{Code: wire.CodeBusy, Addr: addr, Text: "accesses are in flight", Have: uint64(n)}
-	}
-	w.state = hashing
-	t.mu.Unlock()
+	t.unlock()
 
 	published := uint64(0)
 	for i := range c {
-		if t.publish(w, i, &c[i]); c[i].Err == nil {
+		if c[i].Err = t.publish(w, w.items[i], &c[i]); c[i].Err == nil {
 			published++
 		}
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.st.Blocks += published
-	w.state, w.doomed = closing, true
-	t.settle(w)
+	defer t.unlock()
+	t.core.done(w, published)
 	return nil
 }
 
-// publish copies one item out of its window into a slot. Nobody else uses the
-// window then, but whoever mapped it may still write: the hash is of the copy.
-func (t *Table) publish(w *win, i int, c *blocks.Commit) {
-	at := w.items[i]
+// publish copies one item out of its window into a slot. The daemon has no access
+// to the window then, but whoever mapped it may still write: the hash is of the
+// copy. The slot's deadline is the window's.
+func (t *Table) publish(w *win, at Span, c *blocks.Commit) error {
 	n := at.Len
-	if c.Head != nil {
+	switch {
+	case c.Head != nil:
 		n = uint64(c.Head.BodyLen)
+	case c.Len > 0:
+		n = uint64(c.Len)
 	}
-	if n > at.Len {
-		c.Err = &Error{Code: wire.CodeTooLarge, Addr: w.addr + at.Off, Text: "a body longer than its item", Have: at.Len, Need: n}
-		return
+	switch {
+	case n > at.Len:
+		return &Error{Code: wire.CodeTooLarge, Addr: w.addr + at.Off, Text: "a body longer than its item", Have: at.Len, Need: n}
+	case c.Key == wire.Key{}:
+		return &Error{Code: wire.CodeInvalid, Addr: w.addr + at.Off, Text: "a key of zeros"}
 	}
-	v, err := t.store.Reserve(w.owner, w.ns, []uint32{uint32(n)}, reserveTTL)
+	t.mu.Lock()
+	left, err := t.core.publishable(t.clock(), w)
+	t.unlock()
 	if err != nil {
-		c.Err = err
-		return
+		return err
 	}
-	c.Slot, c.Gen, c.NS, c.Att = v[0].Ref.Slot, v[0].Ref.Gen, w.ns, wire.AttestIngest
-	c.Err = t.store.Ingest(w.owner, w.mem.b[at.Off:at.Off+n], c)
+	v, err := t.store.ReserveTier(w.owner, w.ns, c.Tier, []uint32{uint32(n)}, left)
+	if err == nil {
+		c.Slot, c.Gen, c.NS = v[0].Ref.Slot, v[0].Ref.Gen, w.ns
+		if c.Head == nil || c.Att == wire.AttestNone { // this daemon checks the sum in either case
+			c.Att = wire.AttestIngest
+		}
+		err = t.store.Ingest(w.owner, w.mem.b[at.Off:at.Off+n], c)
+	}
+	if err == nil {
+		return nil
+	}
+	// A session that ended meanwhile is an owner that is not there, or a slot that
+	// is not its; the window knows better.
+	t.mu.Lock()
+	defer t.unlock()
+	if _, ended := t.core.publishable(t.clock(), w); ended != nil {
+		return ended
+	}
+	return err
 }
 
 // Close gives a window up, in whatever state it is; one that is not there, or not
 // this owner's, is no matter.
 func (t *Table) Close(o blocks.Owner, addr uint64) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if w := t.own(o, addr); w != nil {
-		t.doom(w)
-	}
+	defer t.unlock()
+	t.core.close(o, addr)
 }
 
-// Drop gives up all windows of an owner. Call it before Store.Drop.
+// Drop gives up all windows of an owner. Call it right after Store.Drop, so that
+// no Open that runs at the same time is missed by both.
 func (t *Table) Drop(o blocks.Owner) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, w := range append([]*win(nil), t.wins...) {
-		if w.owner == o {
-			t.doom(w)
-		}
-	}
+	defer t.unlock()
+	t.core.drop(o)
 }
 
-// doom closes a window for good. t.mu is held.
-func (t *Table) doom(w *win) {
-	w.doomed = true
-	if w.state == open {
-		w.state = closing
-	}
-	t.settle(w)
-}
-
-// Step closes windows whose deadline has passed, and says when to call it again:
-// a reading of the clock, 0 when nothing is due.
+// Step ends windows whose deadline has passed, and says when to call it again: a
+// reading of the clock, 0 when nothing is due.
 func (t *Table) Step() (next time.Duration) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.clock()
-	for _, w := range append([]*win(nil), t.wins...) {
-		switch {
-		case w.doomed:
-		case w.until <= now:
-			t.st.Lapsed++
-			t.doom(w)
-		case next == 0 || w.until < next:
-			next = w.until
-		}
-	}
-	return next
+	defer t.unlock()
+	t.core.expire(t.clock())
+	return t.core.nextDue()
 }
 
 // Stats counts.
 func (t *Table) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	st := t.st
-	st.Bytes = t.bytes
-	return st
+	return t.core.stats()
 }

@@ -18,22 +18,54 @@ type rig struct {
 	*Table
 	store *blocks.Store
 	ns    wire.Namespace
+	hook  *hooked
 	now   atomic.Int64
 	o     blocks.Owner
 }
 
+// hooked is a Store that lets a test in before a call reaches it.
+type hooked struct {
+	Store
+	beforeCheck, beforeIngest func()
+	tiers                     []wire.Tier // that ReserveTier was asked for, where not nil
+}
+
+func (h *hooked) ReserveTier(o blocks.Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration) ([]blocks.View, error) {
+	if h.tiers != nil {
+		h.tiers = append(h.tiers, t)
+	}
+	return h.Store.ReserveTier(o, ns, t, size, ttl)
+}
+
+func (h *hooked) Check(o blocks.Owner, ns wire.Namespace, size []uint32) error {
+	if h.beforeCheck != nil {
+		h.beforeCheck()
+	}
+	return h.Store.Check(o, ns, size)
+}
+
+func (h *hooked) Ingest(o blocks.Owner, from []byte, c *blocks.Commit) error {
+	if h.beforeIngest != nil {
+		h.beforeIngest()
+	}
+	return h.Store.Ingest(o, from, c)
+}
+
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s, err := blocks.Open(blocks.Config{Capacity: 8 << 20, Agent: [16]byte{1}, Incarnation: 1})
+	r := &rig{}
+	clock := func() time.Duration { return time.Duration(r.now.Load()) }
+	s, err := blocks.Open(blocks.Config{Capacity: 8 << 20, Agent: [16]byte{1}, Incarnation: 1, Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := wire.Manifest{Tenant: "acme", Model: "m"}
-	r := &rig{store: s, ns: m.Namespace(), o: s.NewOwner(0)}
+	r.store, r.ns, r.o = s, m.Namespace(), s.NewOwner(0)
 	if err := s.AddNamespace(r.ns, m.TenantID()); err != nil {
 		t.Fatal(err)
 	}
-	r.Table = New(s, func() time.Duration { return time.Duration(r.now.Load()) }, 4<<20)
+	r.hook = &hooked{Store: s}
+	r.Table = New(r.hook, clock, 4<<20)
 	t.Cleanup(func() {
 		r.Drop(r.o)
 		s.Drop(r.o)
@@ -148,7 +180,8 @@ func TestRangesThatLeaveTheirWindowAreRefused(t *testing.T) {
 		want    wire.Code
 	}{
 		{w.Addr, w.Len + 1, wire.CodeInvalid}, {w.Addr + w.Len - 1, 2, wire.CodeInvalid}, {w.Addr, 1 << 63, wire.CodeInvalid},
-		{w.Addr + w.Len, 1, wire.CodeStale}, {w.Addr - 1, 1, wire.CodeStale}, {0, 1, wire.CodeStale}, {^uint64(0), 1, wire.CodeStale},
+		{w.Addr + w.Len, 1, wire.CodeInvalid}, {w.Addr - 1, 1, wire.CodeInvalid}, {0, 1, wire.CodeInvalid}, {^uint64(0), 1, wire.CodeInvalid},
+		{w.Addr, 0, wire.CodeInvalid}, {w.Addr, ^uint64(0), wire.CodeInvalid}, {w.Addr + w.Len, ^uint64(0), wire.CodeInvalid},
 	} {
 		if _, _, err := r.Enter(c.addr, c.n); !errors.Is(err, c.want) {
 			t.Errorf("%d bytes at %#x: %v, want %s", c.n, c.addr, err, c.want)
@@ -165,19 +198,26 @@ func TestRangesThatLeaveTheirWindowAreRefused(t *testing.T) {
 func TestCommitWaitsForAccessesAndTakesNoNewOnes(t *testing.T) {
 	r := newRig(t)
 	w := r.open(t, 64)
-	b, leave, err := r.Enter(w.Addr, 64)
+	b, leave, err := r.Enter(w.Addr+w.Items[0].Off, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := []blocks.Commit{{Key: wire.Key{1}}}
-	if err := r.Commit(r.o, w.Addr, c); !errors.Is(err, wire.CodeBusy) {
+	var busy *Error
+	if err := r.Commit(r.o, w.Addr, c); !errors.As(err, &busy) || !errors.Is(err, wire.CodeBusy) || busy.Have != 1 {
 		t.Fatalf("with an access in: %v", err)
+	}
+	select {
+	case <-busy.Quiet:
+		t.Error("quiet though an access is in")
+	default:
 	}
 	if err := r.write(w.Addr, []byte("new")); !errors.Is(err, wire.CodeStale) {
 		t.Errorf("a new access while closing: %v", err)
 	}
 	copy(b, bytes.Repeat([]byte{7}, 64))
 	leave()
+	<-busy.Quiet
 	if err := r.Commit(r.o, w.Addr, c); err != nil || c[0].Err != nil {
 		t.Fatal(err, c[0].Err)
 	}
@@ -290,9 +330,9 @@ func TestBoundsAreNamed(t *testing.T) {
 		lens []uint32
 		want wire.Code
 	}{
-		"no item":        {nil, wire.CodeTooMany},
+		"no item":        {nil, wire.CodeInvalid},
 		"an empty item":  {[]uint32{1, 0}, wire.CodeInvalid},
-		"too many items": {make([]uint32, MaxItems+1), wire.CodeTooMany},
+		"too many items": {make([]uint32, MaxItems+1), wire.CodeInvalid},
 		"too many bytes": {[]uint32{4<<20 + 1}, wire.CodeFull},
 	} {
 		if _, err := r.Open(r.o, r.ns, c.lens, time.Second); !errors.Is(err, c.want) {
@@ -323,18 +363,27 @@ func TestAScribblerHarmsNoPublishedBlock(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for i := 0; !stop.Load(); i++ {
-				theirs[i*4097%size]++
+				theirs[64+i*4097%size]++
 			}
 		})
 		c := []blocks.Commit{{Key: wire.Key{byte(round + 1)}}}
+		if round%2 == 1 { // a header that vouches for what was there a moment ago
+			at := w.Items[0].Off
+			head, err := wire.Mint(wire.ThinkActive, bytes.Clone(theirs[at:at+size]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c[0].Head = &head
+		}
 		err = r.Commit(r.o, w.Addr, c)
 		stop.Store(true)
 		wg.Wait()
-		if err != nil || c[0].Err != nil {
+		refused := c[0].Head != nil && errors.Is(c[0].Err, wire.CodeChecksum)
+		if err != nil || c[0].Err != nil && !refused {
 			t.Fatal(err, c[0].Err)
 		}
-		if _, _, _, err := r.stored(t, c[0].Key); err != nil { // Decode checks the sum
-			t.Errorf("round %d: %v", round, err)
+		if _, _, _, err := r.stored(t, c[0].Key); refused != errors.Is(err, wire.CodeAbsent) { // Decode checks the sum
+			t.Errorf("round %d, refused %t: %v", round, refused, err)
 		}
 		if err := unix.Munmap(theirs); err != nil {
 			t.Error(err)
