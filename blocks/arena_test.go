@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/blocks/internal/memfd"
 	"meridian/wire"
 )
 
@@ -120,7 +121,7 @@ func TestSegmentsCannotBeWrittenThroughADescriptor(t *testing.T) {
 				t.Errorf("gen=%v: another seal", gen)
 			}
 			seals, err := unix.FcntlInt(uintptr(d), unix.F_GET_SEALS, 0)
-			if err != nil || seals&sealReadOnly != sealReadOnly {
+			if err != nil || seals&memfd.ReadOnly != memfd.ReadOnly {
 				t.Errorf("gen=%v: seals %x, %v", gen, seals, err)
 			}
 		}
@@ -303,19 +304,4 @@ func TestAKernelWithoutMemoryMeansEviction(t *testing.T) {
 	}
 	_, err := r.Reserve(r.o, other, []uint32{4096}, time.Minute)
 	wantCode(t, "a tenant without a segment", err, wire.CodeFull)
-}
-
-func TestMemoryIsAllocatedBeforeItIsUsed(t *testing.T) {
-	m, err := newMemory("test", 1<<20, sealReadOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.close()
-	var st unix.Stat_t
-	if err := unix.Fstat(m.fd, &st); err != nil || st.Blocks*512 < 1<<20 {
-		t.Fatalf("%d bytes are allocated, %v", st.Blocks*512, err)
-	}
-	if _, err := newMemory("test", 0, sealReadOnly); err == nil {
-		t.Fatal("memory of no bytes")
-	}
 }

@@ -3,6 +3,7 @@ package blocks
 import (
 	"math/bits"
 
+	"meridian/blocks/internal/memfd"
 	"meridian/wire"
 )
 
@@ -91,7 +92,7 @@ func stride(room uint32) uint64 {
 }
 
 // genBytes is the size of its generation table: a u64 a slot.
-func (g *geometry) genBytes(n int) uint64 { return wholePages(uint64(n) << g.slotBits * 8) }
+func (g *geometry) genBytes(n int) uint64 { return memfd.WholePages(uint64(n) << g.slotBits * 8) }
 
 // segBytes is the size of a segment of n extents, in whole pages.
-func (g *geometry) segBytes(n int) uint64 { return wholePages(uint64(n) * g.pitch) }
+func (g *geometry) segBytes(n int) uint64 { return memfd.WholePages(uint64(n) * g.pitch) }

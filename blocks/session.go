@@ -3,6 +3,7 @@ package blocks
 import (
 	"time"
 
+	"meridian/blocks/internal/memfd"
 	"meridian/wire"
 )
 
@@ -101,8 +102,8 @@ func (s *Store) endSession(o Owner, w *session) error {
 
 func (s *Store) endRings(w *session) {
 	for _, m := range w.rings {
-		s.staging -= uint64(len(m.b))
-		m.close()
+		s.staging -= uint64(len(m.B))
+		m.Close()
 	}
 	w.rings = nil
 }
@@ -116,16 +117,16 @@ func (s *Store) Staging(o Owner, n int) (fd int, b []byte, err error) {
 	if n <= 0 {
 		return -1, nil, &ArgError{What: "staging size: not above zero"}
 	}
-	size := wholePages(uint64(n))
+	size := memfd.WholePages(uint64(n))
 	if err := s.claimStaging(o, size); err != nil {
 		return -1, nil, err
 	}
-	m, err := newMemory("meridian-staging", size, sealShared)
+	m, err := memfd.New("meridian-staging", size, memfd.Shared)
 	s.mu.Lock()
 	defer s.unlock()
 	w := s.sessions[o]
 	if err == nil && (s.closed || w == nil || w.gone) {
-		m.close()
+		m.Close()
 		err = errOwner
 	}
 	if err != nil {
@@ -133,8 +134,8 @@ func (s *Store) Staging(o Owner, n int) (fd int, b []byte, err error) {
 		return -1, nil, err
 	}
 	w.rings = append(w.rings, m)
-	fd, m.fd = m.fd, -1
-	return fd, m.b, nil
+	fd, m.FD = m.FD, -1
+	return fd, m.B, nil
 }
 
 // claimStaging counts a ring before it is made, so that racing calls cannot pass the cap.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"meridian/blocks/internal/memfd"
 	"meridian/wire"
 )
 
@@ -52,10 +53,10 @@ type Store struct {
 // session is what the store keeps an owner beside the core's record.
 type session struct {
 	pid   int
-	proc  Process   // nil: pid 0, or the process could not be watched
-	rings []*memory // unmapped at Drop, when busy is 0
-	busy  int       // Ingest calls in flight
-	gone  bool      // dropped
+	proc  Process         // nil: pid 0, or the process could not be watched
+	rings []*memfd.Memory // unmapped at Drop, when busy is 0
+	busy  int             // Ingest calls in flight
+	gone  bool            // dropped
 }
 
 // errClosed is returned by every call after Close that can return an error.
@@ -401,6 +402,6 @@ func (s *Store) FD(seg uint32, gen bool) (fd int, size uint64, err error) {
 	if gen {
 		part = m.gens
 	}
-	fd, err = part.dup()
-	return fd, uint64(len(part.b)), err
+	fd, err = part.Dup()
+	return fd, uint64(len(part.B)), err
 }

@@ -149,7 +149,7 @@ func TestVerifyTakesABadBlockOutOfService(t *testing.T) {
 			if where == "header" {
 				at = v.Off - 3
 			}
-			r.arena.segs[v.Seg].bytes.b[at] ^= 0x40
+			r.arena.segs[v.Seg].bytes.B[at] ^= 0x40
 			err := r.Verify(View{NS: r.ns, Key: keyOf("a")})
 			var sum *wire.ChecksumError
 			if !errors.As(err, &sum) || sum.Want != v.Head.Sum || sum.Got == sum.Want {
@@ -181,7 +181,7 @@ func TestVerifyAlwaysHashesAtAcquire(t *testing.T) {
 	good := bodyOf(keyOf("good"), 4096)
 	r.put("good", good)
 	v := r.put("bad", bodyOf(keyOf("bad"), 4096))
-	r.arena.segs[v.Seg].bytes.b[v.Off] ^= 1
+	r.arena.segs[v.Seg].bytes.B[v.Off] ^= 1
 	items := []View{{NS: r.ns, Key: keyOf("bad")}, {NS: r.ns, Key: keyOf("good")}, {NS: r.ns, Key: keyOf("none")}}
 	l, err := r.Acquire(r.o, items, time.Minute, false)
 	if err != nil || l == (Lease{}) {
@@ -197,7 +197,7 @@ func TestVerifyAlwaysHashesAtAcquire(t *testing.T) {
 	r.check()
 
 	v = r.put("bad", bodyOf(keyOf("bad"), 4096))
-	r.arena.segs[v.Seg].bytes.b[v.Off] ^= 1
+	r.arena.segs[v.Seg].bytes.B[v.Off] ^= 1
 	items = []View{{NS: r.ns, Key: keyOf("bad")}}
 	l, err = r.Acquire(r.o, items, time.Minute, false)
 	if err != nil || l != (Lease{}) {

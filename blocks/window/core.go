@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/blocks"
+	"meridian/blocks/internal/memfd"
 	"meridian/wire"
 )
 
@@ -47,7 +48,7 @@ type win struct {
 	end        wire.Code // why it may not publish any more: DEADLINE or CANCELLED; OK: it may
 	until      time.Duration
 
-	mem   *memory       // the driver's: nil while reserved
+	mem   *memfd.Memory // the driver's: nil while reserved
 	quiet chan struct{} // the driver's: closed when the last access has left; nil: nobody asked
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/blocks"
+	"meridian/blocks/internal/memfd"
 	"meridian/wire"
 )
 
@@ -74,7 +75,7 @@ func New(store Store, clock func() time.Duration, limit uint64) *Table {
 	var r [8]byte
 	_, _ = rand.Read(r[:]) // never fails
 	first := firstAddress + binary.LittleEndian.Uint64(r[:])%baseSpread
-	return &Table{store: store, clock: clock, core: newCore(roundUp(first, pageSize), limit, pageSize)}
+	return &Table{store: store, clock: clock, core: newCore(roundUp(first, memfd.PageSize), limit, memfd.PageSize)}
 }
 
 // unlock unlocks, and gives back the memory of windows that became free.
@@ -83,7 +84,7 @@ func (t *Table) unlock() {
 	t.mu.Unlock()
 	for _, w := range freed {
 		if w.mem != nil {
-			w.mem.erase()
+			w.mem.Erase()
 		}
 	}
 }
@@ -103,11 +104,11 @@ func (t *Table) Open(o blocks.Owner, ns wire.Namespace, lens []uint32, ttl time.
 	// Checked after the window is there: an owner whose session ended before is
 	// refused here, one whose session ends later is found by Drop.
 	err = t.store.Check(o, ns, lens)
-	var mem *memory
+	var mem *memfd.Memory
 	if err == nil {
-		if mem, err = newMemory(w.room); err == nil {
-			if fd, err = mem.dup(); err != nil {
-				mem.close()
+		if mem, err = memfd.New("meridian-window", w.room, memfd.Shared); err == nil {
+			if fd, err = mem.Dup(); err != nil {
+				mem.Close()
 			}
 		}
 	}
@@ -142,7 +143,7 @@ func (t *Table) Enter(addr, n uint64) (b []byte, leave func(), err error) {
 		return nil, nil, err
 	}
 	var once sync.Once
-	return w.mem.b[off : off+n : off+n], func() { once.Do(func() { t.leave(w) }) }, nil
+	return w.mem.B[off : off+n : off+n], func() { once.Do(func() { t.leave(w) }) }, nil
 }
 
 func (t *Table) leave(w *win) {
@@ -223,7 +224,7 @@ func (t *Table) publish(w *win, at Span, c *blocks.Commit) error {
 		if c.Head == nil || c.Att == wire.AttestNone { // this daemon checks the sum in either case
 			c.Att = wire.AttestIngest
 		}
-		err = t.store.Ingest(w.owner, w.mem.b[at.Off:at.Off+n], c)
+		err = t.store.Ingest(w.owner, w.mem.B[at.Off:at.Off+n], c)
 	}
 	if err == nil {
 		return nil
