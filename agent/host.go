@@ -2,11 +2,9 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"meridian/adapters/link"
-	"meridian/agent/engine"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/scheduler"
@@ -20,12 +18,7 @@ type host struct{ a *Agent }
 // OpenNamespace makes a manifest's namespace known here; peers open it lazily,
 // with the first request that names it.
 func (h host) OpenNamespace(m wire.Manifest) (wire.Namespace, error) {
-	ns, err := h.a.spaces.Open(m)
-	var g *link.GeometryError
-	if errors.As(err, &g) {
-		return ns, &engine.GeometryError{Field: g.Field, Ours: g.Ours, Theirs: g.Theirs}
-	}
-	return ns, err
+	return h.a.spaces.Open(m)
 }
 
 // Fetch pulls what is missing.

@@ -96,6 +96,16 @@ func (e *TrailingError) Error() string {
 // Unwrap returns CodeTrailing.
 func (e *TrailingError) Unwrap() error { return CodeTrailing }
 
+// GeometryError says that two manifests agree on tenant, model and role and
+// differ in Field. It matches CodeGeometry.
+type GeometryError struct{ Field, Ours, Theirs string }
+
+func (e *GeometryError) Error() string {
+	return "geometry: " + e.Field + ": ours " + e.Ours + ", theirs " + e.Theirs
+}
+
+func (e *GeometryError) Unwrap() error { return CodeGeometry }
+
 // CodeOf returns the code that err carries: CodeOK for nil, the code of a
 // typed error or of a wrapped Code, CodeDeadline and CodeCancelled for the
 // errors of a context or a connection deadline, CodeInternal for any other.

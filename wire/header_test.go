@@ -170,6 +170,7 @@ func TestErrorsSayWhatDiffers(t *testing.T) {
 		{&TrailingError{N: 12}, CodeTrailing, []string{"12"}},
 		{&EnvelopeError{&TruncatedError{Have: 3, Need: 8}}, CodeEnvelope, []string{"envelope", "3", "8"}},
 		{&ManifestError{Line: 4, Key: "dcp_size", Text: "missing"}, CodeManifest, []string{"line 4", "dcp_size", "missing"}},
+		{&GeometryError{Field: "block_tokens", Ours: "16", Theirs: "32"}, CodeGeometry, []string{"block_tokens", "16", "32"}},
 	} {
 		if !errors.Is(c.err, c.code) || CodeOf(c.err) != c.code {
 			t.Errorf("%v: code %v, want %v", c.err, CodeOf(c.err), c.code)

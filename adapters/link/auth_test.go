@@ -234,7 +234,7 @@ func TestGeometryNamesTheFieldAndBothValues(t *testing.T) {
 	}
 	it := []fabric.Item{{NS: ns, Key: key0(ns)}}
 	p.Find(testContext(t), it)
-	var g *GeometryError
+	var g *wire.GeometryError
 	if !errors.As(it[0].Err, &g) || g.Ours != "16" || g.Theirs != "32" || !errors.Is(it[0].Err, wire.CodeGeometry) {
 		t.Fatalf("find: %v", it[0].Err)
 	}

@@ -249,7 +249,7 @@ type Lease struct {
 // their Err, and where it has none of them, that is the error. At most 4096
 // items. The lease lasts for ttl, at most 30 s, and ends with the session.
 func (p *Peer) Hold(ctx context.Context, it []fabric.Item, ttl time.Duration) (Lease, error) {
-	s, err := p.session()
+	s, err := p.usable(ctx)
 	if err != nil {
 		failAll(it, err)
 		return Lease{}, err

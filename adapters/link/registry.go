@@ -15,22 +15,9 @@ type Namespaces interface {
 	// Manifest returns the manifest of a namespace that is open here.
 	Manifest(ns wire.Namespace) (wire.Manifest, bool)
 	// Open takes a manifest that a peer offers; the peer has proved its tenant.
-	// A *GeometryError where it contradicts one that is open here.
+	// A *wire.GeometryError where it contradicts one that is open here.
 	Open(m wire.Manifest) (wire.Namespace, error)
 }
-
-// GeometryError says that two manifests agree on tenant, model and role and
-// differ in Field. It matches wire.CodeGeometry.
-type GeometryError struct {
-	Field, Ours, Theirs string
-}
-
-func (e *GeometryError) Error() string {
-	return "geometry: " + e.Field + ": ours " + e.Ours + ", theirs " + e.Theirs
-}
-
-// Unwrap returns the code.
-func (e *GeometryError) Unwrap() error { return wire.CodeGeometry }
 
 // Registry is Namespaces in memory, at most 1024 of them.
 type Registry struct {
@@ -73,7 +60,7 @@ func (r *Registry) Open(m wire.Manifest) (wire.Namespace, error) {
 	for _, o := range r.by {
 		if o.SameFamily(m) {
 			field, ours, theirs := o.Diff(m)
-			return ns, &GeometryError{Field: field, Ours: ours, Theirs: theirs}
+			return ns, &wire.GeometryError{Field: field, Ours: ours, Theirs: theirs}
 		}
 	}
 	return r.put(ns, m)
@@ -99,7 +86,7 @@ type peerRegistry struct{ n Namespaces }
 // Open implements core.Registry.
 func (p peerRegistry) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string) {
 	ns, err := p.n.Open(m)
-	if g, ok := errors.AsType[*GeometryError](err); ok {
+	if g, ok := errors.AsType[*wire.GeometryError](err); ok {
 		return ns, wire.CodeGeometry, g.Field, g.Ours, g.Theirs
 	}
 	return ns, wire.CodeOf(err), "", "", ""

@@ -234,7 +234,7 @@ func (s *session) open(ctx context.Context, ns wire.Namespace) (uint16, error) {
 	e.opened = c.Opened
 	switch {
 	case c.Code == wire.CodeGeometry:
-		e.err = &GeometryError{Field: c.Opened.Field, Ours: c.Opened.Theirs, Theirs: c.Opened.Ours}
+		e.err = &wire.GeometryError{Field: c.Opened.Field, Ours: c.Opened.Theirs, Theirs: c.Opened.Ours}
 	case c.Code != wire.CodeOK:
 		e.err = codeError(c.Code, c.Text)
 	}

@@ -81,15 +81,21 @@ func (h *holder) Stat(b []core.Block) {
 }
 
 func (h *holder) lookup(b []core.Block) {
+	v := h.views(b)
+	for i := range b {
+		fill(&b[i], &v[i])
+	}
+}
+
+// views is what the store knows of the keys of b, which are of one namespace.
+func (h *holder) views(b []core.Block) []blocks.View {
 	keys := make([]wire.Key, len(b))
 	for i := range b {
 		keys[i] = b[i].Key
 	}
 	v := make([]blocks.View, len(b))
 	h.st.Lookup(b[0].NS, keys, v)
-	for i := range b {
-		fill(&b[i], &v[i])
-	}
+	return v
 }
 
 // Pin acquires what is there.
@@ -182,12 +188,7 @@ func (h *holder) reserve(b []core.Block, ttl time.Duration) {
 
 // refuseKnown marks what is published already.
 func (h *holder) refuseKnown(b []core.Block) {
-	keys := make([]wire.Key, len(b))
-	for i := range b {
-		keys[i] = b[i].Key
-	}
-	v := make([]blocks.View, len(b))
-	h.st.Lookup(b[0].NS, keys, v)
+	v := h.views(b)
 	for i := range b {
 		if b[i].Code == wire.CodeOK && v[i].Err == nil && v[i].Seg != 0 {
 			b[i].Code, b[i].Slot, b[i].Gen = wire.CodeExists, v[i].Ref.Slot, v[i].Ref.Gen

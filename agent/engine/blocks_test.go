@@ -435,7 +435,7 @@ func TestLeaseOfAnotherSessionIsNotReleased(t *testing.T) {
 
 func TestGeometryNamesTheField(t *testing.T) {
 	n := startNode(t, nil)
-	n.host.refuse = &engine.GeometryError{Field: "block_tokens", Ours: "16", Theirs: "32"}
+	n.host.refuse = &wire.GeometryError{Field: "block_tokens", Ours: "16", Theirs: "32"}
 	e := n.dial(t, client.Options{})
 	_, err := e.Open(ctx, manifest("acme"))
 	is(t, err, wire.CodeGeometry)

@@ -17,7 +17,7 @@ import (
 // at the same time.
 type Host interface {
 	// OpenNamespace makes the manifest's namespace known to the store. An error
-	// that is a *GeometryError tells the engine the field and both values.
+	// that is a *wire.GeometryError tells the engine the field and both values.
 	OpenNamespace(m wire.Manifest) (wire.Namespace, error)
 	// Fetch pulls blocks that are not here from other holders and publishes them
 	// (transient: only for o). One error a key. It returns soon after ctx ends, and
@@ -79,18 +79,6 @@ type Config struct {
 	Log      *slog.Logger // nil: discarded
 	Observer Observer     // nil: nobody
 }
-
-// GeometryError says that a manifest agrees with an open one on tenant, model and
-// role, and differs in Field. It matches wire.CodeGeometry.
-type GeometryError struct{ Field, Ours, Theirs string }
-
-// Error names the field and both values.
-func (e *GeometryError) Error() string {
-	return fmt.Sprintf("engine: %s: %s is %q here and %q there", wire.CodeGeometry, e.Field, e.Ours, e.Theirs)
-}
-
-// Unwrap makes the error match wire.CodeGeometry.
-func (e *GeometryError) Unwrap() error { return wire.CodeGeometry }
 
 // ConfigError names the field of Config that cannot be. It matches
 // wire.CodeConfig.

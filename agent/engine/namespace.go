@@ -20,7 +20,7 @@ func (s *session) open(f link.Frame, p []byte) error {
 	}
 	num, err := s.openManifest(x.Manifest)
 	answer := link.Opened{NS: num, Status: wire.CodeOf(err)}
-	var ge *GeometryError
+	var ge *wire.GeometryError
 	if errors.As(err, &ge) {
 		answer.Field, answer.Ours, answer.Theirs = ge.Field, ge.Ours, ge.Theirs
 	}

@@ -27,7 +27,7 @@ func (s *standIn) decode(ctx context.Context, j job) error {
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	l, err := s.acquire(ctx, j.prompt)
+	l, err := s.eng.Acquire(ctx, s.space, j.prompt, client.AcquireOptions{Fetch: true, Renew: true, Deadline: requestTimeout})
 	if err != nil {
 		return fmt.Errorf("acquire: %w", err)
 	}
@@ -89,7 +89,7 @@ func (s *standIn) thinkAloud(ctx context.Context, j job, req uint32) error {
 	}
 	defer l.Release()
 	n := hits(l)
-	s.count(func(c *summary) { c.ReadAgain += n; c.LostThink += len(j.think) - n })
+	s.count(func(c *summary) { c.ReadAgain += n })
 	return s.read(l, n)
 }
 

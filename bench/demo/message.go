@@ -48,12 +48,9 @@ type summary struct {
 	Read        int     `json:"read"` // blocks read mapped, each byte checked
 	ReadBytes   uint64  `json:"read_bytes"`
 	ReadAgain   int     `json:"read_again"` // think blocks that a resumed request asked for
-	LostThink   int     `json:"lost_think"` // of those evicted meanwhile: recomputed in real life
 	WrongBytes  uint64  `json:"wrong_bytes"`
 	Local       []int64 `json:"local_ns"` // ACQUIREs with everything in the arena
 	PerBlock    []int   `json:"local_n"`  // blocks of each of those
-	Fetched     []int64 `json:"fetch_ns"` // ACQUIREs that had to pull
-	FetchBlocks int     `json:"fetch_blocks"`
 }
 
 // lines writes JSON lines from several goroutines.

@@ -12,6 +12,7 @@ import (
 	"meridian/agent"
 	"meridian/agent/adminpb"
 	"meridian/agent/client"
+	"meridian/agent/config"
 )
 
 // awaitReady waits until a daemon's /readyz says so.
@@ -91,7 +92,7 @@ func (g *gauge) look(ctx context.Context) {
 
 func (g *gauge) text() string {
 	return fmt.Sprintf("pulled %s at %.2f GB/s, offloaded %s, checksum failures %d",
-		bytesText(g.pulled), g.rate, bytesText(g.last.Offload.Bytes), g.last.ChecksumFailures)
+		config.FormatBytes(g.pulled), g.rate, config.FormatBytes(g.last.Offload.Bytes), g.last.ChecksumFailures)
 }
 
 // settled waits until nothing is in flight, leased or reserved at a daemon any

@@ -94,7 +94,8 @@ func (p *process) tail() string {
 	return "\n  ... " + string(bytes.ReplaceAll(bytes.TrimSpace(b), []byte("\n"), []byte("\n  ... ")))
 }
 
-// daemon starts a meridiand in a process of its own and waits for its ports.
+// daemons starts one process with a daemon for each configuration, and waits
+// until all of them listen.
 func (r *runner) daemons(ctx context.Context, name string, configs ...string) ([]map[string][]string, error) {
 	args := []string{}
 	ports := make([]string, len(configs))
@@ -139,7 +140,7 @@ func awaitPorts(ctx context.Context, p *process, path string) (map[string][]stri
 	}
 }
 
-// engine is an engine stand-in and its conversation.
+// engineProc is an engine stand-in and its conversation.
 type engineProc struct {
 	*process
 	to      *lines

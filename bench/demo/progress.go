@@ -82,5 +82,3 @@ func (p Progress) done() {
 	defer p.state.mu.Unlock()
 	p.clear()
 }
-
-func splitWords(s string) []string { return strings.Fields(s) }

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"meridian/agent"
+	"meridian/bench/measure"
 	"meridian/bench/trace"
 	"meridian/conformance/chaos"
 )
@@ -143,7 +143,7 @@ func (rep *Report) addLatencies(ctx context.Context, r *runner, dec summary) err
 		return err
 	}
 	rep.Pulls = len(d)
-	rep.PullP50, rep.PullP99 = quantile(d, 0.5).Seconds(), quantile(d, 0.99).Seconds()
+	rep.PullP50, rep.PullP99 = measure.Quantile(d, 0.5).Seconds(), measure.Quantile(d, 0.99).Seconds()
 	if busy > 0 {
 		rep.PullGBs = float64(bytes) / busy.Seconds() / 1e9
 	}
@@ -154,21 +154,11 @@ func (rep *Report) addLatencies(ctx context.Context, r *runner, dec summary) err
 		blocks += dec.PerBlock[i]
 	}
 	rep.MappedReads = len(local)
-	rep.MappedReadP50, rep.MappedReadP99 = quantile(local, 0.5).Seconds(), quantile(local, 0.99).Seconds()
+	rep.MappedReadP50, rep.MappedReadP99 = measure.Quantile(local, 0.5).Seconds(), measure.Quantile(local, 0.99).Seconds()
 	if len(local) > 0 {
 		rep.MappedPerBatch = float64(blocks) / float64(len(local))
 	}
 	return nil
-}
-
-// quantile is the nearest-rank quantile; 0 of nothing.
-func quantile(d []time.Duration, q float64) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	s := slices.Clone(d)
-	slices.Sort(s)
-	return s[min(len(s)-1, int(q*float64(len(s))))]
 }
 
 // addJudge tells the judge what is still open at the daemons and takes its

@@ -91,7 +91,10 @@ func (r *runner) up(ctx context.Context) error {
 		}
 	}
 	for name, role := range map[string]string{namePrefill: RolePrefill, nameDecode: RoleDecode} {
-		e, err := r.engine1(name, role)
+		e, err := r.startEngine(role, start{
+			Socket: r.socket(name, "engine"), Judge: r.judge, At: name, BlockBytes: r.size.blockBytes,
+			Requests: r.size.requests, Seed: r.opt.Seed, Window: r.size.window,
+		})
 		if err != nil {
 			return err
 		}
@@ -102,13 +105,6 @@ func (r *runner) up(ctx context.Context) error {
 		say("%-8s metrics %s/metrics   look inside: mrdn --admin %s status", name, r.http[name], r.socket(name, "admin"))
 	}
 	return nil
-}
-
-func (r *runner) engine1(name, role string) (*engineProc, error) {
-	return r.startEngine(role, start{
-		Socket: r.socket(name, "engine"), Judge: r.judge, At: name, BlockBytes: r.size.blockBytes,
-		Requests: r.size.requests, Seed: r.opt.Seed, Window: r.size.window,
-	})
 }
 
 func (r *runner) upDaemons(ctx context.Context) error {

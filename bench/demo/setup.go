@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"meridian/bench/measure"
 )
 
 // The names of the two daemons.
@@ -47,7 +49,7 @@ enabled = true
 fabric = %q
 write_through = %t
 %s`, name, filepath.Join(r.dir, name+".state"), capacity, r.socket(name, "engine"), r.socket(name, "admin"),
-		listeners, r.psk, congestion(), fabric, through, peers)
+		listeners, r.psk, measure.Congestion(), fabric, through, peers)
 	path := filepath.Join(r.dir, name+".toml")
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
@@ -64,18 +66,4 @@ func (r *runner) corrupted() (int, error) {
 
 func (r *runner) socket(name, kind string) string {
 	return filepath.Join(r.dir, name+"."+kind+".sock")
-}
-
-// congestion is cubic where the kernel has it: bbr, a common default, halves
-// what a loopback connection can carry.
-func congestion() string {
-	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
-	if err == nil {
-		for _, name := range splitWords(string(b)) {
-			if name == "cubic" {
-				return name
-			}
-		}
-	}
-	return ""
 }

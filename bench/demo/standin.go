@@ -244,30 +244,3 @@ func hits(l *client.Lease) int {
 
 // readBatch is how many blocks an engine reads at once.
 const readBatch = 16
-
-// acquire leases keys, pulling what is not here, and records how long that
-// took where something was missing.
-func (s *standIn) acquire(ctx context.Context, keys []wire.Key) (*client.Lease, error) {
-	found, err := s.eng.Has(ctx, s.space, keys, false)
-	if err != nil {
-		return nil, err
-	}
-	missing := 0
-	for _, f := range found {
-		if f.Err != nil {
-			missing++
-		}
-	}
-	began := time.Now()
-	l, err := s.eng.Acquire(ctx, s.space, keys, client.AcquireOptions{Fetch: missing > 0, Renew: true, Deadline: requestTimeout})
-	took := time.Since(began).Nanoseconds()
-	if err != nil {
-		return nil, err
-	}
-	s.count(func(c *summary) {
-		if missing > 0 {
-			c.Fetched, c.FetchBlocks = append(c.Fetched, took), c.FetchBlocks+missing
-		}
-	})
-	return l, nil
-}

@@ -7,6 +7,7 @@ import (
 
 	"meridian/adapters/link"
 	"meridian/agent/client"
+	"meridian/bench/measure"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -50,8 +51,8 @@ func (r *run) mapped(ctx context.Context, size uint32, set uint64) (Mapped, erro
 			took, echo = append(took, t...), append(echo, bare...)
 		}
 	}
-	m.P50, m.P99 = quantile(took, 0.5), quantile(took, 0.99)
-	m.EchoP50, m.EchoP99 = quantile(echo, 0.5), quantile(echo, 0.99)
+	m.P50, m.P99 = measure.Quantile(took, 0.5).Seconds(), measure.Quantile(took, 0.99).Seconds()
+	m.EchoP50, m.EchoP99 = measure.Quantile(echo, 0.5).Seconds(), measure.Quantile(echo, 0.99).Seconds()
 	return m, nil
 }
 
@@ -87,9 +88,9 @@ func (r *run) overtaking(ctx context.Context, size uint32) (Overtaken, error) {
 		return o, err
 	}
 	o.OffloadGBs = float64(a.Bytes) / time.Since(began).Seconds() / 1e9
-	o.IdleP50, o.IdleP99 = quantile(idle, 0.5), quantile(idle, 0.99)
-	o.LoadedP50, o.LoadedP99 = quantile(loaded, 0.5), quantile(loaded, 0.99)
-	o.UnorderedP99 = quantile(plain, 0.99)
+	o.IdleP50, o.IdleP99 = measure.Quantile(idle, 0.5).Seconds(), measure.Quantile(idle, 0.99).Seconds()
+	o.LoadedP50, o.LoadedP99 = measure.Quantile(loaded, 0.5).Seconds(), measure.Quantile(loaded, 0.99).Seconds()
+	o.UnorderedP99 = measure.Quantile(plain, 0.99).Seconds()
 	if o.OffloadGBs == 0 {
 		return o, fmt.Errorf("no offload got through: %w", wire.CodeFull)
 	}

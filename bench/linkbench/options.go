@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"meridian/bench/measure"
 	"meridian/wire"
 )
 
@@ -47,7 +48,7 @@ func (o *Options) fill() error {
 		o.Progress = func(string) {}
 	}
 	if o.Congestion == "" {
-		o.Congestion = defaultCongestion()
+		o.Congestion = measure.Congestion()
 	}
 	if len(o.Self) == 0 {
 		return fmt.Errorf("bench link: no program to start as the holder")

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -132,20 +130,6 @@ func (p *plainClient) read(how uint32) error {
 	}
 	_, err := io.ReadFull(p.c, p.buf)
 	return err
-}
-
-// defaultCongestion is cubic where the kernel has it: bbr, a common default,
-// halves what loopback carries.
-func defaultCongestion() string {
-	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
-	if err == nil {
-		for _, name := range strings.Fields(string(b)) {
-			if name == "cubic" {
-				return name
-			}
-		}
-	}
-	return ""
 }
 
 func setCongestion(c net.Conn, name string) error {

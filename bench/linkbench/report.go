@@ -6,7 +6,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"time"
+
+	"meridian/agent/config"
+	"meridian/bench/measure"
 )
 
 // Report is what a run measured.
@@ -83,16 +85,6 @@ func median(v []float64) float64 {
 	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2
 }
 
-// quantile is the nearest-rank quantile in seconds; 0 of nothing.
-func quantile(d []time.Duration, q float64) float64 {
-	if len(d) == 0 {
-		return 0
-	}
-	s := slices.Clone(d)
-	slices.Sort(s)
-	return s[min(len(s)-1, int(q*float64(len(s))))].Seconds()
-}
-
 // machine is the processor's name, and kernel the kernel's release, as Linux
 // tells them; empty where it does not.
 func machine() (cpu, kernel string) {
@@ -114,21 +106,21 @@ func machine() (cpu, kernel string) {
 func (r Report) Rows() (head []string, rows [][]string) {
 	head = []string{"measurement", "block", "batch", "result", "against"}
 	for _, p := range r.Pulls {
-		rows = append(rows, []string{"verified pull, TCP", sizeText(p.BlockBytes), fmt.Sprint(p.Batch),
-			fmt.Sprintf("%.2f GB/s (%.2f-%.2f), p50 %s, p99 %s", p.Rate, p.RateMin, p.RateMax, timeText(p.P50), timeText(p.P99)),
+		rows = append(rows, []string{"verified pull, TCP", config.FormatBytes(uint64(p.BlockBytes)), fmt.Sprint(p.Batch),
+			fmt.Sprintf("%.2f GB/s (%.2f-%.2f), p50 %s, p99 %s", p.Rate, p.RateMin, p.RateMax, measure.Latency(p.P50), measure.Latency(p.P99)),
 			fmt.Sprintf("%.0f%% of the bound %.2f (socket %.2f, hash %.2f a core)", 100*p.Ratio, p.Bound, p.Plain, p.Hash)})
 	}
 	for _, m := range r.Mapped {
-		rows = append(rows, []string{"mapped read", sizeText(m.BlockBytes), fmt.Sprint(m.Batch),
-			fmt.Sprintf("p50 %s, p99 %s", timeText(m.P50), timeText(m.P99)),
-			fmt.Sprintf("bare socket round trip p50 %s, p99 %s", timeText(m.EchoP50), timeText(m.EchoP99))})
+		rows = append(rows, []string{"mapped read", config.FormatBytes(uint64(m.BlockBytes)), fmt.Sprint(m.Batch),
+			fmt.Sprintf("p50 %s, p99 %s", measure.Latency(m.P50), measure.Latency(m.P99)),
+			fmt.Sprintf("bare socket round trip p50 %s, p99 %s", measure.Latency(m.EchoP50), measure.Latency(m.EchoP99))})
 	}
 	if o := r.Overtaking; o.Batch > 0 {
-		rows = append(rows, []string{"urgent pull, idle", sizeText(o.BlockBytes), fmt.Sprint(o.Batch),
-			fmt.Sprintf("p50 %s, p99 %s", timeText(o.IdleP50), timeText(o.IdleP99)), ""},
-			[]string{"urgent pull under offload", sizeText(o.BlockBytes), fmt.Sprint(o.Batch),
-				fmt.Sprintf("p50 %s, p99 %s", timeText(o.LoadedP50), timeText(o.LoadedP99)),
-				fmt.Sprintf("offloads at %.2f GB/s; p99 %s without urgency", o.OffloadGBs, timeText(o.UnorderedP99))})
+		rows = append(rows, []string{"urgent pull, idle", config.FormatBytes(uint64(o.BlockBytes)), fmt.Sprint(o.Batch),
+			fmt.Sprintf("p50 %s, p99 %s", measure.Latency(o.IdleP50), measure.Latency(o.IdleP99)), ""},
+			[]string{"urgent pull under offload", config.FormatBytes(uint64(o.BlockBytes)), fmt.Sprint(o.Batch),
+				fmt.Sprintf("p50 %s, p99 %s", measure.Latency(o.LoadedP50), measure.Latency(o.LoadedP99)),
+				fmt.Sprintf("offloads at %.2f GB/s; p99 %s without urgency", o.OffloadGBs, measure.Latency(o.UnorderedP99))})
 	}
 	return head, rows
 }
@@ -144,19 +136,4 @@ func orNone(s string) string {
 		return "the kernel's congestion control"
 	}
 	return s
-}
-
-func sizeText(n uint32) string {
-	if n >= 1<<20 {
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d KiB", n>>10)
-}
-
-func timeText(s float64) string {
-	d := time.Duration(s * float64(time.Second))
-	if d >= time.Millisecond {
-		return d.Round(10 * time.Microsecond).String()
-	}
-	return d.Round(100 * time.Nanosecond).String()
 }

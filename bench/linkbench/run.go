@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"meridian/adapters/link"
+	"meridian/agent/config"
+	"meridian/bench/measure"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/wire"
@@ -49,7 +51,7 @@ func Run(ctx context.Context, opt Options) (Report, error) {
 		Streams: opt.Streams, SetBytes: opt.Set, RoundMS: opt.Round.Milliseconds(), Rounds: opt.Rounds}
 	rep.Machine, rep.Kernel = machine()
 	for _, size := range opt.Sizes {
-		opt.Progress(fmt.Sprintf("pull of %s blocks", sizeText(size)))
+		opt.Progress(fmt.Sprintf("pull of %s blocks", config.FormatBytes(uint64(size))))
 		if err := with(ctx, opt, size, opt.Set, func(r *run) error {
 			p, err := r.pulls(ctx, size)
 			rep.Pulls = append(rep.Pulls, p)
@@ -59,7 +61,7 @@ func Run(ctx context.Context, opt Options) (Report, error) {
 		}
 	}
 	for _, size := range opt.Mapped {
-		opt.Progress(fmt.Sprintf("mapped read of %s blocks", sizeText(size)))
+		opt.Progress(fmt.Sprintf("mapped read of %s blocks", config.FormatBytes(uint64(size))))
 		set := mappedBatch * uint64(size)
 		if err := with(ctx, opt, size, set, func(r *run) error {
 			m, err := r.mapped(ctx, size, set)
@@ -279,7 +281,7 @@ func (r *run) pulls(ctx context.Context, size uint32) (Pull, error) {
 	p.Plain, p.Hash, p.Rate, p.Ratio = median(s), median(h), median(rate), median(ratio)
 	p.Bound = bound(p.Plain, p.Hash)
 	p.RateMin, p.RateMax = minMax(rate)
-	p.P50, p.P99 = quantile(took, 0.5), quantile(took, 0.99)
+	p.P50, p.P99 = measure.Quantile(took, 0.5).Seconds(), measure.Quantile(took, 0.99).Seconds()
 	return p, nil
 }
 
