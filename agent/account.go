@@ -55,7 +55,7 @@ func (a *Agent) transfer(ctx context.Context, h holder, dir direction, op string
 		}
 	}
 	for v, n := range perVia {
-		a.count(label, v, dir, n)
+		a.moved.add(label, v, dir.String(), n)
 	}
 	for o, n := range outcomes {
 		a.metrics.transferBlocks.WithLabelValues(label, dir.String(), o).Add(float64(n))
@@ -66,12 +66,6 @@ func (a *Agent) transfer(ctx context.Context, h holder, dir direction, op string
 	}
 	a.metrics.transferSeconds.WithLabelValues(label, dir.String()).Observe(took.Seconds())
 	a.transfers.end(id, via, bytes, failed, code, took)
-}
-
-// count adds body bytes to a path.
-func (a *Agent) count(label, via string, dir direction, n uint64) {
-	a.metrics.transferBytes.WithLabelValues(label, via, dir.String()).Add(float64(n))
-	a.moved.add(label, via, dir.String(), n)
 }
 
 // failed counts one block that did not make it, and logs a wrong checksum, which

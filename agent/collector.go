@@ -36,6 +36,7 @@ var (
 	dReady         = desc("ready", "1 when the self-test passed on every path and enough peers are reachable.")
 	dPeerReady     = desc("peer_ready", "1 while the peer is connected; the transport is the one really used.", "peer", "transport")
 	dPeerRTT       = desc("peer_rtt_seconds", "Last round trip to the peer.", "peer")
+	dMoved         = desc("transfer_bytes_total", "Body bytes moved between this daemon and others, by the transport really used.", "fabric", "transport", "direction")
 	dInFlight      = desc("transfers_in_flight", "Batches that run now.", "direction")
 	dUsed          = desc("block_manager_used_bytes", "Bytes of the arena that hold blocks, reservations or quarantined slots.")
 	dCapacity      = desc("block_manager_capacity_bytes", "Bytes that the arena may take.")
@@ -78,6 +79,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	if c.a.node != nil {
 		c.peers(gauge)
 		gauge(dReady, oneIf(len(c.a.unready()) == 0))
+	}
+	for _, m := range c.a.moved.list() {
+		counter(dMoved, m.Bytes, m.Fabric, m.Transport, m.Direction)
 	}
 	gauge(dInFlight, float64(c.a.transfers.inFlight(dirIn)), dirIn.String())
 	gauge(dInFlight, float64(c.a.transfers.inFlight(dirOut)), dirOut.String())

@@ -145,7 +145,7 @@ func (o linkObserver) Transfer(t link.Transfer) {
 	}
 	id := o.a.transfers.begin(transfer{fabric: linkFabric, peer: t.Peer, dir: dir, op: op, class: uint8(t.Class), items: t.Items, began: time.Now().Add(-t.Took)})
 	o.a.transfers.end(id, t.Via, t.Bytes, 0, t.Code, t.Took)
-	o.a.count(linkFabric, t.Via, dir, t.Bytes)
+	o.a.moved.add(linkFabric, t.Via, dir.String(), t.Bytes)
 	o.a.metrics.transferSeconds.WithLabelValues(linkFabric, dir.String()).Observe(t.Took.Seconds())
 	o.a.metrics.transferBlocks.WithLabelValues(linkFabric, dir.String(), "ok").Add(float64(t.Items))
 	if t.Code != wire.CodeOK {

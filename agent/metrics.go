@@ -15,7 +15,6 @@ const maxPeerLabels = 256
 type metrics struct {
 	reg *prometheus.Registry
 
-	transferBytes    *prometheus.CounterVec // fabric, transport, direction
 	transferBlocks   *prometheus.CounterVec // fabric, direction, outcome
 	transferSeconds  *prometheus.HistogramVec
 	failures         *prometheus.CounterVec // reason
@@ -53,8 +52,6 @@ func newMetrics(version, wireVersion string) *metrics {
 		m.docs = append(m.docs, series{name, "histogram", help, labels})
 		return h
 	}
-	m.transferBytes = counter("meridian_transfer_bytes_total",
-		"Body bytes moved between this daemon and others, by the transport really used.", "fabric", "transport", "direction")
 	m.transferBlocks = counter("meridian_transfer_blocks_total",
 		"Blocks of transfers by outcome.", "fabric", "direction", "outcome")
 	m.failures = counter("meridian_failures_total",

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -86,22 +85,4 @@ func (a *Agent) varz() Varz {
 	}
 	v.Ready = len(v.Reasons) == 0
 	return v
-}
-
-// BuildVersion is the version of the running program: a release's, or the
-// revision it was built from.
-func BuildVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return "devel-" + s.Value[:12]
-		}
-	}
-	return "devel"
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,10 +14,6 @@ import (
 	"meridian/agent"
 	"meridian/agent/config"
 )
-
-// version is set by the linker for a release; otherwise the module's version,
-// as the Go tool stamps it, is shown.
-var version string
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr, agent.Run))
@@ -77,7 +72,7 @@ SIGHUP reads the configuration again, takes over what can change live, and
 logs what needs a restart.`,
 		Example:           "  meridiand -t --config decode.toml\n  meridiand --config decode.toml --ports-file /run/meridian/ports.json\n  meridiand --set kv_memory.capacity_bytes=4GiB",
 		Args:              cobra.NoArgs,
-		Version:           programVersion(),
+		Version:           agent.BuildVersion(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -105,7 +100,7 @@ logs what needs a restart.`,
 		}
 		level := new(slog.LevelVar)
 		opt := agent.Options{
-			Log: agent.NewLogger(errOut, cfg.Agent, level), Level: level, Version: programVersion(),
+			Log: agent.NewLogger(errOut, cfg.Agent, level), Level: level, Version: agent.BuildVersion(),
 			Reload: func() (*config.Config, error) {
 				next, _, err := config.Load(o)
 				return next, err
@@ -137,14 +132,4 @@ func source(c *config.Config) string {
 		return "no file, defaults and environment"
 	}
 	return c.File
-}
-
-func programVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/term"
-
 	"meridian/bench/demo"
 )
 
@@ -26,7 +24,7 @@ func main() {
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		env:      os.Environ(),
-		terminal: term.IsTerminal(int(os.Stdout.Fd())),
+		terminal: isTerminal(os.Stdout),
 
 		dialEngine: dialEngine,
 	}

@@ -7,12 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"meridian/agent"
 	"meridian/wire"
 )
-
-// version is set by the linker for a release; otherwise the module's version,
-// as the Go tool stamps it, is shown.
-var version string
 
 func newVersionCmd(a *app) *cobra.Command {
 	c := &cobra.Command{
@@ -24,11 +21,8 @@ func newVersionCmd(a *app) *cobra.Command {
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	c.RunE = a.command(func(context.Context, []string) (result, error) {
-		r := versionResult{Version: version, WireVersion: wire.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+		r := versionResult{Version: agent.BuildVersion(), WireVersion: wire.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 		if info, ok := debug.ReadBuildInfo(); ok {
-			if r.Version == "" {
-				r.Version = info.Main.Version
-			}
 			for _, s := range info.Settings {
 				if s.Key == "vcs.revision" {
 					r.Revision = s.Value
