@@ -70,6 +70,7 @@ type Agent struct {
 
 	admin *adminFace
 	http  *httpFace
+	llama *llamaFace
 
 	portsMu sync.Mutex // the admin API serves while http is still to be bound
 	ports   []port
@@ -106,7 +107,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a.log = opt.Log.With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
-	for _, step := range []func(context.Context) error{a.openStore, a.openFabrics, a.openLink, a.openEngines, a.openFaces} {
+	for _, step := range []func(context.Context) error{a.openStore, a.openFabrics, a.openLink, a.openEngines, a.openFaces, a.openLlama} {
 		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {
 			return nil, err
 		}
@@ -170,11 +171,7 @@ func (a *Agent) wantsFabric(name string) bool {
 }
 
 func (a *Agent) openEngines(context.Context) (err error) {
-	models := make([]scheduler.Model, 0, len(a.cfg.Models))
-	for _, m := range a.cfg.Models {
-		models = append(models, scheduler.Model{Name: m.Name, Start: m.ThinkStart, End: m.ThinkEnd})
-	}
-	known, err := scheduler.NewModels(models)
+	known, err := scheduler.NewModels(a.models())
 	if err != nil {
 		return fmt.Errorf("model: %w", err)
 	}
@@ -196,6 +193,15 @@ func (a *Agent) openEngines(context.Context) (err error) {
 		}
 	})
 	return nil
+}
+
+// models are those of the configuration.
+func (a *Agent) models() []scheduler.Model {
+	models := make([]scheduler.Model, 0, len(a.cfg.Models))
+	for _, m := range a.cfg.Models {
+		models = append(models, scheduler.Model{Name: m.Name, Start: m.ThinkStart, End: m.ThinkEnd, KeepsThinking: m.KeepsThinking})
+	}
+	return models
 }
 
 // offloadThreshold is how many cold blocks the scheduler hands over at a time; 0
@@ -309,6 +315,9 @@ func (a *Agent) close() (err error) {
 	a.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
+	if a.llama != nil {
+		err = errors.Join(err, a.llama.close(ctx))
+	}
 	if a.admin != nil {
 		a.admin.close()
 	}

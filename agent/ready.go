@@ -203,6 +203,11 @@ func (a *Agent) unready() []reason {
 			out = append(out, reason{"selftest.running", "the self-test of " + name + " has not ended"})
 		}
 	}
+	if a.llama != nil {
+		if err := a.llama.node.Down(); err != nil {
+			out = append(out, reason{"llama.down", err.Error()})
+		}
+	}
 	ready, failed := s.judge(a.readyPeers())
 	out = append(out, failed...)
 	if need := int(a.live.readyMinPeers.Load()); ready < need {

@@ -23,6 +23,7 @@ func (l *loader) check() {
 	l.checkListeners()
 	l.checkPeers()
 	l.checkFabrics()
+	l.checkLlama()
 }
 
 func (l *loader) checkNumbers() {

@@ -21,6 +21,7 @@ type Config struct {
 	Link      Link
 	Security  Security
 	Admin     Admin
+	Llama     Llama
 	Routes    []Route // in the order of the file: the first match wins
 
 	origins []Origin
@@ -77,6 +78,7 @@ type Model struct {
 	ThinkStart, ThinkEnd []int32
 	ReasoningParser      string
 	SupportsThinkDisable bool
+	KeepsThinking        bool // the chat template keeps thinking in the history
 }
 
 // Agent is who the daemon is and how it starts and stops.
@@ -145,6 +147,34 @@ type Admin struct {
 	HTTP     string // host:port of metrics and health; empty: none
 	Insecure bool
 }
+
+// Llama is the llama-server that this node supervises; none without a Model.
+type Llama struct {
+	Model       string // path of the GGUF file
+	Server      string // path of the llama-server binary
+	Args        []string
+	Name        string // the served model's name
+	Listen      string // host:port of the OpenAI front
+	Insecure    bool   // let the front listen beyond loopback
+	Token       Secret
+	Dir         string
+	Context     int // tokens a slot
+	Slots       int
+	Threads     int // 0: llama-server's choice
+	Tenant      string
+	BlockTokens int
+	Quantum     int // tokens
+	Role        string
+	Partner     string // URL of the other node's front
+	Remote      int    // tokens
+	ThinkStart  string
+	ThinkEnd    string
+	ThinkOpen   bool
+	SignalProbs int
+}
+
+// On says whether the node has a llama-server.
+func (l Llama) On() bool { return l.Model != "" }
 
 // Route is one entry [[route]].
 type Route struct {

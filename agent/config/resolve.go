@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"meridian/agent/client"
 )
@@ -29,7 +30,14 @@ func (l *loader) resolve(memory func() Memory) {
 	if c.Admin.Socket == "" {
 		c.Admin.Socket = client.DefaultAdminSocket()
 	}
+	if c.Llama.On() && c.Llama.Name == "" {
+		c.Llama.Name = strings.TrimSuffix(filepath.Base(c.Llama.Model), filepath.Ext(c.Llama.Model))
+	}
+	if c.Llama.Dir == "" {
+		c.Llama.Dir = filepath.Join("/dev/shm", "meridian-"+c.Agent.Name)
+	}
 	for key, path := range map[string]*string{
+		"llama.model": &c.Llama.Model, "llama.server": &c.Llama.Server, "llama.dir": &c.Llama.Dir,
 		"agent.state_dir": &c.Agent.StateDir,
 		"engine.socket":   &c.Engine.Socket,
 		"admin.socket":    &c.Admin.Socket,

@@ -85,7 +85,7 @@ func (l *life) begin(id uint32, model string, prompt []int32) wire.Code {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.core.Load() == nil {
-		l.core.Store(scheduler.New(l.s.srv.cfg.Scheduler))
+		l.core.Store(scheduler.New(l.s.srv.schedulerConfig()))
 	}
 	_, had := l.reqs[id]
 	if !had {

@@ -34,6 +34,7 @@ type Server struct {
 	start   time.Time // origin of the schedulers' clock
 	l       *listener
 
+	models   atomic.Pointer[scheduler.Models] // instead of cfg.Scheduler's, once set
 	draining atomic.Bool
 	closing  chan struct{}
 	closed   sync.Once
@@ -290,4 +291,17 @@ func (f *flightCount) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// SetModels is for what is learnt of a model after Listen: sessions whose first
+// request comes later follow it.
+func (s *Server) SetModels(m *scheduler.Models) { s.models.Store(m) }
+
+// schedulerConfig is that of a session's new core.
+func (s *Server) schedulerConfig() scheduler.Config {
+	c := s.cfg.Scheduler
+	if m := s.models.Load(); m != nil {
+		c.Models = m
+	}
+	return c
 }

@@ -1,0 +1,148 @@
+package llamacpp
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Assembler writes a state file out of blocks, which may come in any order. It
+// keeps none of their bytes.
+type Assembler struct {
+	w           io.WriterAt
+	geo         Geometry
+	tokens      int
+	blockTokens int
+	k, v        []int64
+	have        []bool
+	left        int
+}
+
+// NewAssembler writes all of a state of these tokens but the rows, as the server
+// would have saved it from slot 0. w should be empty: what is not written by the
+// time of Finish is missing in the file.
+func NewAssembler(w io.WriterAt, g Geometry, tokens []int32, blockTokens int) (*Assembler, error) {
+	switch {
+	case g.Version != stateVersion:
+		return nil, fmt.Errorf("slot state: version %d: this build writes version %d", g.Version, stateVersion)
+	case len(tokens) == 0 || len(tokens) > MaxTokens:
+		return nil, fmt.Errorf("slot state: %d tokens are not between 1 and %d", len(tokens), MaxTokens)
+	case len(g.Layers) == 0 || len(g.Layers) > maxLayers || g.Streams < 1 || g.Streams > maxStreams || blockTokens < 1:
+		return nil, fmt.Errorf("slot state: %d layers, %d streams and blocks of %d tokens make no state", len(g.Layers), g.Streams, blockTokens)
+	}
+	n := (len(tokens) + blockTokens - 1) / blockTokens
+	a := &Assembler{w: w, geo: g, tokens: len(tokens), blockTokens: blockTokens, have: make([]bool, n), left: n}
+	return a, a.frame(tokens)
+}
+
+// section is a WriterAt from an offset on.
+type section struct {
+	w  io.WriterAt
+	at int64
+}
+
+func (s *section) Write(p []byte) (int, error) {
+	n, err := s.w.WriteAt(p, s.at)
+	s.at += int64(n)
+	return n, err
+}
+
+// frame writes what is not a row.
+func (a *Assembler) frame(tokens []int32) error {
+	s := &section{w: a.w}
+	b := bufio.NewWriterSize(s, 64<<10)
+	var at int64
+	put := func(vs ...uint32) {
+		var p [4]byte
+		for _, v := range vs {
+			binary.LittleEndian.PutUint32(p[:], v)
+			_, _ = b.Write(p[:]) // Flush tells
+		}
+		at += int64(4 * len(vs))
+	}
+	jump := func(n int64) error {
+		if err := b.Flush(); err != nil {
+			return err
+		}
+		at += n
+		s.at = at
+		return nil
+	}
+	n := uint32(len(tokens))
+	put(stateMagic, stateVersion, n+4, ^uint32(0), 1, n)
+	for _, t := range tokens {
+		put(uint32(t))
+	}
+	put(0, a.geo.Streams, n)
+	for i := range n {
+		put(i, 1, 0)
+	}
+	transposed := uint32(0)
+	if a.geo.Transposed {
+		transposed = 1
+	}
+	put(transposed, uint32(len(a.geo.Layers)))
+	a.k, a.v = make([]int64, len(a.geo.Layers)), make([]int64, len(a.geo.Layers))
+	for i := range a.geo.Layers {
+		t := a.geo.Layers[i].K
+		put(uint32(t.Type), uint32(t.Row), 0)
+		a.k[i] = at
+		if err := jump(int64(t.Row) * int64(n)); err != nil {
+			return err
+		}
+	}
+	for i := range a.geo.Layers {
+		t := a.geo.Layers[i].V
+		if a.geo.Transposed {
+			put(uint32(t.Type), uint32(t.Element), uint32(t.Row/t.Element))
+		} else {
+			put(uint32(t.Type), uint32(t.Row), 0)
+		}
+		a.v[i] = at
+		if err := jump(int64(t.Row) * int64(n)); err != nil {
+			return err
+		}
+	}
+	for range a.geo.Streams - 1 {
+		put(0)
+	}
+	return b.Flush()
+}
+
+// BlockBytes is how long block i must be.
+func (a *Assembler) BlockBytes(i int) int { return a.geo.BlockBytes(a.count(i)) }
+
+func (a *Assembler) count(i int) int { return min(a.blockTokens, a.tokens-i*a.blockTokens) }
+
+// WriteBlock puts block i into its place.
+func (a *Assembler) WriteBlock(i int, body []byte) error {
+	if i < 0 || i >= len(a.have) {
+		return fmt.Errorf("slot state: block %d of a state of %d", i, len(a.have))
+	}
+	if want := a.BlockBytes(i); len(body) != want {
+		return fmt.Errorf("slot state: block %d has %d bytes; a block of %d tokens has %d", i, len(body), a.count(i), want)
+	}
+	err := a.geo.pieces(a.k, a.v, a.tokens, i*a.blockTokens, a.count(i), body, func(at int64, p []byte) error {
+		_, err := a.w.WriteAt(p, at)
+		return err
+	})
+	if err == nil && !a.have[i] {
+		a.have[i] = true
+		a.left--
+	}
+	return err
+}
+
+// Finish says whether every block is there.
+func (a *Assembler) Finish() error {
+	if a.left == 0 {
+		return nil
+	}
+	for i, ok := range a.have {
+		if !ok {
+			return fmt.Errorf("slot state: %d of %d blocks are missing, block %d first", a.left, len(a.have), i)
+		}
+	}
+	return nil
+}

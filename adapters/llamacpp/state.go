@@ -1,0 +1,297 @@
+package llamacpp
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	stateMagic   = 0x67677371
+	stateVersion = 2
+)
+
+// Bounds of what a state may say of itself, checked before anything is allocated.
+const (
+	MaxTokens  = 1 << 22
+	maxStreams = 256
+	maxLayers  = 1024
+	maxRow     = 1 << 20 // bytes of a layer's K or V for one token
+)
+
+// StateError says what is wrong with a state file, and where.
+type StateError struct {
+	Field  string
+	Offset int64
+	Text   string
+	Err    error // io.ErrUnexpectedEOF for a truncated one, or that of the reader
+}
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("slot state: %s at byte %d: %s", e.Field, e.Offset, e.Text)
+}
+
+// Unwrap returns what the reader said.
+func (e *StateError) Unwrap() error { return e.Err }
+
+// State is a state file of one sequence that has been looked through. It reads
+// from the file when blocks are asked for.
+type State struct {
+	r      io.ReaderAt
+	size   int64
+	tokens []int32
+	geo    Geometry
+	k, v   []int64 // offsets of each layer's rows
+}
+
+// Tokens are those whose KV the state holds. They must not be changed.
+func (s *State) Tokens() []int32 { return s.tokens }
+
+// Geometry is how the rows lie.
+func (s *State) Geometry() Geometry { return s.geo }
+
+// OpenState looks a state file of size bytes through: all but the rows is read
+// and checked. The error is a *StateError.
+func OpenState(r io.ReaderAt, size int64) (*State, error) {
+	s := &State{r: r, size: size}
+	c := &cursor{r: r, size: size}
+	s.header(c)
+	stream := s.streams(c)
+	if c.err == nil && c.at != size {
+		c.fail("end", "%d bytes follow the last field", size-c.at)
+	}
+	if c.err == nil && !stream {
+		c.fail("streams", "no stream has a cell")
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return s, nil
+}
+
+func (s *State) header(c *cursor) {
+	if m := c.u32("magic"); c.err == nil && m != stateMagic {
+		c.fail("magic", "%#x is no slot state: want %#x", m, stateMagic)
+	}
+	if v := c.u32("version"); c.err == nil && v != stateVersion {
+		c.fail("version", "state version %d: this build reads version %d", v, stateVersion)
+	}
+	s.geo.Version = stateVersion
+	packed := c.count("token list", 4+MaxTokens)
+	lead := [3]int32{c.i32("token list"), c.i32("token list"), c.i32("token count")}
+	if c.err != nil {
+		return
+	}
+	n := int(lead[2])
+	if lead[0] != -1 || lead[1] != 1 || n < 0 || n+4 != packed {
+		c.fail("token list", "%d entries that begin with %v: want -1, 1, N and N+4 of them", packed, lead)
+		return
+	}
+	if int64(n)*4 > c.size-c.at {
+		c.short("tokens")
+		return
+	}
+	s.tokens = make([]int32, n)
+	for i := range s.tokens {
+		s.tokens[i] = c.i32("tokens")
+	}
+	if end := c.i32("end of the token list"); c.err == nil && end != 0 {
+		c.fail("end of the token list", "%d, want 0", end)
+	}
+}
+
+// streams reads all of them, and says whether one has cells.
+func (s *State) streams(c *cursor) (found bool) {
+	n := c.count("streams", maxStreams)
+	s.geo.Streams = uint32(n)
+	for range n {
+		cells := c.count("cells", MaxTokens)
+		if c.err != nil {
+			return
+		}
+		if cells == 0 {
+			continue
+		}
+		if found {
+			c.fail("cells", "a second stream has cells: only states of one sequence are read")
+			return
+		}
+		found = true
+		if cells != len(s.tokens) {
+			c.fail("cells", "%d cells for %d tokens", cells, len(s.tokens))
+			return
+		}
+		s.cells(c)
+		s.layers(c)
+	}
+	return found
+}
+
+// cells must be the positions from 0 on of one sequence.
+func (s *State) cells(c *cursor) {
+	var first int32
+	for i := range s.tokens {
+		pos, n, seq := c.i32("position"), c.u32("sequences"), int32(0)
+		if c.err != nil {
+			return
+		}
+		if n != 1 {
+			c.fail("sequences", "cell %d belongs to %d sequences: only states of one are read", i, n)
+			return
+		}
+		if seq = c.i32("sequence"); i == 0 {
+			first = seq
+		}
+		if c.err != nil {
+			return
+		}
+		if int(pos) != i || seq != first {
+			c.fail("position", "cell %d is position %d of sequence %d: only positions from 0 on of one sequence are read", i, pos, seq)
+			return
+		}
+	}
+}
+
+func (s *State) layers(c *cursor) {
+	trans := c.u32("transposed")
+	if c.err == nil && trans > 1 {
+		c.fail("transposed", "%d, want 0 or 1", trans)
+	}
+	s.geo.Transposed = trans == 1
+	n := c.count("layers", maxLayers)
+	if c.err == nil && n == 0 {
+		c.fail("layers", "there is none")
+	}
+	if c.err != nil {
+		return
+	}
+	s.geo.Layers = make([]Layer, n)
+	s.k, s.v = make([]int64, n), make([]int64, n)
+	for i := range s.geo.Layers {
+		l := &s.geo.Layers[i]
+		l.K.Type, l.K.Row = c.i32("K type"), c.row("K row bytes")
+		s.k[i] = c.skip("K rows", l.K.Row, len(s.tokens))
+	}
+	for i := range s.geo.Layers {
+		l := &s.geo.Layers[i]
+		l.V.Type = c.i32("V type")
+		if s.geo.Transposed {
+			l.V.Element = c.count("V element bytes", 64)
+			rows := c.count("V rows", maxRow)
+			if l.V.Row = l.V.Element * rows; c.err == nil && (l.V.Row == 0 || l.V.Row > maxRow) {
+				c.fail("V rows", "%d rows of %d bytes are not between 1 and %d bytes a token", rows, l.V.Element, maxRow)
+			}
+		} else {
+			l.V.Row = c.row("V row bytes")
+		}
+		s.v[i] = c.skip("V rows", l.V.Row, len(s.tokens))
+	}
+}
+
+// ReadBlock reads the rows of tokens first to first+n-1 into dst, which must have
+// Geometry().BlockBytes(n) bytes, in the order of a block.
+func (s *State) ReadBlock(first, n int, dst []byte) error {
+	if first < 0 || n < 1 || first > len(s.tokens)-n {
+		return fmt.Errorf("slot state: tokens %d to %d are not in a state of %d", first, first+n, len(s.tokens))
+	}
+	if want := s.geo.BlockBytes(n); len(dst) != want {
+		return fmt.Errorf("slot state: a block of %d tokens has %d bytes, not %d", n, want, len(dst))
+	}
+	return s.geo.pieces(s.k, s.v, len(s.tokens), first, n, dst, func(at int64, p []byte) error {
+		if got, err := s.r.ReadAt(p, at); got < len(p) {
+			return &StateError{Field: "rows", Offset: at, Text: "cut off", Err: errors.Join(err, io.ErrUnexpectedEOF)}
+		}
+		return nil
+	})
+}
+
+// cursor reads fields in order and keeps the first error.
+type cursor struct {
+	r    io.ReaderAt
+	size int64
+	at   int64
+	buf  *bufio.Reader
+	from int64 // where buf is
+	err  error
+}
+
+func (c *cursor) fail(field, format string, args ...any) {
+	if c.err == nil {
+		c.err = &StateError{Field: field, Offset: c.at, Text: fmt.Sprintf(format, args...)}
+	}
+}
+
+func (c *cursor) short(field string) {
+	if c.err == nil {
+		c.err = &StateError{Field: field, Offset: c.at, Text: fmt.Sprintf("the file ends at byte %d", c.size), Err: io.ErrUnexpectedEOF}
+	}
+}
+
+func (c *cursor) bytes(field string, n int) []byte {
+	var room [8]byte
+	if c.err != nil {
+		return room[:n]
+	}
+	if c.at+int64(n) > c.size {
+		c.short(field)
+		return room[:n]
+	}
+	if c.buf == nil || c.from != c.at {
+		c.buf, c.from = bufio.NewReader(io.NewSectionReader(c.r, c.at, c.size-c.at)), c.at
+	}
+	if _, err := io.ReadFull(c.buf, room[:n]); err != nil {
+		c.err = &StateError{Field: field, Offset: c.at, Text: err.Error(), Err: err}
+		return make([]byte, n)
+	}
+	c.at += int64(n)
+	c.from = c.at
+	return room[:n]
+}
+
+func (c *cursor) u32(field string) uint32 { return binary.LittleEndian.Uint32(c.bytes(field, 4)) }
+
+func (c *cursor) i32(field string) int32 { return int32(c.u32(field)) }
+
+// count is a u32 that may be at most limit.
+func (c *cursor) count(field string, limit int) int {
+	at := c.at
+	v := c.u32(field)
+	if c.err == nil && uint64(v) > uint64(limit) {
+		c.at = at
+		c.fail(field, "%d is above the limit of %d", v, limit)
+	}
+	if c.err != nil {
+		return 0
+	}
+	return int(v)
+}
+
+// row is the u64 size of one token's row.
+func (c *cursor) row(field string) int {
+	at := c.at
+	v := binary.LittleEndian.Uint64(c.bytes(field, 8))
+	if c.err == nil && (v == 0 || v > maxRow) {
+		c.at = at
+		c.fail(field, "%d is not between 1 and %d", v, maxRow)
+	}
+	if c.err != nil {
+		return 0
+	}
+	return int(v)
+}
+
+// skip passes over n rows and returns where they begin.
+func (c *cursor) skip(field string, row, n int) int64 {
+	at := c.at
+	if c.err != nil {
+		return at
+	}
+	if int64(row)*int64(n) > c.size-c.at {
+		c.short(field)
+		return at
+	}
+	c.at += int64(row) * int64(n)
+	return at
+}

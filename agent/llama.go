@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+
+	"meridian/agent/client"
+	"meridian/agent/llama"
+	"meridian/agent/openai"
+	"meridian/scheduler"
+)
+
+// llamaFace is the llama-server that the daemon supervises, with its front. The
+// node is an engine like any other: it uses the daemon's own engine socket.
+type llamaFace struct {
+	node   *llama.Node
+	front  *openai.Front
+	server *openai.Server
+}
+
+// FrontSocket is where a node's front listens for its partner on the same host,
+// beside llama.listen: in llama.dir.
+const FrontSocket = "front.sock"
+
+func (a *Agent) openLlama(context.Context) error {
+	c := a.cfg.Llama
+	if !c.On() {
+		return nil
+	}
+	node, err := llama.Start(a.llamaConfig())
+	if err != nil {
+		return err
+	}
+	f := &llamaFace{node: node}
+	a.llama = f
+	f.front, err = openai.New(openai.Config{Backend: node, Log: a.log, Token: string(c.Token), Hosts: []string{c.Listen}})
+	if err != nil {
+		return err
+	}
+	f.server = openai.NewServer(node.Handler(f.front), a.log)
+	tcp, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("llama.listen: %w", err)
+	}
+	a.addPort("openai", "http://"+tcp.Addr().String())
+	a.serveFront(tcp)
+	private, err := listenPrivate(filepath.Join(c.Dir, FrontSocket))
+	if err != nil {
+		return fmt.Errorf("llama.dir: %w", err)
+	}
+	a.serveFront(private)
+	return nil
+}
+
+func (a *Agent) serveFront(ln net.Listener) {
+	a.background(func(context.Context) {
+		if err := a.llama.server.Serve(ln); err != nil {
+			a.log.Error("the OpenAI front ended", "err", err)
+		}
+	})
+}
+
+func (a *Agent) llamaConfig() llama.Config {
+	c, e, s := a.cfg.Llama, a.cfg.Entropy, a.cfg.Scheduler
+	t := llama.Thinking{Start: c.ThinkStart, End: c.ThinkEnd, Open: c.ThinkOpen, Max: s.MaxThinkTokens}
+	for _, m := range a.cfg.Models {
+		if m.Name == c.Name {
+			t.StartIDs, t.EndIDs, t.Keeps = m.ThinkStart, m.ThinkEnd, m.KeepsThinking
+		}
+	}
+	if e.Enabled {
+		t.Probe = c.SignalProbs
+	}
+	t.Signals = scheduler.DefaultSignalConfig()
+	t.Signals.Alpha, t.Signals.VarianceThreshold = e.EMAAlpha, e.EATEMAVarianceThreshold
+	t.Signals.RPDIThreshold, t.Signals.TransitionEntropy = e.RPDIThreshold, e.TransitionEntropyThreshold
+	t.Signals.ProbeInterval, t.Signals.MinThink, t.Signals.MaxThink = e.EATProbeInterval, s.MinThinkTokens, s.MaxThinkTokens
+	return llama.Config{
+		Server: c.Server, Model: c.Model, Args: c.Args, Name: c.Name, Context: c.Context, Slots: c.Slots, Threads: c.Threads, Dir: c.Dir,
+		Tenant: c.Tenant, BlockTokens: c.BlockTokens, Quantum: c.Quantum,
+		Role: llama.Role(c.Role), Partner: c.Partner, Token: string(c.Token), Remote: c.Remote,
+		Thinking: t, Agent: a.id.name, Log: a.log,
+		Engine: func(ctx context.Context, o client.Options) (*client.Engine, error) {
+			return client.DialEngine(ctx, a.cfg.Engine.Socket, o)
+		},
+		Learn: a.learnModel,
+	}
+}
+
+// learnModel adds what a node's tokenizer said of its markers to what the
+// engines' routers know.
+func (a *Agent) learnModel(m scheduler.Model) error {
+	models := slices.DeleteFunc(a.models(), func(o scheduler.Model) bool { return o.Name == m.Name })
+	known, err := scheduler.NewModels(append(models, m))
+	if err != nil {
+		return fmt.Errorf("model: %w", err)
+	}
+	a.engines.SetModels(known)
+	return nil
+}
+
+// close ends the front first, so that no request meets a node that is going.
+func (f *llamaFace) close(ctx context.Context) error {
+	if f.server != nil {
+		f.server.Shutdown(ctx)
+	}
+	return f.node.Close()
+}

@@ -1,0 +1,201 @@
+package llama
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"meridian/adapters/llamacpp"
+	"meridian/agent/client"
+	"meridian/agent/openai"
+	"meridian/wire"
+)
+
+// fill brings the prompt's KV into the job's slot.
+func (j *job) fill(ctx context.Context) error {
+	held := j.held()
+	if held < j.prompt-1 {
+		found, err := j.find(ctx)
+		if err != nil {
+			return err
+		}
+		if j.asksPartner(max(found, held)) {
+			if found, err = j.askPartner(ctx, found); err != nil {
+				return err
+			}
+		}
+		if found > held {
+			held = j.restore(ctx, found)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	j.cached = min(held, j.prompt-1)
+	if held >= j.prompt-1 {
+		return nil
+	}
+	return j.compute(ctx)
+}
+
+// held is how much of the prompt the slot is known to hold.
+func (j *job) held() int { return common(j.slot.cached, j.tokens) }
+
+// find says how many prompt tokens lie in blocks that this daemon or a peer has,
+// in an unbroken run from the front.
+func (j *job) find(ctx context.Context) (tokens int, err error) {
+	keys := j.keys(j.prompt, true)
+	j.away = 0
+	for at := 0; at < len(keys); {
+		batch := keys[at:min(len(keys), at+lookupBatch)]
+		answers, err := j.s.engine.Has(ctx, j.s.ns, batch, true)
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range answers {
+			if a.Err != nil {
+				return tokens, nil
+			}
+			if !a.Here {
+				j.away += uint64(a.Head.BodyLen)
+			}
+			tokens = min(j.prompt, tokens+j.n.cfg.BlockTokens)
+			at++
+		}
+	}
+	return tokens, nil
+}
+
+// lookupBatch bounds one look-up: a chain mostly ends early.
+const lookupBatch = 512
+
+func (j *job) asksPartner(have int) bool {
+	return j.n.cfg.Role == Decode && j.n.partner != nil && j.r != nil && j.prompt-have > j.n.cfg.Remote
+}
+
+// askPartner lets the partner prefill, and says how much can be had then. A
+// partner that cannot is no error: this node then does it.
+func (j *job) askPartner(ctx context.Context, found int) (int, error) {
+	m := j.s.manifest
+	reply, err := j.n.partner.prefill(ctx, PrefillRequest{
+		Model: j.n.cfg.Name, Namespace: m.Namespace().String(), Manifest: string(m.Append(nil)), Tokens: j.tokens[:j.prompt],
+	})
+	if ctx.Err() != nil {
+		return found, ctx.Err()
+	}
+	if err != nil {
+		j.n.stats.prefillFallbacks.Add(1)
+		j.n.log.Warn("the partner did not prefill, so this node does", "err", err)
+		return found, nil
+	}
+	j.prefill = reply.Agent
+	j.n.stats.prefillRemote.Add(1)
+	return j.find(ctx)
+}
+
+// restore pulls the first n prompt tokens' blocks and loads them into the slot.
+// It returns how many tokens the slot then holds: fewer if blocks vanish on the
+// way, and none if the server refuses the state. Nothing of it is an error: what
+// is not there is computed.
+func (j *job) restore(ctx context.Context, n int) int {
+	for n > 0 && ctx.Err() == nil {
+		got, err := j.assemble(ctx, n)
+		if err != nil {
+			j.n.log.Warn("KV blocks could not be made into a state", "err", err)
+			break
+		}
+		if got < n {
+			n = got
+			continue
+		}
+		j.slot.cached = j.slot.cached[:0] // whatever comes of it, the old is gone
+		if _, err := j.s.api.RestoreSlot(ctx, j.slot.id, j.file()); err != nil {
+			j.n.stats.restoreFailures.Add(1)
+			j.n.log.Warn("llama-server refused a state", "tokens", n, "err", err)
+			break
+		}
+		j.n.stats.restores.Add(1)
+		j.n.stats.restoredTokens.Add(uint64(n))
+		j.pulled = j.away
+		j.slot.cached = append(j.slot.cached, j.tokens[:n]...)
+		if j.prefill == "" {
+			j.prefill = "cache"
+		}
+		return n
+	}
+	return j.held()
+}
+
+// compute runs what the slot lacks through the model, and keeps the new blocks.
+func (j *job) compute(ctx context.Context) error {
+	done, err := j.s.api.Compute(ctx, llamacpp.Completion{Prompt: j.tokens[:j.prompt], Slot: j.slot.id})
+	if err != nil {
+		j.slot.cached = j.slot.cached[:0] // llama-server may have got anywhere
+		return err
+	}
+	j.computed, j.cached = done.Computed, done.Cached
+	j.n.stats.computedTokens.Add(uint64(done.Computed))
+	if j.prefill == "" || done.Computed > j.n.cfg.Remote {
+		j.prefill = j.n.cfg.Agent
+	}
+	j.slot.cached = append(j.slot.cached[:0], j.tokens[:j.prompt]...)
+	j.keepPrompt(ctx)
+	return nil
+}
+
+// prefillFor has a prompt's blocks in this node's daemon.
+func (n *Node) prefillFor(ctx context.Context, q PrefillRequest) (PrefillReply, error) {
+	began := time.Now()
+	s, err := n.current(ctx)
+	if err != nil {
+		return PrefillReply{}, err
+	}
+	if err := s.agrees(n.cfg.Name, q); err != nil {
+		return PrefillReply{}, err
+	}
+	j, err := n.open(ctx, s, nil, q.Tokens)
+	if err != nil {
+		return PrefillReply{}, err
+	}
+	defer j.close()
+	n.stats.prefillServed.Add(1)
+	if err := j.fill(ctx); err != nil {
+		return PrefillReply{}, err
+	}
+	// What was in the slot already may be in the daemon no longer.
+	if err := j.save(ctx, j.prompt, 0, wire.ThinkComplete, true); err != nil {
+		return PrefillReply{}, err
+	}
+	return PrefillReply{Agent: n.cfg.Agent, Computed: j.computed, Cached: j.cached, Stored: j.added, Seconds: time.Since(began).Seconds()}, nil
+}
+
+// handsOver says whether the partner decodes: not what the partner itself has
+// sent here.
+func (n *Node) handsOver(r *openai.Request) bool {
+	return n.cfg.Role == Prefill && n.partner != nil && !r.Hop
+}
+
+// handOver lets the partner's front decode. used says whether the client has
+// seen a token or the error is its own: then nobody may try again.
+func (j *job) handOver(ctx context.Context, emit func(openai.Token) error) (res openai.Result, used bool, err error) {
+	if err := j.save(ctx, j.prompt, 0, wire.ThinkComplete, true); err != nil {
+		return res, false, err
+	}
+	next := *j.r
+	next.Hop = true
+	res, err = j.n.partner.remote.Generate(ctx, &next, func(t openai.Token) error {
+		used = true
+		return emit(t)
+	})
+	var said *openai.Error
+	if err == nil || ctx.Err() != nil || errors.As(err, &said) && said.Status < 500 && said.Status != 404 && said.Status != 401 {
+		used = true
+	}
+	if used {
+		j.n.stats.handedOver.Add(1)
+	}
+	return res, used, err
+}
+
+// fetchOptions pull what is missing, and keep the leases until they are released.
+var fetchOptions = client.AcquireOptions{Fetch: true, Renew: true, Deadline: fetchDeadline}

@@ -1,0 +1,393 @@
+package llama
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"meridian/adapters/llamacpp"
+	"meridian/agent/client"
+	"meridian/agent/openai"
+	"meridian/scheduler"
+)
+
+// A request, in order:
+//
+//  1. tokens     the prompt, by llama-server's own template and tokenizer
+//  2. hand over  a prefill node fills (3) and gives the rest to its partner's front
+//  3. fill       KV of the prompt into a slot: what the slot holds, what the daemon or
+//                a peer holds, what the partner prefills, and the rest by this model
+//  4. decode     quanta of some tokens; between two, the scheduler may end the thinking
+//  5. keep       the blocks that are new go to the daemon
+//
+// Filling computes the prompt with no token decoded, so that decoding always starts
+// from the same number of cached tokens: all but the last. What follows is then
+// bit-equal wherever the KV came from, which it is not after a prefill of another
+// batch shape.
+
+// job is one request on one slot.
+type job struct {
+	n      *Node
+	s      *server
+	slot   *slot
+	r      *openai.Request
+	tokens []int32 // prompt, then what was decoded
+	prompt int     // tokens of the prompt
+	req    uint32  // the daemon's number of the request; 0: none
+	added  int     // blocks that were new to the daemon
+	think  *thought
+
+	began    time.Time
+	ttft     time.Duration
+	cached   int    // prompt tokens whose KV was not computed here
+	computed int    // prompt tokens that this node computed
+	away     uint64 // bytes of blocks that only other daemons had when they were looked up
+	pulled   uint64 // those that were restored
+	restored uint64 // bytes of blocks that went into the slot
+	prefill  string // who prefilled what was missing
+	drawn    int    // tokens decoded, the injected ones not counted
+	quanta   uint64
+	seed     uint64
+	whole    bool    // ask for whole answers: a token's id was lost in a stream
+	part     []int32 // tokens whose text is part of a character
+}
+
+// Models implements openai.Backend.
+func (n *Node) Models(context.Context) ([]openai.Model, error) {
+	return []openai.Model{{ID: n.cfg.Name, Created: n.created.Unix(), OwnedBy: "meridian", Context: n.cfg.Context}}, nil
+}
+
+// Generate implements openai.Backend.
+func (n *Node) Generate(ctx context.Context, r *openai.Request, emit func(openai.Token) error) (openai.Result, error) {
+	n.stats.requests.Add(1)
+	res, err := n.generate(ctx, r, emit)
+	switch {
+	case errors.Is(err, context.Canceled):
+		n.stats.cancelled.Add(1)
+	case err != nil:
+		n.stats.failed.Add(1)
+	}
+	if err != nil {
+		return res, n.errorFor(err)
+	}
+	return res, nil
+}
+
+func (n *Node) generate(ctx context.Context, r *openai.Request, emit func(openai.Token) error) (openai.Result, error) {
+	began := time.Now()
+	wait, cancel := context.WithTimeout(ctx, downTimeout)
+	s, err := n.current(wait)
+	cancel()
+	if err != nil {
+		if ctx.Err() == nil {
+			err = fmt.Errorf("%w: %w", ErrDown, n.Down())
+		}
+		return openai.Result{}, err
+	}
+	tokens, err := s.promptTokens(ctx, r, &n.cfg)
+	if err != nil {
+		return openai.Result{}, err
+	}
+	j, err := n.open(ctx, s, r, tokens)
+	if err != nil {
+		return openai.Result{}, err
+	}
+	j.began = began
+	defer j.close()
+	if err := j.fill(ctx); err != nil {
+		return j.result(""), err
+	}
+	if n.handsOver(r) {
+		res, used, err := j.handOver(ctx, emit)
+		if used {
+			return res, err
+		}
+		n.log.Warn("the partner cannot decode, so this node does", "err", err)
+	}
+	return j.decode(ctx, emit)
+}
+
+// open takes a slot and tells the daemon of the request.
+func (n *Node) open(ctx context.Context, s *server, r *openai.Request, tokens []int32) (*job, error) {
+	f, err := s.slots.take(ctx, tokens, s.proc.gone)
+	if err != nil {
+		return nil, err
+	}
+	j := &job{n: n, s: s, slot: f, r: r, tokens: tokens, prompt: len(tokens), began: time.Now()}
+	if r != nil {
+		if j.seed = rand.Uint64(); r.Seed != nil {
+			j.seed = uint64(*r.Seed)
+		}
+		j.req, err = s.engine.Begin(ctx, client.Begin{ID: r.ID, Model: s.marks.Name, Prompt: tokens})
+		if err != nil { // its blocks then live as those of no request
+			n.log.Warn("the daemon does not follow a request", "err", err)
+		}
+	}
+	return j, nil
+}
+
+// close gives everything back.
+func (j *job) close() {
+	if j.think != nil {
+		j.think.end()
+	}
+	if j.req != 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
+		defer cancel()
+		_ = j.s.engine.Finish(ctx, j.req, false) // a daemon that is gone has forgotten it
+	}
+	j.s.slots.give(j.slot)
+}
+
+// promptTokens renders and tokenises a request's prompt.
+func (s *server) promptTokens(ctx context.Context, r *openai.Request, cfg *Config) ([]int32, error) {
+	tokens, err := s.render(ctx, r, cfg)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(tokens) == 0:
+		return nil, invalid("prompt", "the prompt has no token")
+	case len(tokens) >= s.context:
+		return nil, &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "context_length_exceeded", Param: "messages",
+			Message: fmt.Sprintf("the prompt has %d tokens; the context of this node has %d, and one at least must be left for the answer", len(tokens), s.context)}
+	}
+	return tokens, nil
+}
+
+func (s *server) render(ctx context.Context, r *openai.Request, cfg *Config) ([]int32, error) {
+	if !r.Chat {
+		if r.PromptTokens != nil {
+			for i, t := range r.PromptTokens {
+				if t < 0 || int(t) >= s.vocabulary {
+					return nil, invalid("prompt", fmt.Sprintf("token %d is %d; the vocabulary has %d", i, t, s.vocabulary))
+				}
+			}
+			return append([]int32(nil), r.PromptTokens...), nil
+		}
+		return s.api.Tokenize(ctx, r.Prompt, true, true)
+	}
+	messages := make([]llamacpp.Message, len(r.Messages))
+	for i, m := range r.Messages {
+		messages[i] = llamacpp.Message{Role: m.Role, Content: m.Content}
+	}
+	text, err := s.api.ApplyTemplate(ctx, messages)
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := s.api.Tokenize(ctx, text, true, true)
+	if err == nil && cfg.Thinking.Open && (r.Think == nil || *r.Think) {
+		tokens = append(tokens, s.open...)
+	}
+	return tokens, err
+}
+
+// decode draws tokens until the model, the request or the context ends.
+func (j *job) decode(ctx context.Context, emit func(openai.Token) error) (openai.Result, error) {
+	j.think = j.s.phases.follow(&j.s.marks, j.tokens, j.r.MaxThink)
+	limit := j.s.context - j.prompt
+	if j.r.MaxTokens > 0 {
+		limit = min(limit, j.r.MaxTokens)
+	}
+	finish, kept := "length", false
+	for finish == "length" && len(j.tokens)-j.prompt < limit {
+		stop, err := j.quantum(ctx, limit-(len(j.tokens)-j.prompt), emit)
+		if err != nil {
+			j.remember()
+			if errors.Is(err, openai.ErrStop) {
+				finish = "stop"
+				break
+			}
+			return j.result(finish), err
+		}
+		if stop {
+			finish = "stop"
+			break
+		}
+		if err := j.force(emit); err != nil {
+			return j.result(finish), err
+		}
+		if j.think.exited && !kept {
+			kept = true
+			j.leaveThinking(ctx)
+		}
+	}
+	for _, t := range j.think.rest() {
+		if err := emit(t); err != nil && !errors.Is(err, openai.ErrStop) {
+			return j.result(finish), err
+		}
+	}
+	j.remember()
+	j.keepAnswer()
+	return j.result(finish), nil
+}
+
+// quantum decodes some tokens. A quantum that ends with a probe decodes one.
+func (j *job) quantum(ctx context.Context, left int, emit func(openai.Token) error) (stop bool, err error) {
+	n, probe := j.n.cfg.Quantum, 0
+	if t := j.think; t.state == thinking {
+		n, probe = t.next(n, &j.n.cfg.Thinking)
+	}
+	n = min(n, left)
+	q := j.request(n)
+	q.Probs = max(q.Probs, probe)
+	took := func(t llamacpp.Token) error { return j.take(ctx, t, probe > 0, emit) }
+	j.quanta++
+	if j.whole {
+		tokens, done, err := j.s.api.Whole(ctx, q)
+		for i := 0; i < len(tokens) && err == nil; i++ {
+			err = took(tokens[i])
+		}
+		return done.EOS, err
+	}
+	done, err := j.s.api.Stream(ctx, q, took)
+	j.whole = done.Lost // from here on: text that has one such token has many
+	return done.EOS, err
+}
+
+// request is a call of llama-server that goes on where the slot is. Each quantum
+// draws from a generator of its own, all determined by the request's seed.
+func (j *job) request(n int) llamacpp.Completion {
+	r := j.r
+	if j.whole {
+		n = max(1, min(n, wholeQuantum))
+	}
+	return llamacpp.Completion{
+		Prompt: j.tokens, Slot: j.slot.id, Predict: n,
+		Temperature: r.Temperature, TopK: r.TopK, TopP: r.TopP, MinP: r.MinP,
+		FrequencyPenalty: r.FrequencyPenalty, PresencePenalty: r.PresencePenalty,
+		Seed: uint32(j.seed + j.quanta), Probs: r.LogProbs,
+	}
+}
+
+// wholeQuantum is a quantum of text whose tokens end within characters: the
+// answer comes as a whole, so it is short.
+const wholeQuantum = 4
+
+// take hands one decoded token on.
+func (j *job) take(ctx context.Context, t llamacpp.Token, probe bool, emit func(openai.Token) error) error {
+	if j.drawn == 0 {
+		j.ttft = time.Since(j.began)
+	}
+	j.drawn++
+	j.n.stats.decodedTokens.Add(1)
+	j.tokens = append(j.tokens, t.ID)
+	j.tell(t.ID)
+	if probe && len(t.Top) > 0 {
+		j.probe(t)
+	}
+	text, err := j.text(ctx, t)
+	if err != nil {
+		return err
+	}
+	tok := openai.Token{ID: t.ID, Bytes: text, HasLogProb: len(t.Top) > 0, LogProb: t.LogProb, Top: alternatives(t.Top, j.r.LogProbs)}
+	return j.show(tok, emit)
+}
+
+// text is what a token adds. A token that ends within a character adds nothing:
+// the one that completes it adds all, by the server's own detokenizer, since bytes
+// of a call are only those of its own tokens.
+func (j *job) text(ctx context.Context, t llamacpp.Token) ([]byte, error) {
+	if len(j.part) == 0 && len(t.Bytes) > 0 && utf8.Valid(t.Bytes) {
+		return t.Bytes, nil
+	}
+	j.part = append(j.part, t.ID)
+	text, err := j.s.api.Detokenize(ctx, j.part)
+	if err != nil {
+		return nil, err
+	}
+	if len(j.part) < utf8.UTFMax && strings.HasSuffix(text, "\ufffd") {
+		return nil, nil
+	}
+	j.part = j.part[:0]
+	return []byte(text), nil
+}
+
+func alternatives(top []llamacpp.TokenProb, n int) []openai.TokenProb {
+	if n < 1 {
+		return nil
+	}
+	out := make([]openai.TokenProb, 0, n)
+	for _, t := range top[:min(n, len(top))] {
+		out = append(out, openai.TokenProb{ID: t.ID, Bytes: t.Bytes, LogProb: t.LogProb})
+	}
+	return out
+}
+
+// show gives a reader what may be seen. The moment at which thinking ends is
+// acted on at the end of the quantum.
+func (j *job) show(tok openai.Token, emit func(openai.Token) error) error {
+	for _, t := range j.think.token(tok) {
+		if t.Thinking {
+			j.n.stats.thinkTokens.Add(1)
+		}
+		if err := emit(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell reports a token to the daemon, whose router moves the tiers of blocks.
+func (j *job) tell(token int32) {
+	if j.req != 0 {
+		_ = j.s.engine.Tokens([]uint32{j.req}, []uint8{1}, []int32{token}) // a daemon that is gone ends the node's server
+	}
+}
+
+// force appends the end marker where the scheduler wants thinking to end.
+func (j *job) force(emit func(openai.Token) error) error {
+	marker := j.think.injected()
+	for _, id := range marker {
+		j.tokens = append(j.tokens, id)
+		j.tell(id)
+		if err := j.show(openai.Token{ID: id, Forced: true}, emit); err != nil {
+			return err
+		}
+	}
+	if marker != nil {
+		j.n.stats.force(j.think.forced)
+		j.n.log.Info("thinking was ended", "request", j.r.ID, "reason", j.think.forced, "thinking_tokens", j.think.used)
+	}
+	return nil
+}
+
+// probe computes the signals of one token's distribution.
+func (j *job) probe(t llamacpp.Token) {
+	ids, logs := make([]int32, len(t.Top)), make([]float32, len(t.Top))
+	for i, p := range t.Top {
+		ids[i], logs[i] = p.ID, float32(p.LogProb)
+	}
+	h, _, err := scheduler.EntropyLowerBound(logs)
+	if err != nil {
+		j.n.log.Warn("a probe's distribution is of no use", "err", err)
+		return
+	}
+	j.think.signal(scheduler.Signal{Name: scheduler.SigEntropy, Value: float32(h)})
+	if low, _, err := scheduler.PEndBounds(ids, logs, j.s.marks.End[:1]); err == nil {
+		j.think.signal(scheduler.Signal{Name: scheduler.SigPEnd, Value: float32(low)})
+	}
+}
+
+// remember notes what the slot's cache begins with now. The last token was drawn
+// and not computed.
+func (j *job) remember() {
+	j.slot.cached = append(j.slot.cached[:0], j.tokens[:max(len(j.tokens)-1, 0)]...)
+}
+
+func (j *job) result(finish string) openai.Result {
+	res := openai.Result{Finish: finish, Prompt: j.prompt, Completion: len(j.tokens) - j.prompt, Cached: j.cached}
+	res.Node = map[string]any{
+		"node": j.n.cfg.Agent, "prefill": j.prefill, "ttft_ms": j.ttft.Seconds() * 1e3,
+		"prompt_cached": j.cached, "prompt_computed": j.computed, "pulled_bytes": j.pulled, "restored_bytes": j.restored,
+	}
+	if j.think != nil {
+		res.Thinking, res.Forced = j.think.used, j.think.forced
+	}
+	return res
+}

@@ -1,0 +1,296 @@
+// Package pair starts a prefill and a decode node, two daemons with a
+// llama-server each, as processes on this machine, and stops them. It is what
+// `mrdn llama up` runs; the configurations that it writes are what two hosts would
+// have, but for the Unix sockets.
+//
+// It imports the standard library only: the processes are this program, started
+// again with a configuration.
+package pair
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The names of the nodes.
+const (
+	Prefill = "prefill"
+	Decode  = "decode"
+)
+
+// stopWait is how long a node may take to drain before it is killed.
+const stopWait = 15 * time.Second
+
+// Options describe the pair. The zero value of a number is the daemon's default.
+type Options struct {
+	Self   []string // this program and the argument that makes it a node: CONFIG PORTSFILE follow
+	Server string   // llama-server
+	Model  string   // GGUF
+	Args   []string // further arguments of llama-server
+	Name   string   // the served model's name
+
+	Context, Slots, Threads int
+	Capacity                uint64 // bytes of each arena
+
+	ListenPrefill, ListenDecode string // host:port of the fronts; empty: free ports of loopback
+
+	Extra string // further configuration, TOML tables
+	Llama string // further keys of [llama]
+
+	Log func(node string) io.Writer // where a node's log goes; nil: a file in Dir
+	Dir string                      // folder of sockets, states and logs; empty: one in memory, removed by Close
+}
+
+// Node is one running node.
+type Node struct {
+	Name string
+	URL  string // of its front
+	// Ports are the addresses that the daemon has bound, by kind.
+	Ports map[string][]string
+	// Dir is its llama.dir.
+	Dir string
+
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+	err  error
+}
+
+// Pair is two nodes.
+type Pair struct {
+	Prefill, Decode *Node
+	// Dir has a folder and a log of each.
+	Dir string
+
+	own  bool // Dir is to be removed
+	once sync.Once
+	err  error
+}
+
+// Start starts both nodes and waits until they serve, or one of them ends.
+func Start(ctx context.Context, o Options) (_ *Pair, err error) {
+	p := &Pair{Dir: o.Dir}
+	if p.Dir == "" {
+		if p.Dir, err = os.MkdirTemp(memory(), "meridian-llama-"); err != nil {
+			return nil, err
+		}
+		p.own = true
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	for _, name := range []string{Prefill, Decode} {
+		config, err := p.write(&o, name)
+		if err != nil {
+			return nil, err
+		}
+		n, err := p.spawn(&o, name, config)
+		if err != nil {
+			return nil, err
+		}
+		if name == Prefill {
+			p.Prefill = n
+		} else {
+			p.Decode = n
+		}
+	}
+	for _, n := range []*Node{p.Prefill, p.Decode} {
+		if err := n.await(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// memory is a folder in memory, where the host has one.
+func memory() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return os.TempDir()
+}
+
+func (p *Pair) path(name, file string) string { return filepath.Join(p.Dir, name, file) }
+
+// write makes a node's configuration file.
+func (p *Pair) write(o *Options, name string) (string, error) {
+	other, listen := Decode, o.ListenPrefill
+	if name == Decode {
+		other, listen = Prefill, o.ListenDecode
+	}
+	if err := os.MkdirAll(filepath.Join(p.Dir, name), 0o700); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	set := func(key string, v any) {
+		switch v := v.(type) {
+		case string:
+			if v != "" {
+				fmt.Fprintf(&b, "%s = %s\n", key, strconv.Quote(v))
+			}
+		case int:
+			if v > 0 {
+				fmt.Fprintf(&b, "%s = %d\n", key, v)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "[agent]\nname = %q\nstate_dir = %q\nready_min_peers = 1\n", name, p.path(name, "state"))
+	if o.Capacity > 0 {
+		fmt.Fprintf(&b, "[kv_memory]\ncapacity_bytes = %d\n", o.Capacity)
+	}
+	fmt.Fprintf(&b, "[engine]\nsocket = %q\n[admin]\nsocket = %q\n", p.path(name, "engine.sock"), p.path(name, "admin.sock"))
+	fmt.Fprintf(&b, "[link]\nlisten = [%q]\ninsecure = true # a socket in a folder that only this user may enter\n", "unix://"+p.path(name, "link.sock"))
+	fmt.Fprintf(&b, "[[link.peer]]\nname = %q\naddress = %q\ntenants = [\"default\"]\n", other, "unix://"+p.path(other, "link.sock"))
+	fmt.Fprintf(&b, "[llama]\nmodel = %q\nserver = %q\nrole = %q\npartner = %q\ndir = %q\n", o.Model, o.Server, name,
+		"unix://"+p.path(other, "llama/front.sock"), p.path(name, "llama"))
+	if len(o.Args) > 0 {
+		list, err := json.Marshal(o.Args) // also a TOML list of basic strings
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "args = %s\n", list)
+	}
+	set("name", o.Name)
+	set("listen", listen)
+	set("context", o.Context)
+	set("slots", o.Slots)
+	set("threads", o.Threads)
+	b.WriteString(o.Llama + "\n" + o.Extra)
+	file := p.path(name, "meridian.toml")
+	return file, os.WriteFile(file, []byte(b.String()), 0o600)
+}
+
+func (p *Pair) spawn(o *Options, name, config string) (*Node, error) {
+	n := &Node{Name: name, Dir: p.path(name, "llama"), log: p.path(name, "log"), done: make(chan struct{})}
+	ports := p.path(name, "ports.json")
+	_ = os.Remove(ports) // of an earlier run
+	args := append(append([]string{}, o.Self[1:]...), config, ports)
+	n.cmd = exec.Command(o.Self[0], args...)
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if o.Log != nil {
+		n.cmd.Stderr = o.Log(name)
+	} else {
+		f, err := os.Create(n.log)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		n.cmd.Stderr = f
+	}
+	if err := n.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		n.err = n.cmd.Wait()
+		close(n.done)
+	}()
+	n.Ports = map[string][]string{"file": {ports}}
+	return n, nil
+}
+
+// await waits until the node is ready: its daemon, its peer and its model.
+func (n *Node) await(ctx context.Context) error {
+	file := n.Ports["file"][0]
+	t := time.NewTicker(20 * time.Millisecond)
+	defer t.Stop()
+	for {
+		if b, err := os.ReadFile(file); err == nil {
+			if err := json.Unmarshal(b, &n.Ports); err != nil {
+				return err
+			}
+			if len(n.Ports["openai"]) == 0 || len(n.Ports["http"]) == 0 {
+				return fmt.Errorf("%s has bound no front and no status page: %v", n.Name, n.Ports)
+			}
+			n.URL = n.Ports["openai"][0]
+			if ready(ctx, n.Ports["http"][0]) {
+				return nil
+			}
+		}
+		select {
+		case <-n.done:
+			return fmt.Errorf("%s ended before it served: %v%s", n.Name, n.err, n.tail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not become ready: %w%s", n.Name, ctx.Err(), n.tail())
+		case <-t.C:
+		}
+	}
+}
+
+func ready(ctx context.Context, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// tail is the end of the node's log, for errors.
+func (n *Node) tail() string {
+	b, err := os.ReadFile(n.log)
+	if err != nil || len(b) == 0 {
+		return ""
+	}
+	const most = 2000
+	return "\n" + string(b[max(0, len(b)-most):])
+}
+
+// Kill ends the node without a word, and its llama-server with it.
+func (n *Node) Kill() {
+	_ = n.cmd.Process.Kill()
+	<-n.done
+}
+
+func (n *Node) stop() error {
+	if n == nil {
+		return nil
+	}
+	_ = n.cmd.Process.Signal(syscall.SIGTERM)
+	t := time.NewTimer(stopWait)
+	defer t.Stop()
+	select {
+	case <-n.done:
+	case <-t.C:
+		n.Kill()
+		return fmt.Errorf("%s did not end within %v and was killed%s", n.Name, stopWait, n.tail())
+	}
+	return nil
+}
+
+// Done is closed when the node's process has ended.
+func (n *Node) Done() <-chan struct{} { return n.done }
+
+// Close stops both nodes.
+func (p *Pair) Close() error {
+	p.once.Do(func() {
+		var wg sync.WaitGroup
+		errs := make([]error, 2)
+		for i, n := range []*Node{p.Prefill, p.Decode} {
+			wg.Go(func() { errs[i] = n.stop() })
+		}
+		wg.Wait()
+		p.err = errors.Join(errs...)
+		if p.own {
+			p.err = errors.Join(p.err, os.RemoveAll(p.Dir))
+		}
+	})
+	return p.err
+}

@@ -1,0 +1,194 @@
+package llama
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Restarts of a llama-server that ended: the first at once, later ones after a
+// pause that doubles up to maxPause. One that served for settled starts anew.
+const (
+	firstPause = 250 * time.Millisecond
+	maxPause   = 15 * time.Second
+	settled    = time.Minute
+
+	healthEvery  = 50 * time.Millisecond // while it loads its model
+	stopTimeout  = 3 * time.Second       // from SIGTERM to SIGKILL
+	keptLogLines = 20                    // of its last words, for the error that says why it ended
+	maxLogLine   = 4 << 10
+)
+
+// ErrDown is why a request fails that finds no llama-server running.
+var ErrDown = errors.New("llama-server is not running")
+
+// process is one run of llama-server.
+type process struct {
+	cmd    *exec.Cmd
+	socket string
+	log    *slog.Logger
+
+	gone chan struct{} // closed when it has ended; err and tail are set then
+	err  error
+
+	mu   sync.Mutex
+	tail []string
+}
+
+// command is the argument list for a configuration. The server listens on a Unix
+// socket in a folder that only this user may enter, and keeps no prompt cache of
+// its own beside the slots: blocks are the cache.
+func (c *Config) command(socket, slots string) []string {
+	args := []string{
+		"--model", c.Model, "--host", socket, "--no-webui",
+		"--ctx-size", strconv.Itoa(c.Context * c.Slots), "--parallel", strconv.Itoa(c.Slots), "--no-kv-unified",
+		"--slot-save-path", slots + string(filepath.Separator), "--cache-ram", "0", "--no-context-shift",
+	}
+	if c.Threads > 0 {
+		args = append(args, "--threads", strconv.Itoa(c.Threads))
+	}
+	return append(args, c.Args...)
+}
+
+// startProcess starts llama-server and does not wait for its model.
+func startProcess(c *Config, socket, slots string, log *slog.Logger) (*process, error) {
+	_ = os.Remove(socket) // of a run that was killed
+	p := &process{socket: socket, log: log, gone: make(chan struct{})}
+	p.cmd = exec.Command(c.Server, c.command(socket, slots)...)
+	p.cmd.Env = withLibraries(os.Environ(), filepath.Dir(c.Server))
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.cmd.Stdout, p.cmd.Stderr = w, w
+	started := make(chan error)
+	go func() {
+		// The kernel sends Pdeathsig when the thread ends that started the child, so
+		// that thread waits for the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		_ = w.Close()
+		started <- err
+		if err == nil {
+			p.wait(r)
+		}
+	}()
+	if err := <-started; err != nil {
+		_ = r.Close()
+		return nil, fmt.Errorf("llama-server: %w", err)
+	}
+	return p, nil
+}
+
+// withLibraries puts the folder of the binary in front of LD_LIBRARY_PATH: the
+// prebuilt packages keep their libraries there.
+func withLibraries(env []string, dir string) []string {
+	const name = "LD_LIBRARY_PATH="
+	env = slices.Clone(env)
+	for i, v := range env {
+		if old, ok := strings.CutPrefix(v, name); ok {
+			env[i] = name + dir
+			if old != "" {
+				env[i] += ":" + old
+			}
+			return env
+		}
+	}
+	return append(env, name+dir)
+}
+
+func (p *process) wait(out io.ReadCloser) {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer func() { _ = out.Close() }()
+		p.follow(out)
+	}()
+	err := p.cmd.Wait()
+	<-read
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = fmt.Errorf("llama-server ended (%v); its last words: %s", errOr(err, "exit status 0"), strings.Join(p.tail, " | "))
+	close(p.gone)
+}
+
+func errOr(err error, none string) string {
+	if err == nil {
+		return none
+	}
+	return err.Error()
+}
+
+// follow hands llama-server's own log on, and keeps the end of it.
+func (p *process) follow(r io.Reader) {
+	b := bufio.NewReaderSize(r, maxLogLine)
+	for {
+		line, cut, err := b.ReadLine()
+		if err != nil {
+			return
+		}
+		for cut && err == nil { // the rest of a line that is too long is dropped
+			_, cut, err = b.ReadLine()
+		}
+		text := strings.TrimSpace(string(line))
+		if text == "" {
+			continue
+		}
+		p.log.Debug("llama-server", "line", text)
+		p.mu.Lock()
+		if len(p.tail) == keptLogLines {
+			p.tail = p.tail[1:]
+		}
+		p.tail = append(p.tail, text)
+		p.mu.Unlock()
+	}
+}
+
+// stop ends the process and waits until it has ended.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	t := time.NewTimer(stopTimeout)
+	defer t.Stop()
+	select {
+	case <-p.gone:
+	case <-t.C:
+		_ = p.cmd.Process.Kill()
+		<-p.gone
+	}
+}
+
+// alive says whether the process has not ended.
+func (p *process) alive() bool {
+	select {
+	case <-p.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// sleep waits for d, ctx's end or a process's end, whichever is first.
+func sleep(ctx context.Context, d time.Duration, gone <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-gone:
+	}
+}

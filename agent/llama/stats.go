@@ -1,0 +1,78 @@
+package llama
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// counters are what the node counts since its start.
+type counters struct {
+	requests, cancelled, failed, handedOver                   atomic.Uint64
+	prefillServed, prefillRemote, prefillFallbacks            atomic.Uint64
+	computedTokens, restoredTokens, thinkTokens               atomic.Uint64
+	droppedThinking, decodedTokens                            atomic.Uint64
+	saves, restores, restoreFailures, storedBlocks, badBlocks atomic.Uint64
+	restarts                                                  atomic.Uint64
+
+	mu     sync.Mutex
+	forced map[string]uint64
+}
+
+func (c *counters) force(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.forced == nil {
+		c.forced = map[string]uint64{}
+	}
+	c.forced[why]++
+}
+
+// Stats are a node's counts since its start, and what it does now.
+type Stats struct {
+	Up   bool
+	Busy int // slots in use
+	Size int // slots
+
+	Requests, Cancelled, Failed uint64
+	HandedOver                  uint64 // requests that the partner decoded
+	PrefillServed               uint64 // prompts prefilled for the partner
+	PrefillRemote               uint64 // prompts that the partner prefilled
+	PrefillFallbacks            uint64 // prompts that it should have, and did not
+	ComputedTokens              uint64 // prompt tokens that went through the model
+	RestoredTokens              uint64 // prompt tokens whose KV came out of blocks
+	DecodedTokens               uint64
+	ThinkTokens                 uint64
+	DroppedThinking             uint64 // thinking tokens whose KV was not kept, since no next turn reads it
+	Saves, Restores             uint64
+	RestoreFailures             uint64 // states that llama-server refused
+	StoredBlocks                uint64 // blocks that were new to the daemon
+	BadBlocks                   uint64 // blocks whose bytes were not those of their checksum
+	Restarts                    uint64 // of llama-server
+	Forced                      map[string]uint64
+}
+
+// Stats returns the counts.
+func (n *Node) Stats() Stats {
+	c := &n.stats
+	st := Stats{
+		Requests: c.requests.Load(), Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), HandedOver: c.handedOver.Load(),
+		PrefillServed: c.prefillServed.Load(), PrefillRemote: c.prefillRemote.Load(), PrefillFallbacks: c.prefillFallbacks.Load(),
+		ComputedTokens: c.computedTokens.Load(), RestoredTokens: c.restoredTokens.Load(), DecodedTokens: c.decodedTokens.Load(),
+		ThinkTokens: c.thinkTokens.Load(), DroppedThinking: c.droppedThinking.Load(),
+		Saves: c.saves.Load(), Restores: c.restores.Load(), RestoreFailures: c.restoreFailures.Load(),
+		StoredBlocks: c.storedBlocks.Load(), BadBlocks: c.badBlocks.Load(), Restarts: c.restarts.Load(),
+		Forced: map[string]uint64{},
+	}
+	c.mu.Lock()
+	for k, v := range c.forced {
+		st.Forced[k] = v
+	}
+	c.mu.Unlock()
+	n.mu.Lock()
+	s := n.up
+	n.mu.Unlock()
+	if s != nil {
+		st.Up, st.Busy, st.Size = true, s.slots.busy(), s.slots.size
+	}
+	return st
+}

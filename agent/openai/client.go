@@ -1,0 +1,170 @@
+package openai
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Bounds of what a client takes that is not a stream.
+const (
+	maxListBody  = 1 << 20
+	maxErrorBody = 64 << 10
+	// maxTail is what may follow [DONE] if the connection is to be used again.
+	maxTail = 4 << 10
+)
+
+// ErrCut: a stream ended without its [DONE].
+var ErrCut = errors.New("openai: the stream ended before [DONE]")
+
+// ClientConfig says where a server of the API is.
+type ClientConfig struct {
+	URL   string       // such as http://127.0.0.1:8080, with or without /v1
+	Token string       // bearer token; empty: none
+	HTTP  *http.Client // nil: one that follows no redirect
+}
+
+// Client calls a server of the API. It is safe for use by many goroutines.
+type Client struct {
+	url   string
+	token string
+	http  *http.Client
+}
+
+// NewClient makes a Client. A URL that is none shows with the first call.
+func NewClient(c ClientConfig) *Client {
+	if c.HTTP == nil {
+		c.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	return &Client{url: strings.TrimSuffix(strings.TrimRight(c.URL, "/"), "/v1"), token: c.Token, http: c.HTTP}
+}
+
+// Call is a generation: Body is what goes out as JSON, and must ask for a stream.
+type Call struct {
+	Path string // /v1/chat/completions or /v1/completions
+	Body any
+	Hop  bool // this node forwards a request
+}
+
+// Stream runs a call and gives each chunk to fn, from this goroutine; a chunk is
+// fn's to keep. An error that fn returns ends the call, and Stream returns it. What the server
+// refuses comes as *Error, an early end as ErrCut, and anything else as the
+// error of the connection.
+func (c *Client) Stream(ctx context.Context, call Call, fn func(*Chunk) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	body, err := json.Marshal(call.Body)
+	if err != nil {
+		return err
+	}
+	req, err := c.request(ctx, http.MethodPost, call.Path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream")
+	if call.Hop {
+		req.Header.Set(HopHeader, "1")
+	}
+	resp, err := c.do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || media != "text/event-stream" {
+		return fmt.Errorf("openai: %s answers with %q, which is no event stream", c.url, resp.Header.Get("Content-Type"))
+	}
+	e := newEvents(resp.Body)
+	for {
+		data, err := e.next()
+		switch {
+		case err == io.EOF, errors.Is(err, io.ErrUnexpectedEOF):
+			return ErrCut
+		case err != nil:
+			return err
+		case string(data) == "[DONE]":
+			_, _ = io.CopyN(io.Discard, e.r, maxTail) // so that the connection can be used again
+			return nil
+		}
+		chunk, err := parseChunk(data)
+		if err != nil {
+			return err
+		}
+		if err := fn(chunk); err != nil {
+			return err
+		}
+	}
+}
+
+// parseChunk is one event of a stream, which may be an error.
+func parseChunk(data []byte) (*Chunk, error) {
+	var c struct {
+		Chunk
+		Error *errorObject `json:"error"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, fmt.Errorf("openai: an event of the stream is not what it should be: %w", err)
+	}
+	if c.Error != nil {
+		return nil, c.Error.as(http.StatusInternalServerError) // the status was sent long ago
+	}
+	return &c.Chunk, nil
+}
+
+// Models lists the server's models.
+func (c *Client) Models(ctx context.Context) ([]Model, error) {
+	req, err := c.request(ctx, http.MethodGet, modelsPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxListBody))
+	if err != nil {
+		return nil, err
+	}
+	var l modelList
+	if err := json.Unmarshal(b, &l); err != nil {
+		return nil, fmt.Errorf("openai: the list of models of %s: %w", c.url, err)
+	}
+	out := make([]Model, len(l.Data))
+	for i, m := range l.Data {
+		out[i] = Model{ID: m.ID, Created: m.Created, OwnedBy: m.OwnedBy, Context: m.MaxModelLen}
+	}
+	return out, nil
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	if u, err := url.Parse(c.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("openai: %q is no http:// or https:// URL", c.url)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, body)
+	if err == nil && c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return req, err
+}
+
+// do is for answers with status 200 only; the caller closes their body.
+func (c *Client) do(req *http.Request) (*http.Response, error) {
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // what came of it is shown
+	return nil, ErrorOf(resp.StatusCode, b)
+}

@@ -1,0 +1,158 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Limits of a Server's connections.
+const (
+	MaxConns       = 1024 // beyond them, connections wait in the kernel's backlog
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
+	// closeGrace is what handlers have to notice that the server closes, before
+	// their connections are cut.
+	closeGrace = 2 * time.Second
+)
+
+// errClosing is why the contexts of requests end when the server closes.
+var errClosing = errors.New("openai: the server is closing")
+
+// Server serves a handler, usually a Front, with bounded connections. It may
+// listen at several places. The time of a body and of an answer is the
+// handler's business.
+type Server struct {
+	srv   *http.Server
+	stop  context.CancelCauseFunc
+	conns chan struct{}
+
+	mu      sync.Mutex
+	running int           // handlers
+	drained chan struct{} // closed when running is 0; nil: nobody waits
+}
+
+// NewServer makes a Server. What goes wrong in a connection goes to log.
+func NewServer(h http.Handler, log *slog.Logger) *Server {
+	base, stop := context.WithCancelCause(context.Background())
+	s := &Server{stop: stop, conns: make(chan struct{}, MaxConns)}
+	s.srv = &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.began(1)
+			defer s.began(-1)
+			h.ServeHTTP(w, r)
+		}),
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// Serve accepts from ln until the server is shut down, which is no error.
+func (s *Server) Serve(ln net.Listener) error {
+	err := s.srv.Serve(&boundedListener{Listener: ln, places: s.conns, closed: make(chan struct{})})
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown, called once, takes no more requests and lets those that run end, until ctx ends.
+// Then their contexts end, and shortly after their connections. No handler runs
+// when it returns, unless a backend does not stop when its context ends.
+func (s *Server) Shutdown(ctx context.Context) {
+	if s.srv.Shutdown(ctx) == nil {
+		s.stop(errClosing)
+		return
+	}
+	s.stop(errClosing)
+	done := s.drain()
+	within(done, closeGrace)
+	_ = s.srv.Close() // unblocks who writes to a client that does not read
+	within(done, closeGrace)
+}
+
+func (s *Server) began(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running += n; s.running == 0 && s.drained != nil {
+		close(s.drained)
+		s.drained = nil
+	}
+}
+
+// drain is closed once no handler runs.
+func (s *Server) drain() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done := make(chan struct{})
+	if s.running == 0 {
+		close(done)
+	} else {
+		s.drained = done
+	}
+	return done
+}
+
+// Close is Shutdown without waiting for anybody.
+func (s *Server) Close() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Shutdown(ctx)
+}
+
+func within(done <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// boundedListener accepts only while there is a place for one more connection.
+type boundedListener struct {
+	net.Listener
+	places chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *boundedListener) Accept() (net.Conn, error) {
+	select {
+	case l.places <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.places
+		return nil, err
+	}
+	return &boundedConn{Conn: c, places: l.places}, nil
+}
+
+func (l *boundedListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+type boundedConn struct {
+	net.Conn
+	places chan struct{}
+	once   sync.Once
+}
+
+func (c *boundedConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { <-c.places })
+	return err
+}

@@ -1,0 +1,83 @@
+package openai
+
+import (
+	"maps"
+	"sync"
+)
+
+// Stats counts since the start. When nothing is running, Total is the sum of
+// Status, Cancelled, Slow and Broken.
+type Stats struct {
+	Active    int            // generations, at most Config.MaxRequests
+	Total     uint64         // requests of every kind
+	Status    map[int]uint64 // answers that were sent whole, by HTTP status
+	Cancelled uint64         // the client went away before the end
+	Slow      uint64         // the client did not read in time
+	Broken    uint64         // an error after the first byte of the answer
+}
+
+type counters struct {
+	mu sync.Mutex
+	s  Stats
+}
+
+// ending is how a request went: a status, or one of those that have none.
+type ending int
+
+const (
+	cancelled ending = -1
+	slow      ending = -2
+	broken    ending = -3
+)
+
+func (c *counters) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Total++
+}
+
+func (c *counters) end(e ending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch e {
+	case cancelled:
+		c.s.Cancelled++
+	case slow:
+		c.s.Slow++
+	case broken:
+		c.s.Broken++
+	default:
+		if c.s.Status == nil {
+			c.s.Status = map[int]uint64{}
+		}
+		c.s.Status[int(e)]++ // statuses are between 200 and 599
+	}
+}
+
+// enter takes one of limit places; leave gives it back.
+func (c *counters) enter(limit int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.s.Active >= limit {
+		return false
+	}
+	c.s.Active++
+	return true
+}
+
+func (c *counters) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Active--
+}
+
+// Stats is a copy.
+func (f *Front) Stats() Stats {
+	f.stats.mu.Lock()
+	defer f.stats.mu.Unlock()
+	s := f.stats.s
+	if s.Status = maps.Clone(s.Status); s.Status == nil {
+		s.Status = map[int]uint64{}
+	}
+	return s
+}
