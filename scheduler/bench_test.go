@@ -17,7 +17,7 @@ func live(tb testing.TB, n, perStep int) (*Core, []Input) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := New(Config{Models: ms, OffloadThreshold: 4})
+	c := New(Config{Models: ms, OffloadThreshold: 4, Signals: rules(tb, nil)})
 	toks := make([]int32, 4096)
 	for i := range toks {
 		toks[i] = 1000 + int32(i*7919%150000)
@@ -75,13 +75,69 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// Neither a token nor a whole request allocates once the event buffers have
+// BenchmarkProbe is the cost of a signal with 1,024 live requests, a third of
+// which do not think. An interval of 1 makes every sample count.
+func BenchmarkProbe(b *testing.B) {
+	c, in := live(b, 1024, 1)
+	for i := range in {
+		in[i].Kind, in[i].Tokens, in[i].Signal = Probed, nil, Signal{SigPEnd, 0.01}
+	}
+	for i := range c.monitors {
+		c.monitors[i].rules = rules(b, func(c *SignalConfig) { c.ProbeInterval = 1 })
+	}
+	var r Ready
+	b.ReportAllocs()
+	steps := 0
+	for b.Loop() {
+		for i := range c.slots {
+			c.slots[i].used++
+		}
+		c.Step(Time(steps), in)
+		c.Ready(&r)
+		steps++
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(steps*len(in)), "ns/signal")
+}
+
+// BenchmarkRow is the cost of a signal of one row, with the vocabulary of Qwen3.
+func BenchmarkRow(b *testing.B) {
+	row := make([]float32, 151_936)
+	for i := range row {
+		row[i] = float32(i*7919%1000) / 100
+	}
+	logprobs, _ := logSoftmax(row)
+	end := []int32{151_668}
+	for _, bb := range []struct {
+		name string
+		f    func() (float64, error)
+	}{
+		{"entropy/logits", func() (float64, error) { return EntropyOfLogits(row) }},
+		{"entropy/logprobs", func() (float64, error) { return Entropy(logprobs) }},
+		{"p_end/logits", func() (float64, error) { return PEndOfLogits(row, end) }},
+		{"p_end/logprobs", func() (float64, error) { return PEnd(logprobs, end) }},
+		{"entropy/top20", func() (float64, error) { x, _, err := EntropyLowerBound(logprobs[:20]); return x, err }},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := bb.f(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// Neither a token, a signal nor a whole request allocates once the event buffers have
 // grown, the built-in table included.
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	c, in := live(t, 1024, 4)
 	life := []Input{
 		{Kind: Arrive, ID: 1, Model: "one", Tokens: []int32{5, tokStart}},
 		{Kind: Tokens, ID: 1, Tokens: []int32{tokText}},
+		{Kind: Probed, ID: 1, Signal: Signal{SigPEnd, 0.5}},
+		{Kind: Probed, ID: 1, Signal: Signal{SigEntropy, nan}},
+		{Kind: Probed, ID: 1, Signal: Signal{SigRPDI, 9}},
 		{Kind: KV, ID: 1, Blocks: 6},
 		{Kind: Tokens, ID: 1, Tokens: []int32{tokEnd, tokText, tokEOS}},
 		{Kind: Done, ID: 1},
@@ -107,5 +163,27 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	step()
 	if n := testing.AllocsPerRun(100, step); n != 0 {
 		t.Errorf("%v allocations a step", n)
+	}
+}
+
+// Nor does a request's monitor of its own, or what follows its entropies.
+func TestMonitorsDoNotAllocate(t *testing.T) {
+	shared := rules(t, nil)
+	end, row := []int32{1, 2}, make([]float32, 100)
+	if n := testing.AllocsPerRun(100, func() {
+		m, x := shared.Monitor(), RPDI{}
+		for at := uint32(0); at < 4096; at += 16 {
+			h, err := EntropyOfLogits(row)
+			p, err2 := PEndOfLogits(row, end)
+			ratio, _, err3 := x.Token(float32(h), true)
+			if err != nil || err2 != nil || err3 != nil {
+				t.Fatal(err, err2, err3)
+			}
+			if m.Due(at) {
+				m.Probe(at, Signal{SigEntropy, float32(h)}, Signal{SigPEnd, float32(p)}, Signal{SigRPDI, float32(ratio)})
+			}
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

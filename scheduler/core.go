@@ -26,7 +26,8 @@ const (
 // and offloads nothing.
 type Config struct {
 	Models           *Models // nil: the built-in table only
-	MaxThink         uint32  // cap of models that state none, the built-in ones too; 0: DefaultMaxThink
+	Signals          *Rules  // nil: signals force nothing
+	MaxThink         uint32  // cap of models that state none, the built-in ones too; 0: that of Signals, or DefaultMaxThink
 	OffloadThreshold int     // think blocks a batch, at most MaxBlocks; below 1: no Offload events
 	OffloadAfter     Time    // how long a remainder waits; below 1: DefaultOffloadAfter
 	MaxRequests      int     // entries; below 1: DefaultMaxRequests, at most LimitMaxRequests
@@ -46,6 +47,10 @@ type Core struct {
 	reap   Time    // no entry is stale before
 	events []Event
 	counts counts
+
+	// monitors are apart from the slots, which every token touches. Empty
+	// without Config.Signals.
+	monitors []Monitor
 }
 
 // slot is one request's entry.
@@ -71,10 +76,14 @@ type slot struct {
 }
 
 // New returns a Core without requests. Memory is taken here, about 100 bytes
-// for each of MaxRequests; none later except for events.
+// for each of MaxRequests and as much again with Signals; none later except for
+// events.
 func New(cfg Config) *Core {
 	if cfg.MaxThink == 0 {
 		cfg.MaxThink = DefaultMaxThink
+		if cfg.Signals != nil {
+			cfg.MaxThink = cfg.Signals.c.MaxThink
+		}
 	}
 	if cfg.OffloadAfter < 1 {
 		cfg.OffloadAfter = DefaultOffloadAfter
@@ -86,7 +95,7 @@ func New(cfg Config) *Core {
 	if cfg.ReapAfter < 1 {
 		cfg.ReapAfter = DefaultReapAfter
 	}
-	return &Core{
+	c := &Core{
 		cfg:    cfg,
 		batch:  uint32(min(max(cfg.OffloadThreshold, 0), MaxBlocks)),
 		ids:    newTable(cfg.MaxRequests),
@@ -95,6 +104,10 @@ func New(cfg Config) *Core {
 		timers: list{head: none, tail: none},
 		reap:   Never,
 	}
+	if cfg.Signals != nil {
+		c.monitors = make([]Monitor, cfg.MaxRequests)
+	}
+	return c
 }
 
 // Step takes what the engine said, in order. An input for an id that is not
@@ -121,6 +134,9 @@ func (c *Core) Step(now Time, in []Input) {
 		case KV:
 			s.seen = c.now
 			c.blocks(k, s, x)
+		case Probed:
+			s.seen = c.now
+			c.probed(k, s, x.Signal)
 		case Abort:
 			c.counts.add(atAborted, 1)
 			c.drop(k, s)
@@ -194,6 +210,12 @@ func (c *Core) arrive(x *Input, k int32) {
 	*s = slot{model: m, id: x.ID, seen: c.now, prev: none, next: none, live: true}
 	if s.limit = m.maxThink; s.limit == 0 {
 		s.limit = c.cfg.MaxThink
+	}
+	if c.monitors != nil {
+		c.monitors[k] = c.cfg.Signals.Monitor()
+		if m.minThink > 0 {
+			c.monitors[k].least = m.minThink
+		}
 	}
 	s.open, s.match = m.scan(x.Tokens)
 	c.ids.put(x.ID, k)

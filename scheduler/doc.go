@@ -36,11 +36,49 @@
 //     one input gets one ForceBudget in its life, with the end marker as Inject.
 //     An end marker in the same input wins: advice to end what has ended would
 //     only put a second marker into the answer.
+//   - A signal may force earlier, see below. Whatever the reason, a request is
+//     forced once.
 //   - A model without an end marker is never forced; CannotForce says so, once
 //     a request, at the moment when it would have been.
 //   - An end-of-sequence id, or Done, means Complete, once. The entry stays
 //     until Done, Abort, or [Config].ReapAfter without a sign of life, so that
 //     late blocks still find it. Done and Abort are idempotent in every state.
+//
+// # Signals
+//
+// Five measurements of a request that thinks, each under its own name, say
+// whether more thinking helps. Here are their definitions, as functions of a row
+// of logits or log-probabilities, and the rules of what follows:
+//
+//	entropy          Entropy, EntropyOfLogits; EntropyLowerBound of a row's best
+//	p_end            PEnd, PEndOfLogits; PEndBounds of a row's best
+//	eat              Entropy of an extra row, after an end marker and a newline
+//	rpdi             RPDI, at the ends of sentences
+//	rpdi_indicator   made by a Monitor of entropy
+//
+// [Rules] are the settings, checked; a [Monitor] applies them to one request. A
+// Core with [Config].Signals has one for each request, fed by Probed inputs; who
+// owns the batch may have them without a Core, and asks Due before it pays for
+// a row.
+//
+//   - Converged: the moving variance of p_end is below its threshold and the
+//     moving average has reached PEndLevel. Or the moving variance of eat is,
+//     at any level unless EATLevel names one.
+//   - Overthinking: rpdi is above RPDILambda. Or rpdi_indicator is above
+//     RPDIThreshold, and the moving average it is made of has reached
+//     TransitionLevel.
+//   - HardCap: MaxThink, without any signal.
+//
+// A moving average starts with its first sample, and is not looked at before
+// 4/Alpha others have followed. A mean is over samples. Nothing is decided
+// before MinThink, without a new sample, or twice. A sample closer to the last
+// than ProbeInterval is left out, and so is a value that is none: Stats counts
+// both.
+//
+// The levels are this package's own. The literature has none for p_end, but a
+// model that never thinks of ending is as calm as one that is about to. One half
+// is the level at which ending is more probable than all else together; no
+// measurement stands behind it.
 //
 // # Offload
 //
@@ -67,8 +105,8 @@
 //
 // # What is elsewhere
 //
-// Forcing by entropy signals (reasons converged and overthinking, and the
-// minimum of thinking they respect), the order of requests, admission and
-// preemption are not part of this package's API. Whoever owns the batch decides
-// those; the numbers of the two reasons are kept free in [Reason].
+// Measuring is: rows of logits come from whoever runs the model, and the ends
+// of sentences from whoever can read the text. The order of requests, admission
+// and preemption are not part of this package's API. Whoever owns the batch
+// decides those.
 package scheduler

@@ -23,6 +23,7 @@ const (
 	KV                     // ID, Blocks, Think: blocks of the request were published
 	Abort                  // ID: the request is gone; idempotent
 	Done                   // ID: the request has ended; idempotent
+	Probed                 // ID, Signal: measured after the tokens so far
 )
 
 // Input is one thing an engine said. The slices are not kept.
@@ -31,6 +32,7 @@ type Input struct {
 	Think  bool // KV: think blocks whatever the phase; false: only if the request is in ThinkDecode
 	ID     ID
 	Blocks uint32  // KV
+	Signal Signal  // Probed
 	Tokens []int32 // Arrive, Tokens
 	Model  string  // Arrive: the served model's name
 }
@@ -71,7 +73,7 @@ const (
 	Offload     EventKind = 5 // Blocks: the next n think blocks went cold
 	Reaped      EventKind = 6 // Used, Reason Stale: the entry is free without Done or Abort
 	Refused     EventKind = 7 // Reason (Full, Duplicate): the arrival changed nothing
-	CannotForce EventKind = 8 // Used, Reason NoEnd: over the cap, and there is no end marker to inject
+	CannotForce EventKind = 8 // Used, Reason NoEnd: to be forced, and there is no end marker to inject
 
 	eventKinds = 9
 )
@@ -87,19 +89,21 @@ func (k EventKind) String() string {
 }
 
 // Reason says why an event happened. The numbers are stable: they travel to
-// the engine. 1 and 2 belong to the forcing reasons converged and overthinking.
+// the engine.
 type Reason uint8
 
 // The reasons.
 const (
-	NoReason  Reason = 0
-	HardCap   Reason = 3 // ForceBudget: MaxThink reached
-	EOS       Reason = 4 // Completed: an end-of-sequence id
-	Finished  Reason = 5 // Completed: Done
-	Stale     Reason = 6 // Reaped: no sign of life for ReapAfter
-	Full      Reason = 7 // Refused: MaxRequests are tracked
-	Duplicate Reason = 8 // Refused: the id is tracked already
-	NoEnd     Reason = 9 // CannotForce: the model has no end marker
+	NoReason     Reason = 0
+	Converged    Reason = 1 // ForceBudget: a signal has settled where thinking may end
+	Overthinking Reason = 2 // ForceBudget: a signal says that thinking strays
+	HardCap      Reason = 3 // ForceBudget: MaxThink reached
+	EOS          Reason = 4 // Completed: an end-of-sequence id
+	Finished     Reason = 5 // Completed: Done
+	Stale        Reason = 6 // Reaped: no sign of life for ReapAfter
+	Full         Reason = 7 // Refused: MaxRequests are tracked
+	Duplicate    Reason = 8 // Refused: the id is tracked already
+	NoEnd        Reason = 9 // CannotForce: the model has no end marker
 
 	reasons = 10
 )

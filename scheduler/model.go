@@ -21,13 +21,14 @@ type Model struct {
 	EOS   []int32 // ids that each end the sequence
 
 	MaxThink      uint32 // thinking tokens before ForceBudget; 0: that of Config
+	MinThink      uint32 // thinking tokens before which no signal forces; 0: that of Config.Signals
 	KeepsThinking bool   // the chat template keeps thinking in the history
 }
 
 // ModelError says what is wrong with a Model.
 type ModelError struct {
 	Name  string // the model
-	Field string // name, start, end or eos
+	Field string // name, start, end, eos or min
 	Text  string // what is wrong, with the values
 }
 
@@ -108,6 +109,9 @@ func (m *Model) check() error {
 	if len(m.Start) > 0 && slices.Equal(m.Start, m.End) {
 		return bad("end", "equal to start %v", m.Start)
 	}
+	if m.MaxThink > 0 && m.MinThink >= m.MaxThink {
+		return bad("min", "%d is not below the maximum, which is %d", m.MinThink, m.MaxThink)
+	}
 	return nil
 }
 
@@ -116,6 +120,7 @@ type compiled struct {
 	start, end marker
 	eos        []int32
 	maxThink   uint32 // 0: the core's
+	minThink   uint32 // 0: the rules'
 	keeps      bool
 }
 
@@ -127,6 +132,7 @@ func compile(m *Model) *compiled {
 		end:      newMarker(m.End),
 		eos:      slices.Clone(m.EOS),
 		maxThink: m.MaxThink,
+		minThink: m.MinThink,
 		keeps:    m.KeepsThinking,
 	}
 }

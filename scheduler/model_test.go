@@ -3,6 +3,7 @@ package scheduler_test
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -20,6 +21,24 @@ var testModels = map[string]scheduler.Model{
 	"d": {Start: []int32{1}, EOS: []int32{7}, MaxThink: 2},
 	"e": {End: []int32{2}, EOS: []int32{7}, MaxThink: 2},
 	"f": {Start: []int32{1, 1}, End: []int32{1, 1, 1}, MaxThink: 9},
+	"g": {Start: []int32{1}, End: []int32{2, 3, 4, 5, 6}, MaxThink: 60},
+	"h": {Start: []int32{1}, MaxThink: 40, MinThink: 12},
+}
+
+// testRules are warm after six samples and sensitive, so that requests of a few
+// tokens are forced by each of them.
+var testRules = scheduler.SignalConfig{
+	Alpha:             0.75,
+	VarianceThreshold: 0.125,
+	PEndLevel:         0.5,
+	EATLevel:          1,
+	TransitionEntropy: 1,
+	RPDIThreshold:     1.25,
+	TransitionLevel:   0.5,
+	RPDILambda:        2,
+	ProbeInterval:     2,
+	MinThink:          8,
+	MaxThink:          100,
 }
 
 // named makes a list of a map.
@@ -45,10 +64,14 @@ func newPair(t testing.TB) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rules, err := scheduler.NewRules(testRules)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &pair{
-		core: scheduler.New(scheduler.Config{Models: models, OffloadThreshold: 3, OffloadAfter: 10, MaxRequests: 6, ReapAfter: 100}),
+		core: scheduler.New(scheduler.Config{Models: models, Signals: rules, OffloadThreshold: 3, OffloadAfter: 10, MaxRequests: 6, ReapAfter: 100}),
 		ref: &reference{
-			models: testModels, threshold: 3, after: 10, reapAfter: 100, limit: 6,
+			models: testModels, threshold: 3, after: 10, reapAfter: 100, limit: 6, rules: testRules,
 			reqs: map[scheduler.ID]*refRequest{},
 		},
 	}
@@ -80,6 +103,9 @@ func (p *pair) follow(ticked bool) error {
 	if s.Phases != phases || s.Tracked() != uint64(len(p.ref.reqs)) {
 		return fmt.Errorf("phases %v, want %v", s.Phases, phases)
 	}
+	if s.Signals != p.ref.signals || s.SignalsIdle != p.ref.idle || s.SignalsBad != p.ref.bad {
+		return fmt.Errorf("signals %d, %d, %d, want %d, %d, %d", s.Signals, s.SignalsIdle, s.SignalsBad, p.ref.signals, p.ref.idle, p.ref.bad)
+	}
 	return nil
 }
 
@@ -107,7 +133,7 @@ func (p *pair) play(b []byte) error {
 		x := scheduler.Input{ID: id}
 		switch kind % 16 {
 		case 0, 1, 2:
-			x.Kind, x.Model, x.Tokens = scheduler.Arrive, string("abcdef"[take()%6]), tokens(int(take()%8))
+			x.Kind, x.Model, x.Tokens = scheduler.Arrive, string("abcdefgh"[take()%8]), tokens(int(take()%8))
 		case 3, 4:
 			x.Kind, x.Blocks, x.Think = scheduler.KV, uint32(take()%8), take()%2 == 0
 		case 5:
@@ -121,6 +147,11 @@ func (p *pair) play(b []byte) error {
 				return fmt.Errorf("operation %d, tick at %d: %w", op, now, err)
 			}
 			continue
+		case 13, 14, 15:
+			x.Kind = scheduler.Probed
+			// Half of them calm and where they force, so that some requests get there.
+			x.Signal.Name = scheduler.SignalName(take() % 8)
+			x.Signal.Value = [...]float32{0.5, 0.5, 0.5, 0.25, 1, 2, 4, float32(math.NaN())}[take()%8]
 		default:
 			x.Kind, x.Tokens = scheduler.Tokens, tokens(int(take()%6))
 		}
@@ -145,6 +176,52 @@ func TestCoreAgreesWithReference(t *testing.T) {
 		if err := newPair(t).play(b); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
+	}
+}
+
+// The same for requests that think long enough to be forced, with signals that
+// keep to a level for a while.
+func TestForcingAgreesWithReference(t *testing.T) {
+	var sum scheduler.Stats
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		p := newPair(t)
+		values := []float32{0, 0.25, 0.5, 0.75, 1, 2, 4, float32(math.NaN())}
+		var level [8][8]float32
+		for op := range 1500 {
+			x := scheduler.Input{ID: scheduler.ID(r.IntN(8))}
+			switch k := r.IntN(100); {
+			case k < 6:
+				x.Kind, x.Model, x.Tokens = scheduler.Arrive, string("bgh"[r.IntN(3)]), []int32{1, 1, 2}
+			case k < 8:
+				x.Kind = scheduler.Done
+			case k < 50:
+				x.Kind, x.Tokens = scheduler.Tokens, make([]int32, 1+r.IntN(3))
+			default:
+				x.Kind = scheduler.Probed
+				x.Signal.Name = scheduler.SignalName(1 + r.IntN(5))
+				l := &level[x.ID][x.Signal.Name]
+				if r.IntN(10) == 0 {
+					*l = values[r.IntN(len(values))]
+				}
+				x.Signal.Value = *l
+			}
+			p.ref.step(0, x)
+			p.core.Step(0, []scheduler.Input{x})
+			if err := p.follow(false); err != nil {
+				t.Fatalf("seed %d, operation %d, %+v: %v", seed, op, x, err)
+			}
+		}
+		s := p.core.Stats()
+		sum.Add(&s)
+	}
+	for _, why := range []scheduler.Reason{scheduler.Converged, scheduler.Overthinking, scheduler.HardCap} {
+		if sum.Reason[why] < 100 {
+			t.Errorf("%s came %d times in all", why, sum.Reason[why])
+		}
+	}
+	if n := sum.Events[scheduler.CannotForce]; n < 100 {
+		t.Errorf("without an end marker: %d times", n)
 	}
 }
 

@@ -15,12 +15,16 @@ type reference struct {
 	after     scheduler.Time
 	reapAfter scheduler.Time
 	limit     int
+	rules     scheduler.SignalConfig
 	now       scheduler.Time
 	reqs      map[scheduler.ID]*refRequest
 	events    []scheduler.Event
+
+	signals, idle, bad uint64
 }
 
 type refRequest struct {
+	samples map[scheduler.SignalName][]refSample
 	model   scheduler.Model
 	phase   scheduler.Phase
 	stream  []int32 // prompt and decoded tokens since the last marker
@@ -33,6 +37,11 @@ type refRequest struct {
 	waiting bool
 	due     scheduler.Time
 	seen    scheduler.Time
+}
+
+type refSample struct {
+	at uint32
+	x  float64
 }
 
 func endsWith(stream, tail []int32) bool {
@@ -64,6 +73,9 @@ func (f *reference) step(now scheduler.Time, x scheduler.Input) {
 			r.blocks += x.Blocks
 			f.cold(x.ID, r, r.phase == scheduler.Complete)
 		}
+	case x.Kind == scheduler.Probed:
+		r.seen = f.now
+		f.probed(x.ID, r, x.Signal)
 	case x.Kind == scheduler.Abort:
 		delete(f.reqs, x.ID)
 	case x.Kind == scheduler.Done:
@@ -73,7 +85,7 @@ func (f *reference) step(now scheduler.Time, x scheduler.Input) {
 }
 
 func (f *reference) arrive(x scheduler.Input) {
-	r := &refRequest{model: f.models[x.Model], seen: f.now}
+	r := &refRequest{model: f.models[x.Model], seen: f.now, samples: map[scheduler.SignalName][]refSample{}}
 	for _, t := range x.Tokens {
 		r.stream = append(r.stream, t)
 		marker := r.model.Start
@@ -139,12 +151,85 @@ func (f *reference) look(id scheduler.ID, r *refRequest) {
 	if r.phase != scheduler.ThinkDecode || r.advised || r.used < r.model.MaxThink {
 		return
 	}
+	f.force(id, r, scheduler.HardCap)
+}
+
+func (f *reference) force(id scheduler.ID, r *refRequest, why scheduler.Reason) {
 	r.advised = true
 	if len(r.model.End) == 0 {
 		f.emit(scheduler.Event{Kind: scheduler.CannotForce, ID: id, Used: r.used, Reason: scheduler.NoEnd})
 		return
 	}
-	f.emit(scheduler.Event{Kind: scheduler.ForceBudget, ID: id, Used: r.used, Reason: scheduler.HardCap, Inject: r.model.End})
+	f.emit(scheduler.Event{Kind: scheduler.ForceBudget, ID: id, Used: r.used, Reason: why, Inject: r.model.End})
+}
+
+// probed keeps every sample and judges from all of them.
+func (f *reference) probed(id scheduler.ID, r *refRequest, s scheduler.Signal) {
+	if s.Check() != nil {
+		f.bad++
+		return
+	}
+	x := r.samples[s.Name]
+	soon := s.Name != scheduler.SigRPDI && len(x) > 0 && r.used-x[len(x)-1].at < f.rules.ProbeInterval
+	if r.phase != scheduler.ThinkDecode || r.advised || soon {
+		f.idle++
+		return
+	}
+	f.signals++
+	x = append(x, refSample{r.used, float64(s.Value)})
+	r.samples[s.Name] = x
+	least := r.model.MinThink
+	if least == 0 {
+		least = f.rules.MinThink
+	}
+	if why := f.judge(s.Name, x); why != scheduler.NoReason && r.used >= least {
+		f.force(id, r, why)
+	}
+}
+
+func (f *reference) judge(name scheduler.SignalName, x []refSample) scheduler.Reason {
+	c := f.rules
+	warm := float64(len(x)-1) >= 4/c.Alpha
+	switch name {
+	case scheduler.SigPEnd:
+		if m, v := averages(c.Alpha, x); warm && v < c.VarianceThreshold && m >= c.PEndLevel {
+			return scheduler.Converged
+		}
+	case scheduler.SigEAT:
+		if m, v := averages(c.Alpha, x); warm && v < c.VarianceThreshold && m <= c.EATLevel {
+			return scheduler.Converged
+		}
+	case scheduler.SigEntropy:
+		var turns []refSample
+		sum := 0.0
+		for _, s := range x {
+			turn := 0.0
+			if s.x > c.TransitionEntropy {
+				turn = 1
+			}
+			turns = append(turns, refSample{x: turn})
+			sum += turn
+		}
+		m, _ := averages(c.Alpha, turns)
+		if warm && m >= c.TransitionLevel && m/(sum/float64(len(x))) > c.RPDIThreshold {
+			return scheduler.Overthinking
+		}
+	case scheduler.SigRPDI:
+		if x[len(x)-1].x > c.RPDILambda {
+			return scheduler.Overthinking
+		}
+	}
+	return scheduler.NoReason
+}
+
+// averages are the moving mean and variance of all samples.
+func averages(a float64, x []refSample) (m, v float64) {
+	m = x[0].x
+	for _, s := range x[1:] {
+		m = a*s.x + (1-a)*m
+		v = a*(s.x-m)*(s.x-m) + (1-a)*v
+	}
+	return m, v
 }
 
 // cold emits whole batches, and the remainder too if all is set.

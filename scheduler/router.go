@@ -75,7 +75,7 @@ func (c *Core) think(k int32, s *slot, toks []int32) []int32 {
 	s.match = match
 	c.thought(s, len(toks))
 	if s.used >= s.limit && !s.advised {
-		c.overCap(s)
+		c.force(s, HardCap)
 	}
 	return nil
 }
@@ -86,15 +86,37 @@ func (c *Core) thought(s *slot, n int) {
 	c.counts.hot[hotThink] += uint64(n)
 }
 
-// overCap advises the engine to end the thinking, or says that it cannot.
-func (c *Core) overCap(s *slot) {
+// force advises the engine to end the thinking, or says that it cannot.
+func (c *Core) force(s *slot, why Reason) {
 	s.advised = true
 	if len(s.model.end.seq) == 0 {
 		c.emit(Event{Kind: CannotForce, ID: s.id, Used: s.used, Reason: NoEnd})
 		return
 	}
-	c.counts.add(atReason+int(HardCap), 1)
-	c.emit(Event{Kind: ForceBudget, ID: s.id, Used: s.used, Reason: HardCap, Inject: s.model.end.seq})
+	c.counts.add(atReason+int(why), 1)
+	c.emit(Event{Kind: ForceBudget, ID: s.id, Used: s.used, Reason: why, Inject: s.model.end.seq})
+}
+
+// probed gives a signal to the request's monitor. One that no decision can
+// follow from is counted as idle.
+func (c *Core) probed(k int32, s *slot, x Signal) {
+	if !x.valid() {
+		c.counts.add(atSignalsBad, 1)
+		return
+	}
+	if c.monitors == nil || s.phase != ThinkDecode || s.advised {
+		c.counts.add(atSignalsIdle, 1)
+		return
+	}
+	why, used := c.monitors[k].sample(s.used, x)
+	if !used {
+		c.counts.add(atSignalsIdle, 1)
+		return
+	}
+	c.counts.add(atSignals, 1)
+	if why != NoReason {
+		c.force(s, why)
+	}
 }
 
 func (c *Core) exitThink(k int32, s *slot) {

@@ -181,6 +181,7 @@ func TestModelsAreChecked(t *testing.T) {
 		{Model{EOS: []int32{-4}}, "eos", "negative id -4"},
 		{Model{Start: []int32{1, 7}, EOS: []int32{7}}, "start", "id 7 is also"},
 		{Model{Start: []int32{1}, End: []int32{1}}, "end", "equal to start [1]"},
+		{Model{MinThink: 7, MaxThink: 7}, "min", "7 is not below the maximum, which is 7"},
 	} {
 		tt.m.Name = "zed"
 		_, err := NewModels([]Model{{Name: "good", Start: []int32{1}}, tt.m})

@@ -26,6 +26,7 @@ func TestScenarios(t *testing.T) {
 
 type scenario struct {
 	models []scheduler.Model
+	rules  *scheduler.Rules
 	core   *scheduler.Core
 	ready  scheduler.Ready
 }
@@ -39,6 +40,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			End:           ids(t, text(d, "end")),
 			EOS:           ids(t, text(d, "eos")),
 			MaxThink:      uint32(number(t, text(d, "max"))),
+			MinThink:      uint32(number(t, text(d, "min"))),
 			KeepsThinking: d.HasArg("keeps"),
 		})
 		return ""
@@ -50,6 +52,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.core = scheduler.New(scheduler.Config{
 			Models:           models,
+			Signals:          s.rules,
 			MaxThink:         uint32(number(t, text(d, "max"))),
 			OffloadThreshold: number(t, text(d, "threshold")),
 			OffloadAfter:     instant(t, text(d, "after")),
@@ -57,6 +60,19 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			ReapAfter:        instant(t, text(d, "reap")),
 		})
 		return ""
+	case "signals":
+		s.rules = nil
+		c := scheduler.DefaultSignalConfig()
+		for _, a := range d.CmdArgs {
+			set(t, &c, a.Key, a.Vals[0])
+		}
+		var err error
+		if s.rules, err = scheduler.NewRules(c); err != nil {
+			return "error: " + err.Error()
+		}
+		return ""
+	case "replay":
+		return s.replay(t, d)
 	case "step":
 		var in []scheduler.Input
 		for _, line := range strings.Split(d.Input, "\n") {
@@ -72,6 +88,59 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	d.Fatalf(t, "unknown command %q", d.Cmd)
 	return ""
+}
+
+// set changes one field of a signal configuration.
+func set(t *testing.T, c *scheduler.SignalConfig, key, value string) {
+	t.Helper()
+	x := decimal(t, value)
+	switch key {
+	case "alpha":
+		c.Alpha = x
+	case "variance":
+		c.VarianceThreshold = x
+	case "p_end":
+		c.PEndLevel = x
+	case "eat":
+		c.EATLevel = x
+	case "transition":
+		c.TransitionEntropy = x
+	case "indicator":
+		c.RPDIThreshold = x
+	case "turning":
+		c.TransitionLevel = x
+	case "lambda":
+		c.RPDILambda = x
+	case "interval":
+		c.ProbeInterval = uint32(number(t, value))
+	case "min":
+		c.MinThink = uint32(number(t, value))
+	case "max":
+		c.MaxThink = uint32(number(t, value))
+	default:
+		t.Fatalf("no signal setting %q", key)
+	}
+}
+
+// replay steps one request through many probes, and renders the events.
+func (s *scenario) replay(t *testing.T, d *datadriven.TestData) string {
+	id := scheduler.ID(number(t, text(d, "id")))
+	tokens := make([]int32, number(t, text(d, "tokens")))
+	for i := range tokens {
+		tokens[i] = int32(number(t, text(d, "token")))
+	}
+	var lines []string
+	for range number(t, text(d, "probes")) {
+		in := []scheduler.Input{{Kind: scheduler.Tokens, ID: id, Tokens: tokens}}
+		for _, line := range strings.Split(d.Input, "\n") {
+			in = append(in, input(t, append([]string{"signal", text(d, "id")}, strings.Fields(line)...)))
+		}
+		s.core.Step(instant(t, text(d, "at")), in)
+		if got := s.follows(); !strings.HasPrefix(got, "next: ") {
+			lines = append(lines, got[:strings.Index(got, "next: ")])
+		}
+	}
+	return strings.Join(lines, "") + fmt.Sprintf("%d tokens thought in all\n", s.core.Stats().ThinkTokens)
 }
 
 // follows renders what Ready hands out.
@@ -131,6 +200,9 @@ func stats(s scheduler.Stats) string {
 	line("output tokens", s.OutputTokens)
 	line("vocab fallback", s.VocabFallback)
 	line("unknown model", s.UnknownModel)
+	line("signals", s.Signals)
+	line("signals idle", s.SignalsIdle)
+	line("signals bad", s.SignalsBad)
 	line("offloaded", s.Offloaded)
 	line("kept", s.Kept)
 	line("dropped", s.Dropped)
@@ -159,6 +231,9 @@ func input(t *testing.T, f []string) scheduler.Input {
 		x.Kind, x.Tokens = scheduler.Tokens, ids(t, arg(2))
 	case "kv":
 		x.Kind, x.Blocks, x.Think = scheduler.KV, uint32(number(t, arg(2))), arg(3) == "think"
+	case "signal":
+		x.Kind = scheduler.Probed
+		x.Signal = scheduler.Signal{Name: signalName(t, arg(2)), Value: float32(decimal(t, arg(3)))}
 	case "abort":
 		x.Kind = scheduler.Abort
 	case "done":
@@ -184,6 +259,26 @@ func ids(t *testing.T, s string) []int32 {
 		out = append(out, int32(number(t, f)))
 	}
 	return out
+}
+
+func signalName(t *testing.T, s string) scheduler.SignalName {
+	t.Helper()
+	for n := scheduler.SignalName(0); n < 8; n++ {
+		if n.String() == s {
+			return n
+		}
+	}
+	t.Fatalf("no signal %q", s)
+	return 0
+}
+
+func decimal(t *testing.T, s string) float64 {
+	t.Helper()
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
 }
 
 func number(t *testing.T, s string) int {

@@ -28,6 +28,10 @@ type Stats struct {
 	VocabFallback uint64 // arrivals whose ids came from the built-in table
 	UnknownModel  uint64 // arrivals of a model that nobody knows; they never think
 
+	Signals     uint64 // samples that a decision could follow from
+	SignalsIdle uint64 // of requests that did not think or were forced already, too soon after the last, or without Config.Signals
+	SignalsBad  uint64 // values that the signal cannot have, and names that are none
+
 	Offloaded uint64 // think blocks offloaded
 	Kept      uint64 // of these, at Complete, by models that keep thinking in the history
 	Uncounted uint64 // think blocks beyond MaxBlocks of their request
@@ -65,6 +69,9 @@ func (s *Stats) Add(o *Stats) {
 	s.OutputTokens += o.OutputTokens
 	s.VocabFallback += o.VocabFallback
 	s.UnknownModel += o.UnknownModel
+	s.Signals += o.Signals
+	s.SignalsIdle += o.SignalsIdle
+	s.SignalsBad += o.SignalsBad
 	s.Offloaded += o.Offloaded
 	s.Kept += o.Kept
 	s.Dropped += o.Dropped
@@ -127,7 +134,10 @@ const (
 	atKept          = atSum + 8
 	atDropped       = atSum + 9
 	atUncounted     = atSum + 10
-	cells           = atSum + 11
+	atSignals       = atSum + 11
+	atSignalsIdle   = atSum + 12
+	atSignalsBad    = atSum + 13
+	cells           = atSum + 14
 )
 
 // Places of the counts that move with every token.
@@ -187,6 +197,9 @@ func (c *counts) read() Stats {
 		OutputTokens:  c.outHot[hotOutput].Load(),
 		VocabFallback: own[atVocabFallback],
 		UnknownModel:  own[atUnknownModel],
+		Signals:       own[atSignals],
+		SignalsIdle:   own[atSignalsIdle],
+		SignalsBad:    own[atSignalsBad],
 		Offloaded:     own[atOffloaded],
 		Kept:          own[atKept],
 		Dropped:       own[atDropped],

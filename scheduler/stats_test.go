@@ -71,7 +71,7 @@ func TestEveryCountMoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New(Config{Models: ms, OffloadThreshold: 2, MaxRequests: 4, ReapAfter: 50})
+	c := New(Config{Models: ms, OffloadThreshold: 2, MaxRequests: 4, ReapAfter: 50, Signals: rules(t, func(c *SignalConfig) { c.MinThink = 1 })})
 	c.Step(0, []Input{
 		{Kind: Arrive, ID: 1, Model: "m"},
 		{Kind: Tokens, ID: 1, Tokens: []int32{tokStart, tokText}},
@@ -80,6 +80,10 @@ func TestEveryCountMoves(t *testing.T) {
 		{Kind: Tokens, ID: 1, Tokens: []int32{tokEnd, tokText, tokEOS, tokText}},
 		{Kind: Arrive, ID: 2, Model: "k", Tokens: []int32{tokStart}},
 		{Kind: KV, ID: 2, Blocks: 1, Think: true},
+		{Kind: Tokens, ID: 2, Tokens: []int32{tokText}},
+		{Kind: Probed, ID: 2, Signal: Signal{SigPEnd, nan}},
+		{Kind: Probed, ID: 2, Signal: Signal{SigRPDI, 9}},
+		{Kind: Probed, ID: 2, Signal: Signal{SigRPDI, 9}},
 		{Kind: Tokens, ID: 2, Tokens: []int32{tokEnd}},
 		{Kind: Done, ID: 2},
 		{Kind: Arrive, ID: 3, Model: "n"},
@@ -111,7 +115,7 @@ func TestEveryCountMoves(t *testing.T) {
 			t.Errorf("event %s did not move", k)
 		}
 	}
-	for _, r := range []Reason{HardCap, EOS, Finished, Full, Duplicate} {
+	for _, r := range []Reason{Overthinking, HardCap, EOS, Finished, Full, Duplicate} {
 		if s.Reason[r] != 1 {
 			t.Errorf("reason %s counted %d times", r, s.Reason[r])
 		}
