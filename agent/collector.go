@@ -145,6 +145,8 @@ func (c *collector) engines(out chan<- prometheus.Metric, gauge func(*prometheus
 	h := &st.Scheduler.Think
 	out <- prometheus.MustNewConstHistogram(dThinkTokens, h.Count(), float64(h.Sum), h.Buckets())
 	counter(dForced, st.Scheduler.Events[scheduler.ForceBudget])
-	counter(dForceReason, st.Scheduler.Reason[scheduler.HardCap], scheduler.HardCap.String())
+	for _, why := range []scheduler.Reason{scheduler.Converged, scheduler.Overthinking, scheduler.HardCap} {
+		counter(dForceReason, st.Scheduler.Reason[why], why.String())
+	}
 	counter(dVocab, st.Scheduler.VocabFallback)
 }

@@ -8,7 +8,6 @@ import (
 	"meridian/adapters/llamacpp"
 	"meridian/agent/client"
 	"meridian/agent/openai"
-	"meridian/wire"
 )
 
 // fill brings the prompt's KV into the job's slot.
@@ -69,8 +68,10 @@ func (j *job) find(ctx context.Context) (tokens int, err error) {
 // lookupBatch bounds one look-up: a chain mostly ends early.
 const lookupBatch = 512
 
+// asksPartner: not for the partner itself, which hands over or prefills, nor for
+// what is cheaper to compute than to ask for.
 func (j *job) asksPartner(have int) bool {
-	return j.n.cfg.Role == Decode && j.n.partner != nil && j.r != nil && j.prompt-have > j.n.cfg.Remote
+	return j.n.cfg.Role == Decode && j.n.partner != nil && j.r != nil && !j.r.Hop && j.prompt-have > j.n.cfg.Remote
 }
 
 // askPartner lets the partner prefill, and says how much can be had then. A
@@ -163,7 +164,7 @@ func (n *Node) prefillFor(ctx context.Context, q PrefillRequest) (PrefillReply, 
 		return PrefillReply{}, err
 	}
 	// What was in the slot already may be in the daemon no longer.
-	if err := j.save(ctx, j.prompt, 0, wire.ThinkComplete, true); err != nil {
+	if err := j.offer(ctx); err != nil {
 		return PrefillReply{}, err
 	}
 	return PrefillReply{Agent: n.cfg.Agent, Computed: j.computed, Cached: j.cached, Stored: j.added, Seconds: time.Since(began).Seconds()}, nil
@@ -178,7 +179,7 @@ func (n *Node) handsOver(r *openai.Request) bool {
 // handOver lets the partner's front decode. used says whether the client has
 // seen a token or the error is its own: then nobody may try again.
 func (j *job) handOver(ctx context.Context, emit func(openai.Token) error) (res openai.Result, used bool, err error) {
-	if err := j.save(ctx, j.prompt, 0, wire.ThinkComplete, true); err != nil {
+	if err := j.offer(ctx); err != nil {
 		return res, false, err
 	}
 	next := *j.r

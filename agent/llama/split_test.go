@@ -3,7 +3,10 @@ package llama_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,14 +54,21 @@ func ask(t *testing.T, n *pair.Node, hop bool, body map[string]any) (answer, err
 	err := openai.NewClient(openai.ClientConfig{URL: n.URL}).Stream(ctx, openai.Call{Path: path, Body: full, Hop: hop}, func(c *openai.Chunk) error {
 		if len(c.Meridian) > 0 {
 			var tok struct {
-				ID  *int32   `json:"token_id"`
-				Log *float64 `json:"logprob"`
+				ID     *int32   `json:"token_id"`
+				Log    *float64 `json:"logprob"`
+				Bytes  []byte   `json:"bytes"`
+				Forced bool     `json:"forced_token"`
 			}
 			if err := json.Unmarshal(c.Meridian, &tok); err != nil {
 				return err
 			}
 			if tok.ID != nil {
 				a.ids = append(a.ids, *tok.ID)
+				a.text += string(tok.Bytes)
+				if tok.Log != nil {
+					a.logs = append(a.logs, *tok.Log)
+				}
+				return nil
 			}
 			if err := json.Unmarshal(c.Meridian, &a.node); err != nil {
 				return err
@@ -79,15 +89,6 @@ func ask(t *testing.T, n *pair.Node, hop bool, body map[string]any) (answer, err
 			}
 			if o.FinishReason != nil {
 				a.finish = *o.FinishReason
-			}
-			if o.LogProbs != nil {
-				for _, p := range o.LogProbs.TokenLogProbs {
-					if p == nil {
-						a.logs = append(a.logs, math.NaN())
-					} else {
-						a.logs = append(a.logs, *p)
-					}
-				}
 			}
 		}
 		return nil
@@ -113,11 +114,48 @@ func words(n int, seed string) string {
 	return text
 }
 
+// equal says where two answers differ in ids or log-probabilities: bit by bit.
+func equal(a, b answer) string {
+	if len(a.ids) == 0 || len(a.ids) != len(a.logs) {
+		return fmt.Sprintf("%d ids and %d log-probabilities", len(a.ids), len(a.logs))
+	}
+	if !slices.Equal(a.ids, b.ids) {
+		return fmt.Sprintf("ids %v and %v", a.ids, b.ids)
+	}
+	for i := range a.logs {
+		if math.Float64bits(a.logs[i]) != math.Float64bits(b.logs[i]) {
+			return fmt.Sprintf("log-probability %d: %v and %v", i, a.logs[i], b.logs[i])
+		}
+	}
+	return ""
+}
+
+// The prompt goes through the model once, on the prefill node. What the decode
+// node goes on with is bit-equal to the prefill node going on by itself.
 func TestAPromptIsPrefilledOnOneNodeAndDecodedOnTheOther(t *testing.T) {
 	p := startPair(t, nil)
-	prompt := words(200, "fox")
-	b := mustAsk(t, p.Decode, false, map[string]any{"prompt": prompt, "max_tokens": 24, "logprobs": 0})
-	a := mustAsk(t, p.Prefill, true, map[string]any{"prompt": prompt, "max_tokens": 24, "logprobs": 0})
-	t.Logf("decode: %+v", b)
-	t.Logf("prefill alone: %+v", a)
+	sizes := []int{50, 200, 331, 700}
+	if os.Getenv("MERIDIAN_TEST_FULL") != "" {
+		sizes = nil
+		for n := 50; n <= 2000; n += 102 {
+			sizes = append(sizes, n)
+		}
+	}
+	for i, n := range sizes {
+		body := map[string]any{"prompt": words(n, fmt.Sprintf("fox number %d", i)), "max_tokens": 12, "logprobs": 0}
+		first := mustAsk(t, p.Decode, false, body)
+		if first.node.Node != pair.Decode || first.node.Prefill != pair.Prefill || first.node.Computed != 0 || first.node.Pulled == 0 {
+			t.Errorf("%d tokens: %+v; want them prefilled by %s and pulled", first.usage.PromptTokens, first.node, pair.Prefill)
+		}
+		if got, want := first.usage.PromptDetails.CachedTokens, first.usage.PromptTokens-1; got != want {
+			t.Errorf("%d tokens: %d cached, want all but the last", first.usage.PromptTokens, got)
+		}
+		there, here := mustAsk(t, p.Decode, true, body), mustAsk(t, p.Prefill, true, body)
+		if diff := equal(here, there); diff != "" {
+			t.Errorf("%d tokens: %s", first.usage.PromptTokens, diff)
+		}
+		if first.text != there.text {
+			t.Errorf("%d tokens: first %q, then %q", first.usage.PromptTokens, first.text, there.text)
+		}
+	}
 }

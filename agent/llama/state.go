@@ -94,13 +94,24 @@ func (j *job) write(out *llamacpp.Assembler, i int, b *client.Block) error {
 	return nil
 }
 
-// keepPrompt stores the prompt's full blocks that are new.
+// offer has the whole prompt in the daemon, for a partner that is about to pull
+// it: what the slot held already may have left the daemon.
+func (j *job) offer(ctx context.Context) error {
+	first, err := j.missing(ctx, j.keys(j.prompt, true))
+	if err != nil || first < 0 {
+		return err
+	}
+	return j.save(ctx, j.prompt, first, wire.ThinkComplete, true)
+}
+
+// keepPrompt stores the prompt's blocks that are new, the short one too: the same
+// prompt may come again, here or at the partner.
 func (j *job) keepPrompt(ctx context.Context) {
 	tier := wire.OutputCritical
 	if j.req == 0 {
 		tier = wire.ThinkComplete // of no request that runs here
 	}
-	if err := j.save(ctx, j.prompt, j.cached/j.n.cfg.BlockTokens, tier, false); err != nil {
+	if err := j.save(ctx, j.prompt, j.cached/j.n.cfg.BlockTokens, tier, true); err != nil {
 		j.n.log.Warn("a prompt's KV was not kept", "err", err)
 	}
 }
@@ -142,13 +153,6 @@ func (j *job) save(ctx context.Context, n, first int, tier wire.Tier, tail bool)
 	keys := j.keys(n, tail)
 	if first >= len(keys) {
 		return nil
-	}
-	if tail { // asked for by a reader: what is here already need not be saved again
-		missing, err := j.missing(ctx, keys[first:])
-		if err != nil || missing < 0 {
-			return err
-		}
-		first += missing
 	}
 	if _, err := j.s.api.SaveSlot(ctx, j.slot.id, j.file()); err != nil {
 		return err

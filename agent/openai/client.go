@@ -43,7 +43,7 @@ func NewClient(c ClientConfig) *Client {
 	if c.HTTP == nil {
 		c.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	return &Client{url: strings.TrimSuffix(strings.TrimRight(c.URL, "/"), "/v1"), token: c.Token, http: c.HTTP}
+	return &Client{url: c.URL, token: c.Token, http: c.HTTP}
 }
 
 // Call is a generation: Body is what goes out as JSON, and must ask for a stream.
@@ -148,7 +148,8 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 	if u, err := url.Parse(c.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("openai: %q is no http:// or https:// URL", c.url)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.url+path, body)
+	base := strings.TrimSuffix(strings.TrimRight(c.url, "/"), "/v1")
+	req, err := http.NewRequestWithContext(ctx, method, base+path, body)
 	if err == nil && c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}

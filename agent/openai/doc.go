@@ -4,8 +4,8 @@
 // A Front is an http.Handler over a Backend, which generates. It reads and
 // checks requests, matches stop strings, keeps characters whole, frames answers
 // as JSON or as server-sent events, and bounds what a client can hold: requests
-// at a time, bytes of a body, time of a write. Server wraps it with the
-// timeouts of connections. Client speaks the same API, and Remote is a Backend
+// at a time, bytes of a body, time of a write. Server wraps it, or any handler,
+// with bounds of connections: their number, the time of a head and of a body. Client speaks the same API, and Remote is a Backend
 // over it: another node's front.
 //
 // What is not built is refused by the name of its parameter, with status 400:

@@ -15,7 +15,6 @@ import (
 // Defaults of Config.
 const (
 	DefaultMaxRequests  = 64
-	DefaultReadTimeout  = 30 * time.Second
 	DefaultWriteTimeout = 30 * time.Second
 )
 
@@ -39,7 +38,6 @@ type Config struct {
 	Origins []string // scheme://host[:port] of web pages that may call; else none may
 
 	MaxRequests  int           // generations at a time; 0: DefaultMaxRequests
-	ReadTimeout  time.Duration // of a whole body; 0: DefaultReadTimeout
 	WriteTimeout time.Duration // of each write; 0: DefaultWriteTimeout
 }
 
@@ -55,17 +53,14 @@ func New(c Config) (*Front, error) {
 	switch {
 	case c.Backend == nil:
 		return nil, errors.New("openai: Config.Backend is nil")
-	case c.MaxRequests < 0 || c.ReadTimeout < 0 || c.WriteTimeout < 0:
-		return nil, fmt.Errorf("openai: a limit is below 0: %d requests, read %s, write %s", c.MaxRequests, c.ReadTimeout, c.WriteTimeout)
+	case c.MaxRequests < 0 || c.WriteTimeout < 0:
+		return nil, fmt.Errorf("openai: a limit is below 0: %d requests, %s a write", c.MaxRequests, c.WriteTimeout)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.MaxRequests == 0 {
 		c.MaxRequests = DefaultMaxRequests
-	}
-	if c.ReadTimeout == 0 {
-		c.ReadTimeout = DefaultReadTimeout
 	}
 	if c.WriteTimeout == 0 {
 		c.WriteTimeout = DefaultWriteTimeout
@@ -168,9 +163,12 @@ func (c *call) generate(chat bool) ending {
 			Message: fmt.Sprintf("%d requests are being answered, which is the limit of this node", f.cfg.MaxRequests)})
 	}
 	defer f.stats.leave()
-	body, err := readBody(c.out.w, c.r, f.cfg.ReadTimeout)
-	if err != nil {
-		return c.broke(err)
+	body, bad := readBody(c.out.w, c.r)
+	switch {
+	case bad == errGone:
+		return cancelled
+	case bad != nil: // also when time ran out, for which net/http ends the context
+		return c.refuse(bad)
 	}
 	a, bad := parse(body, chat, c.r.Header.Get(HopHeader) != "")
 	if bad != nil {
@@ -196,7 +194,7 @@ func (c *call) generate(chat bool) ending {
 
 // failed ends an answer that the backend, or the client, broke off.
 func (c *call) failed(ans *answer, err error) ending {
-	if c.gone(err) {
+	if c.gone() {
 		return c.lost()
 	}
 	whole, werr := ans.fail(c.seen(err))
@@ -208,15 +206,15 @@ func (c *call) failed(ans *answer, err error) ending {
 
 // broke ends a request whose answer has not begun.
 func (c *call) broke(err error) ending {
-	if c.gone(err) {
+	if c.gone() {
 		return c.lost()
 	}
 	return c.refuse(c.seen(err))
 }
 
-func (c *call) gone(err error) bool {
+func (c *call) gone() bool {
 	ctx := c.r.Context()
-	return c.out.err != nil || errors.Is(err, errGone) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errClosing)
+	return c.out.err != nil || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errClosing)
 }
 
 func (c *call) lost() ending {

@@ -10,15 +10,14 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"time"
 	"unicode/utf8"
 )
 
 // MaxBody bounds the body of a request, in bytes.
 const MaxBody = 4 << 20
 
-// readBody reads a request's body within a limit of bytes and time.
-func readBody(w http.ResponseWriter, r *http.Request, within time.Duration) ([]byte, error) {
+// readBody reads a request's body within a limit of bytes. Server bounds its time.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Error) {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
 			return nil, &Error{Status: http.StatusUnsupportedMediaType, Type: typeInvalid, Code: "unsupported_media_type",
@@ -29,12 +28,7 @@ func readBody(w http.ResponseWriter, r *http.Request, within time.Duration) ([]b
 		return nil, &Error{Status: http.StatusUnsupportedMediaType, Type: typeInvalid, Code: "unsupported_media_type",
 			Message: "Content-Encoding is " + strconv.Quote(ce) + "; compressed bodies are not supported"}
 	}
-	// The deadline is taken back afterwards: the server goes on reading to
-	// notice that the client has gone, and would take its passing for that.
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(within)) // a recorder in a test has none
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	_ = rc.SetReadDeadline(time.Time{})
 	var big *http.MaxBytesError
 	switch {
 	case errors.As(err, &big):
@@ -42,7 +36,7 @@ func readBody(w http.ResponseWriter, r *http.Request, within time.Duration) ([]b
 			Message: "the body is longer than " + strconv.Itoa(MaxBody) + " bytes"}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, &Error{Status: http.StatusRequestTimeout, Type: typeInvalid, Code: "request_timeout",
-			Message: "the body was not complete after " + within.String()}
+			Message: "the body was not complete in time"}
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
 		return nil, errGone
 	case err != nil:
@@ -51,8 +45,8 @@ func readBody(w http.ResponseWriter, r *http.Request, within time.Duration) ([]b
 	return body, nil
 }
 
-// errGone: the client has closed its connection.
-var errGone = errors.New("openai: the client has gone")
+// errGone: the client has closed its connection; nobody sees it.
+var errGone = &Error{Message: "the client has gone"}
 
 // decodeBody makes fields of a body, which must be one JSON object in UTF-8.
 func decodeBody(body []byte) (*fields, *Error) {

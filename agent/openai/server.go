@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 const (
 	MaxConns       = 1024 // beyond them, connections wait in the kernel's backlog
 	headerTimeout  = 10 * time.Second
+	BodyTimeout    = 20 * time.Second // of a whole body; below DefaultWriteTimeout, as an answer may have to wait for it
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
 	// closeGrace is what handlers have to notice that the server closes, before
@@ -25,8 +27,7 @@ const (
 var errClosing = errors.New("openai: the server is closing")
 
 // Server serves a handler, usually a Front, with bounded connections. It may
-// listen at several places. The time of a body and of an answer is the
-// handler's business.
+// listen at several places. The time of an answer is the handler's business.
 type Server struct {
 	srv   *http.Server
 	stop  context.CancelCauseFunc
@@ -45,6 +46,7 @@ func NewServer(h http.Handler, log *slog.Logger) *Server {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.began(1)
 			defer s.began(-1)
+			boundTimes(w, r)
 			h.ServeHTTP(w, r)
 		}),
 		BaseContext:       func(net.Listener) context.Context { return base },
@@ -52,6 +54,32 @@ func NewServer(h http.Handler, log *slog.Logger) *Server {
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return s
+}
+
+// boundTimes gives a request's body its time, also when no handler reads it:
+// net/http reads what is left of a body before it answers.
+func boundTimes(w http.ResponseWriter, r *http.Request) {
+	if r.Body == http.NoBody {
+		return
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(BodyTimeout)) // a connection always has deadlines
+	r.Body = &timedBody{r.Body, rc}
+}
+
+// timedBody takes the deadline back at its end: the server goes on reading to
+// notice that the client has gone, and would take a timeout for that.
+type timedBody struct {
+	io.ReadCloser
+	rc *http.ResponseController
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		_ = b.rc.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 // Serve accepts from ln until the server is shut down, which is no error.

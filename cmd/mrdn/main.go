@@ -19,6 +19,8 @@ func main() {
 			os.Exit(asProcess(demo.Play(ctx, os.Args[2], os.Args[3:], os.Stdin, os.Stdout)))
 		case benchProcess:
 			os.Exit(asProcess(playHolder(ctx, os.Args[2:], os.Stdin, os.Stdout)))
+		case llamaProcess:
+			os.Exit(asProcess(playLlamaNode(context.Background(), os.Args[2:])))
 		}
 	}
 	a := &app{

@@ -1,0 +1,123 @@
+package openai
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pythonPackages finds what internal/ci/python.sh installed.
+func pythonPackages(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("no go.mod above this folder")
+		}
+		dir = filepath.Dir(dir)
+	}
+	packages := filepath.Join(dir, ".tools", "py", name)
+	_, err = os.Stat(packages)
+	if _, noPython := exec.LookPath("python3"); err == nil && noPython == nil {
+		return packages
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("the Python package is missing: run internal/ci/python.sh %s", name)
+	}
+	t.Skipf("internal/ci/python.sh %s installs the Python package that this test drives the front with", name)
+	return ""
+}
+
+// scripted does what the text of a request says.
+func scripted(ctx context.Context, r *Request, emit func(Token) error) (Result, error) {
+	text := r.Prompt
+	if r.Chat {
+		text = r.Messages[len(r.Messages)-1].Content
+	}
+	if r.PromptTokens != nil {
+		return saying(words("ids ", fmt.Sprint(r.PromptTokens))...).generate(ctx, r, emit)
+	}
+	switch {
+	case text == "hello":
+		var tokens []Token
+		for _, s := range []string{"Hi", " \xe2\x82", "\xac", "!"} {
+			tokens = append(tokens, Token{Bytes: []byte(s), HasLogProb: true, LogProb: -0.5, Top: []TokenProb{{Bytes: []byte("Yo"), LogProb: -0.75}}})
+		}
+		res, err := saying(tokens...).generate(ctx, r, emit)
+		if r.Think != nil {
+			res.Node = map[string]any{"max_think": r.MaxThink, "think": *r.Think}
+		}
+		return res, err
+	case text == "think":
+		return saying(Token{Bytes: []byte("hm, "), Thinking: true}, Token{Bytes: []byte("so"), Thinking: true}, Token{Bytes: []byte("yes")}).generate(ctx, r, emit)
+	case text == "break":
+		for _, t := range words("one ", "two ") {
+			if err := emit(t); err != nil {
+				return Result{}, err
+			}
+		}
+		return Result{}, &Error{Status: 502, Code: "engine_failed", Message: "it fell over"}
+	case text == "endless":
+		return endless().generate(ctx, r, emit)
+	}
+	e := &Error{Message: "as you wish"}
+	if _, err := fmt.Sscanf(text, "fail %d", &e.Status); err != nil {
+		return Result{}, err
+	}
+	return Result{}, e
+}
+
+func TestThePythonClientOfOpenAIWorksWithTheFront(t *testing.T) {
+	packages := pythonPackages(t, "openai")
+	f := newFront(t, Config{Backend: &fake{generate: scripted}, Token: "sesame"})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewServer(f, slog.New(slog.DiscardHandler))
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "python3", "testdata/client.py", "http://"+ln.Addr().String(), "sesame")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=*")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	script, err := os.ReadFile("testdata/client.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, m := range regexp.MustCompile(`(?m)^def (check_\w+)`).FindAllSubmatch(script, -1) {
+		want = append(want, string(m[1]))
+	}
+	if got := strings.Fields(string(out)); len(want) < 13 || strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("passed %q, want %q", got, want)
+	}
+	s.Shutdown(ctx)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	st := f.Stats()
+	if st.Active != 0 || st.Cancelled != 2 || st.Broken != 1 || st.Slow != 0 || st.Status[http.StatusTooManyRequests] != 1 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -1,0 +1,92 @@
+package llama
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"meridian/adapters/llamacpp"
+	"meridian/agent/llama/pair"
+)
+
+// plain is a llama-server as it is, with the arguments that the nodes give theirs
+// and no Meridian: the other side of every comparison.
+type plain struct {
+	cmd  *exec.Cmd
+	api  *llamacpp.Server
+	dir  string
+	done chan struct{}
+}
+
+func startPlain(ctx context.Context, o *pair.Options) (*plain, error) {
+	dir, err := os.MkdirTemp("", "meridian-plain-")
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(dir, "llama.sock")
+	args := []string{"--model", o.Model, "--host", socket, "--no-webui", "--ctx-size", strconv.Itoa(o.Context * o.Slots),
+		"--parallel", strconv.Itoa(o.Slots), "--no-kv-unified", "--cache-ram", "0", "--no-context-shift"}
+	if o.Threads > 0 {
+		args = append(args, "--threads", strconv.Itoa(o.Threads))
+	}
+	p := &plain{cmd: exec.Command(o.Server, append(args, o.Args...)...), api: llamacpp.NewServer(socket), dir: dir, done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(o.Server)+":"+os.Getenv("LD_LIBRARY_PATH"))
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	go func() {
+		_ = p.cmd.Wait() // it is killed
+		close(p.done)
+	}()
+	t := time.NewTicker(50 * time.Millisecond)
+	defer t.Stop()
+	for {
+		if err = p.api.Health(ctx); err == nil {
+			return p, nil
+		}
+		select {
+		case <-p.done:
+			p.close()
+			return nil, fmt.Errorf("the plain llama-server ended: %s", p.cmd.ProcessState)
+		case <-ctx.Done():
+			p.close()
+			return nil, ctx.Err()
+		case <-t.C:
+		}
+	}
+}
+
+func (p *plain) close() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	p.api.Close()
+	_ = os.RemoveAll(p.dir)
+}
+
+// ask sends a prompt as tokens, and lets the server use what its slot has.
+func (p *plain) ask(ctx context.Context, tokens []int32, max int) (*Answer, []int32, error) {
+	a := &Answer{Prompt: len(tokens), Node: "llama-server"}
+	var ids []int32
+	began := time.Now()
+	done, err := p.api.Stream(ctx, llamacpp.Completion{Prompt: tokens, Predict: max}, func(t llamacpp.Token) error {
+		if a.TTFT == 0 {
+			a.TTFT = time.Since(began)
+		}
+		a.Tokens, a.Logs, a.Text = append(a.Tokens, string(t.Bytes)), append(a.Logs, t.LogProb), a.Text+string(t.Bytes)
+		ids = append(ids, t.ID)
+		return nil
+	})
+	a.Total = time.Since(began)
+	a.Cached, a.Computed = done.Cached, done.Computed
+	if err == nil && done.Lost {
+		err = fmt.Errorf("the answer has a token that ends within a character: it cannot be compared")
+	}
+	return a, ids, err
+}

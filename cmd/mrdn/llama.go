@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"meridian/agent"
+	"meridian/agent/config"
+	"meridian/agent/llama/fetch"
+	"meridian/agent/llama/pair"
+	"meridian/bench/llama"
+)
+
+// llamaProcess is the first argument of this program when it has started itself
+// as a node.
+const llamaProcess = "llama-process"
+
+// playLlamaNode is the whole of such a process.
+func playLlamaNode(ctx context.Context, args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("want CONFIG PORTSFILE, got %q", args)
+	}
+	cfg, _, err := config.Load(config.Options{Path: args[0]})
+	if err != nil {
+		return err
+	}
+	level := new(slog.LevelVar)
+	opt := agent.Options{Log: agent.NewLogger(os.Stderr, cfg.Agent, level), Level: level, Version: agent.BuildVersion()}
+	return agent.Run(ctx, cfg, opt, args[1])
+}
+
+func newLlamaCmd(a *app) *cobra.Command {
+	return group(a, "llama", "Prefill on one llama.cpp node, decode on another",
+		"  mrdn llama up --fetch\n  mrdn llama run 'Once upon a time' --compare", newLlamaUpCmd(a), newLlamaRunCmd(a))
+}
+
+// llamaFlags are those of both commands.
+type llamaFlags struct {
+	fetch bool
+	opt   pair.Options
+	mem   string
+}
+
+func (f *llamaFlags) add(c *cobra.Command) {
+	s := c.Flags()
+	s.BoolVar(&f.fetch, "fetch", false, "install a llama-server and a small model from PyPI, pinned by hash, if they are not there")
+	s.StringVar(&f.opt.Server, "server", "", "llama-server binary (default: the fetched one)")
+	s.StringVar(&f.opt.Model, "model", "", "GGUF file (default: the fetched one)")
+	s.StringVar(&f.opt.Name, "name", "", "the served model's name (default: the file's)")
+	s.StringSliceVar(&f.opt.Args, "args", []string{"-ngl", "0", "--device", "none"}, "further arguments of llama-server, separated by commas")
+	s.IntVar(&f.opt.Context, "context", 4096, "tokens of a slot's context")
+	s.IntVar(&f.opt.Slots, "slots", 2, "requests that a node generates at the same time")
+	s.IntVar(&f.opt.Threads, "threads", 1, "threads of each llama-server")
+	s.StringVar(&f.mem, "memory", "1GiB", "size of each node's arena")
+}
+
+// options completes the flags.
+func (f *llamaFlags) options(ctx context.Context, a *app) (*pair.Options, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	o := f.opt
+	o.Self = []string{self, llamaProcess}
+	if o.Capacity, err = config.ParseBytes(f.mem); err != nil {
+		return nil, usage("--memory %q: %v", f.mem, err)
+	}
+	for _, path := range []*string{&o.Server, &o.Model} {
+		if *path != "" {
+			if *path, err = filepath.Abs(*path); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if o.Server == "" || o.Model == "" {
+		p, err := f.find(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if o.Server == "" {
+			o.Server = p.Server
+		}
+		if o.Model == "" {
+			o.Model = p.Model
+		}
+	}
+	if o.Name == "" {
+		o.Name = strings.TrimSuffix(filepath.Base(o.Model), filepath.Ext(o.Model))
+	}
+	return &o, nil
+}
+
+func (f *llamaFlags) find(ctx context.Context, a *app) (fetch.Parts, error) {
+	p, err := fetch.FindKnown()
+	if err == nil || !errors.Is(err, fetch.ErrMissing) || !f.fetch {
+		return p, err
+	}
+	dir, err := fetch.Dir()
+	if err != nil {
+		return p, err
+	}
+	if _, err := fmt.Fprintln(a.err, "fetching a llama-server and a model into", dir); err != nil {
+		return p, err
+	}
+	return fetch.Install(ctx, dir, a.err)
+}
+
+func newLlamaUpCmd(a *app) *cobra.Command {
+	var f llamaFlags
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Start a prefill and a decode node on this machine, until ctrl-C",
+		Long: `Starts two daemons with a llama-server each, as processes of this program. A
+prompt given to either OpenAI front is prefilled on the one node and decoded on
+the other; its KV goes between them as checked blocks. Everything listens on
+loopback or on Unix sockets. Two hosts are joined by configuration instead: see
+[llama] in docs/config.md, and docs/examples/llama.md.`,
+		Example:     "  mrdn llama up --fetch\n  mrdn llama up --server ./llama-server --model m.gguf --args=-ngl,99\n  mrdn llama up --decode 127.0.0.1:8080 --think '<think>,</think>' --max-think 200",
+		Args:        exactly(),
+		Annotations: map[string]string{accessKey: writing},
+	}
+	f.add(c)
+	var think []string
+	var maxThink uint
+	var keeps bool
+	c.Flags().StringVar(&f.opt.ListenPrefill, "prefill", "127.0.0.1:8081", "host:port of the prefill node's front")
+	c.Flags().StringVar(&f.opt.ListenDecode, "decode", "127.0.0.1:8080", "host:port of the decode node's front")
+	c.Flags().StringVar(&f.opt.Dir, "dir", "", "folder of sockets, logs and configurations (default: one in memory, removed at the end)")
+	c.Flags().StringSliceVar(&think, "think", nil, "start and end marker of thinking; the start is appended to each chat prompt")
+	c.Flags().UintVar(&maxThink, "max-think", 0, "thinking tokens before it is ended by force (default: the daemon's)")
+	c.Flags().BoolVar(&keeps, "keeps-thinking", false, "the chat template keeps thinking in the history")
+	c.RunE = a.endlessCommand(func(ctx context.Context, _ []string) (result, error) {
+		o, err := f.options(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if len(think) != 0 && len(think) != 2 {
+			return nil, usage("--think %q: want the start and the end marker, separated by a comma", strings.Join(think, ","))
+		}
+		thinking(o, think, maxThink, keeps)
+		return nil, a.llamaUp(ctx, o)
+	})
+	return c
+}
+
+// endlessCommand is command for those that run until they are told to stop.
+func (a *app) endlessCommand(f func(ctx context.Context, args []string) (result, error)) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		if !c.Flags().Changed("timeout") {
+			a.timeout = 1<<63 - 1
+		}
+		return a.command(f)(c, args)
+	}
+}
+
+// thinking writes what the nodes must know of a model that thinks.
+func thinking(o *pair.Options, markers []string, max uint, keeps bool) {
+	if len(markers) == 2 {
+		o.Llama += fmt.Sprintf("think_start = %q\nthink_end = %q\nthink_open = true\n", markers[0], markers[1])
+	}
+	if max > 0 {
+		o.Extra += fmt.Sprintf("[scheduler]\nmax_think_tokens = %d\nmin_think_tokens = 0\n", max)
+	}
+	if keeps {
+		o.Extra += fmt.Sprintf("[model.%q]\nkeeps_thinking = true\n", o.Name)
+	}
+}
+
+func (a *app) llamaUp(ctx context.Context, o *pair.Options) error {
+	p, err := pair.Start(ctx, *o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }()
+	_, err = fmt.Fprintf(a.out, "model     %s\nprefill   %s/v1   admin %s\ndecode    %s/v1   admin %s\nlogs      %s\n\n  mrdn chat --url %s\n\nctrl-C stops both.\n",
+		o.Name, p.Prefill.URL, p.Prefill.Ports["admin"][0], p.Decode.URL, p.Decode.Ports["admin"][0], filepath.Join(p.Dir, "*", "log"), p.Decode.URL)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return p.Close()
+	case <-p.Prefill.Done():
+		return errors.New("the prefill node has ended")
+	case <-p.Decode.Done():
+		return errors.New("the decode node has ended")
+	}
+}
+
+func newLlamaRunCmd(a *app) *cobra.Command {
+	var f llamaFlags
+	var compare bool
+	var max int
+	c := &cobra.Command{
+		Use:   "run PROMPT",
+		Short: "Answer one prompt with prefill on one node and decode on another",
+		Long: `Starts the two nodes of "mrdn llama up", answers one prompt, and stops them. With
+--compare the same prompt is answered by the prefill node going on by itself and
+by a llama-server without Meridian, and the answers are held against each other:
+time to the first token, tokens a second, bytes moved, cached tokens, and whether
+the tokens are equal. Against the prefill node they are bit-equal; a cold
+llama-server computes the last prompt token in another batch shape, so that its
+log-probabilities differ in their last bits, and with them, rarely, a token.`,
+		Example:     "  mrdn llama run 'Once upon a time' --fetch\n  mrdn llama run \"$(cat notes.txt)\" --compare --json",
+		Args:        exactly("PROMPT"),
+		Annotations: map[string]string{accessKey: readOnly},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&compare, "compare", false, "answer without the split too, and compare")
+	c.Flags().IntVar(&max, "max-tokens", 64, "tokens of the answer")
+	c.RunE = a.longCommand(func(ctx context.Context, args []string) (result, error) {
+		o, err := f.options(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		p, err := pair.Start(ctx, *o)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = p.Close() }()
+		answer := llama.Ask
+		if compare {
+			answer = llama.Compare
+		}
+		out, err := answer(ctx, p, o, args[0], max)
+		if err != nil {
+			return nil, err
+		}
+		return comparison{out}, nil
+	})
+	return c
+}
+
+type comparison struct{ *llama.Comparison }
+
+func (c comparison) grid(bool) grid {
+	head, rows, note := c.Table()
+	return grid{head: head, rows: rows, note: note + "\n" + c.Text}
+}
+
+func newBenchLlamaCmd(a *app) *cobra.Command {
+	var f llamaFlags
+	opt := llama.Options{}
+	c := &cobra.Command{
+		Use:   "llama",
+		Short: "Measure what a prefill/decode pair of llama.cpp nodes saves",
+		Long: `Starts two nodes and llama-servers without Meridian, and shows: that what is
+decoded on the other node is bit-equal; how long the first token of a long prompt
+takes when its blocks are at the other node, and when they are computed; how many
+prompt tokens an agent's steps cost that alternate between the nodes; and what a
+second user with the same system prompt finds in the cache. It takes some
+minutes; stop other work first.`,
+		Example:     "  mrdn bench llama --fetch\n  mrdn bench llama --prompts 5 --longest 500 --json",
+		Args:        exactly(),
+		Annotations: map[string]string{accessKey: readOnly},
+	}
+	f.add(c)
+	c.Flags().IntVar(&opt.Prompts, "prompts", llama.DefaultPrompts, "prompts of the equality check, from 50 tokens on")
+	c.Flags().IntVar(&opt.Longest, "longest", llama.DefaultLongest, "tokens of the longest of them")
+	c.Flags().IntVar(&opt.Rounds, "rounds", llama.DefaultRounds, "rounds of the time to the first token, of which the median is shown")
+	c.RunE = a.longCommand(func(ctx context.Context, _ []string) (result, error) {
+		o, err := f.options(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if opt.Prompts < 1 || opt.Rounds < 1 || opt.Longest < 50 || opt.Longest > o.Context-64 {
+			return nil, usage("--prompts %d and --rounds %d must be at least 1, --longest %d between 50 and the context less 64", opt.Prompts, opt.Rounds, opt.Longest)
+		}
+		opt.Pair = *o
+		opt.Progress = func(text string) { _, _ = fmt.Fprintln(a.err, text) }
+		rep, err := llama.Run(ctx, opt)
+		if err != nil {
+			return nil, err
+		}
+		return llamaReport{rep}, rep.Err()
+	})
+	return c
+}
+
+type llamaReport struct{ llama.Report }
+
+func (r llamaReport) grid(bool) grid { return grid{rows: r.Rows(), note: r.Note()} }
