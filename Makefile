@@ -1,7 +1,7 @@
 # Two commands do everything: `go run ./cmd/mrdn demo` and `make test`.
 GO ?= go
 
-.PHONY: test test-full setup build bench lint generate clean
+.PHONY: test test-full setup build bench bench-peers lint generate clean
 
 # Everything: sets up what the tests need, then runs them all.
 test: setup
@@ -21,6 +21,11 @@ build:
 bench:
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./wire/... ./blocks/... ./scheduler/... ./adapters/link/ ./agent/engine/
 	$(GO) run ./cmd/mrdn bench link
+
+# Meridian beside Mooncake, NIXL, Redis and plain sockets: a quarter of an hour.
+# FLAGS are those of `mrdn bench peers`, such as FLAGS="--full --out results".
+bench-peers:
+	./internal/ci/bench-peers.sh $(FLAGS)
 
 lint:
 	./internal/ci/lint.sh

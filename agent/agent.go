@@ -70,7 +70,7 @@ type Agent struct {
 
 	admin *adminFace
 	http  *httpFace
-	llama *llamaFace
+	llama atomic.Pointer[llamaFace] // nil without [llama]; set while the faces serve already
 
 	portsMu sync.Mutex // the admin API serves while http is still to be bound
 	ports   []port
@@ -297,6 +297,9 @@ func (a *Agent) Drain(ctx context.Context) error {
 	a.log.Info("draining")
 	var wg sync.WaitGroup
 	wg.Go(func() { a.node.Drain(ctx) })
+	if f := a.llama.Load(); f != nil {
+		f.drain(ctx) // its node is an engine, whose requests end with the front's
+	}
 	err := a.engines.Drain(ctx)
 	wg.Wait()
 	a.drain.Store(int32(drained))
@@ -315,8 +318,8 @@ func (a *Agent) close() (err error) {
 	a.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if a.llama != nil {
-		err = errors.Join(err, a.llama.close(ctx))
+	if f := a.llama.Load(); f != nil {
+		err = errors.Join(err, f.close(ctx))
 	}
 	if a.admin != nil {
 		a.admin.close()

@@ -20,15 +20,18 @@ var collected []series
 // desc describes a series and documents it: a _total is a counter, what is no
 // histogram else is a gauge.
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	kind := "gauge"
-	if strings.HasSuffix(name, "_total") {
-		kind = "counter"
-	}
-	return document(kind, name, help, labels...)
+	return document(&collected, kindOf(name), name, help, labels...)
 }
 
-func document(kind, name, help string, labels ...string) *prometheus.Desc {
-	collected = append(collected, series{"meridian_" + name, kind, help, labels})
+func kindOf(name string) string {
+	if strings.HasSuffix(name, "_total") {
+		return "counter"
+	}
+	return "gauge"
+}
+
+func document(in *[]series, kind, name, help string, labels ...string) *prometheus.Desc {
+	*in = append(*in, series{"meridian_" + name, kind, help, labels})
 	return prometheus.NewDesc("meridian_"+name, help, labels, nil)
 }
 
@@ -56,7 +59,7 @@ var (
 	dReclaimed     = desc("disagg_bytes_reclaimed_total", "Body bytes of arena slots freed after their copy was acknowledged.")
 	dTracked       = desc("phase_router_tracked_requests", "Generation requests that are followed now.")
 	dPhases        = desc("phase_requests", "Generation requests by phase.", "phase")
-	dThinkTokens   = document("histogram", "think_tokens_per_request", "Thinking tokens of requests that stopped thinking.")
+	dThinkTokens   = document(&collected, "histogram", "think_tokens_per_request", "Thinking tokens of requests that stopped thinking.")
 	dForced        = desc("budget_force_triggered_total", "Requests whose thinking was cut short.")
 	dForceReason   = desc("budget_force_reason_total", "The same by reason.", "reason")
 	dVocab         = desc("vocab_fallback_total", "Requests whose token ids came from the built-in table.")
@@ -87,6 +90,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(dInFlight, float64(c.a.transfers.inFlight(dirOut)), dirOut.String())
 	if c.a.engines != nil {
 		c.engines(out, gauge, counter)
+	}
+	if f := c.a.llama.Load(); f != nil {
+		c.llama(f, gauge, counter)
 	}
 }
 

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"meridian/agent/client"
 	"meridian/agent/llama"
@@ -19,6 +21,7 @@ type llamaFace struct {
 	node   *llama.Node
 	front  *openai.Front
 	server *openai.Server
+	once   sync.Once // of the server's shutdown
 }
 
 // FrontSocket is where a node's front listens for its partner on the same host,
@@ -35,29 +38,29 @@ func (a *Agent) openLlama(context.Context) error {
 		return err
 	}
 	f := &llamaFace{node: node}
-	a.llama = f
 	f.front, err = openai.New(openai.Config{Backend: node, Log: a.log, Token: string(c.Token), Hosts: []string{c.Listen}})
 	if err != nil {
-		return err
+		return errors.Join(err, node.Close())
 	}
 	f.server = openai.NewServer(node.Handler(f.front), a.log)
+	a.llama.Store(f) // Close ends it from here on
 	tcp, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("llama.listen: %w", err)
 	}
 	a.addPort("openai", "http://"+tcp.Addr().String())
-	a.serveFront(tcp)
+	a.serveFront(f, tcp)
 	private, err := listenPrivate(filepath.Join(c.Dir, FrontSocket))
 	if err != nil {
 		return fmt.Errorf("llama.dir: %w", err)
 	}
-	a.serveFront(private)
+	a.serveFront(f, private)
 	return nil
 }
 
-func (a *Agent) serveFront(ln net.Listener) {
+func (a *Agent) serveFront(f *llamaFace, ln net.Listener) {
 	a.background(func(context.Context) {
-		if err := a.llama.server.Serve(ln); err != nil {
+		if err := f.server.Serve(ln); err != nil {
 			a.log.Error("the OpenAI front ended", "err", err)
 		}
 	})
@@ -77,6 +80,7 @@ func (a *Agent) llamaConfig() llama.Config {
 	t.Signals = scheduler.DefaultSignalConfig()
 	t.Signals.Alpha, t.Signals.VarianceThreshold = e.EMAAlpha, e.EATEMAVarianceThreshold
 	t.Signals.RPDIThreshold, t.Signals.TransitionEntropy = e.RPDIThreshold, e.TransitionEntropyThreshold
+	t.Signals.PEndLevel = e.PEndLevel
 	t.Signals.ProbeInterval, t.Signals.MinThink, t.Signals.MaxThink = e.EATProbeInterval, s.MinThinkTokens, s.MaxThinkTokens
 	return llama.Config{
 		Server: c.Server, Model: c.Model, Args: c.Args, Name: c.Name, Context: c.Context, Slots: c.Slots, Threads: c.Threads, Dir: c.Dir,
@@ -102,10 +106,11 @@ func (a *Agent) learnModel(m scheduler.Model) error {
 	return nil
 }
 
+// drain takes no more requests and lets those that run end, until ctx ends.
+func (f *llamaFace) drain(ctx context.Context) { f.once.Do(func() { f.server.Shutdown(ctx) }) }
+
 // close ends the front first, so that no request meets a node that is going.
 func (f *llamaFace) close(ctx context.Context) error {
-	if f.server != nil {
-		f.server.Shutdown(ctx)
-	}
+	f.drain(ctx)
 	return f.node.Close()
 }

@@ -203,8 +203,8 @@ func (a *Agent) unready() []reason {
 			out = append(out, reason{"selftest.running", "the self-test of " + name + " has not ended"})
 		}
 	}
-	if a.llama != nil {
-		if err := a.llama.node.Down(); err != nil {
+	if f := a.llama.Load(); f != nil {
+		if err := f.node.Down(); err != nil {
 			out = append(out, reason{"llama.down", err.Error()})
 		}
 	}

@@ -15,7 +15,7 @@ type series struct {
 // MetricsMarkdown is docs/metrics.md: every series that a daemon has, from the
 // descriptions that it serves.
 func MetricsMarkdown() string {
-	all := append(slices.Clone(newMetrics("", "").docs), collected...)
+	all := slices.Concat(newMetrics("", "").docs, collected, llamaSeries)
 	slices.SortFunc(all, func(a, b series) int { return strings.Compare(a.name, b.name) })
 	var b strings.Builder
 	b.WriteString(`# Metrics
@@ -25,7 +25,8 @@ Made from the daemon's own descriptions: run the tests of package agent with
 
 A daemon serves these at /metrics of admin.http, besides the go_ and process_
 series of every Go program. Times are in seconds, sizes in bytes. A series with
-labels appears with its first event. The label peer has at most 256 values,
+labels appears with its first event, those of meridian_llama_ where [llama] is
+configured. The label peer has at most 256 values,
 reason the names of ` + "`mrdn errors`" + `; no label carries a request or a tenant.
 Counters end in _total, as the exposition format demands, also those that
 Meridian 0.x named without it.

@@ -38,9 +38,12 @@ const (
 	// sliceBytes is how much of a large batch goes into one request, so that its
 	// parts travel by several lanes.
 	sliceBytes = 16 << 20
-	// quickHash is how many bytes the reader hashes itself when the worker has
-	// nothing to do: a change of goroutine would take longer.
+	// quickHash is how many bytes the reader hashes itself in any case: a change
+	// of goroutine would take longer.
 	quickHash = 32 << 10
+	// maxAsk is how many bytes a read may bring, at most, for the reader to write
+	// the answers itself: requests, not bodies.
+	maxAsk = 64 << 10
 	// resumeTries is how often a pull goes on by another lane after LANE_LOST.
 	resumeTries = 3
 	// maxIov is the kernel's bound on the pieces of one readv or writev.

@@ -4,33 +4,40 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"meridian/adapters/link/internal/core"
 	"meridian/wire"
-	proto "meridian/wire/link"
 )
 
 // The way of the bytes of one lane. "lock" is the session's mutex; nothing waits
 // for a socket, hashes or copies while it holds it.
 //
 //	1 A caller's goroutine puts a call into the core (lock), which queues control
-//	  frames and bodies, and signals the writer.
-//	2 The writer asks the core which bytes are next (lock): control frames, one
-//	  DATA head and the pieces of bodies behind it. One writev, straight from the
-//	  arena, that never blocks; then it tells the core how many went (lock). When
-//	  the socket is full it waits with no memory in hand, and asks again.
+//	  frames and bodies.
+//	2 Whoever leaves the core with something to send takes the lane's turn to
+//	  write, if it is free (lock): a caller after 1, the reader after 4, the
+//	  worker after 5, the ticker. It asks the core which bytes are next (lock):
+//	  control frames, one DATA head and the pieces of bodies behind it. One
+//	  writev, straight from the arena, that never waits; then it tells the core
+//	  how many went (lock). If there is more, the reader goes on where nothing
+//	  can be read meanwhile; the others pass the turn to the writer, and so does
+//	  everybody when the socket is full. The writer waits for the socket with no
+//	  memory in hand. turn.go is this part.
 //	3 The reader asks the core where the next bytes go (lock): pieces of slots,
 //	  then the head of the next frame. One readv; then it tells the core (lock).
-//	4 The core turns what came into answers, finished calls, and jobs. The reader
-//	  hands the jobs, those of at most jobQueue reads, to the worker.
-//	5 The worker (or the reader, where it is one short body) hashes bodies, or pieces of long ones, while 3 reads the next,
-//	  and makes room for pushes. It gives the results back (lock), which may
-//	  grant, publish and answer a push, or finish a call: back to 2, or to 1.
+//	4 The core turns what came into answers (2), finished calls (1), and jobs:
+//	  bodies to hash, or pieces of long ones, and room to make for pushes. jobs.go
+//	  decides whether the reader does them itself or hands them to the worker.
+//	5 The worker does jobs while 3 reads on, and gives the results back (lock),
+//	  which may grant, publish and answer a push, or finish a call.
 //
-// What waits for the writer is produced by 1, 3 and 5 and bounded by the agreed
-// limits. Jobs are produced by 3 and consumed by 5 through a channel: a worker
-// that falls behind holds up its own lane only.
+// What waits to be written is produced by 1, 4 and 5 and bounded by the agreed
+// limits. The reader never waits for the socket to take bytes, so two sides that
+// send to each other as fast as they can both go on reading. Jobs are produced
+// by 4 and consumed by 5 through a channel: a worker that falls behind holds up
+// its own lane only.
 
 // lane is a connection with its reader, writer and worker.
 type lane struct {
@@ -38,105 +45,61 @@ type lane struct {
 	core *core.Lane
 	conn net.Conn // as the bytes go: the TLS connection where there is one
 	base net.Conn // the socket
-	wake sync.Cond
+	in   *stream
+	out  *stream        // of whoever has the turn
+	turn turn           // under the lock
+	wake sync.Cond      // the writer's: the turn is its own, or the lane has ended
+	gone sync.WaitGroup // the writer, the worker, and whoever else has the turn
+
 	jobs chan []core.Job
-	busy atomic.Int32   // batches of jobs that the worker has not finished
-	gone sync.WaitGroup // writer and worker
+	busy atomic.Int32 // runs of jobs that the worker has not finished
+
+	// The reader's own.
+	mine bool // it has the turn
+	hot  bool // it is counted in Node.hot
 }
 
 // startLane begins the traffic of a lane that the core has.
-func (s *session) startLane(cl *core.Lane, conn, base net.Conn) *lane {
-	l := &lane{ses: s, core: cl, conn: conn, base: base}
-	l.wake.L = &s.mu
-	s.lanes[cl.Index()] = l
+func (s *session) startLane(cl *core.Lane, conn, base net.Conn) {
+	l := s.newLane(cl, conn, base)
 	s.node.running.Add(1)
 	l.gone.Add(1)
 	go l.reader()
 	go l.writer()
+}
+
+func (s *session) newLane(cl *core.Lane, conn, base net.Conn) *lane {
+	l := &lane{ses: s, core: cl, conn: conn, base: base}
+	l.wake.L = &s.mu
+	l.in = newStream(conn, unix.SYS_READV, l.rxWant, l.rxGot)
+	l.in.idle = l.idle
+	l.out = newStream(conn, unix.SYS_WRITEV, l.txWant, l.txDid)
+	s.lanes[cl.Index()] = l
 	return l
-}
-
-// rxWant and the three below are the core's, under the lock.
-func (l *lane) rxWant(iov [][]byte) [][]byte {
-	l.ses.mu.Lock()
-	iov = l.core.RxWant(iov)
-	l.ses.mu.Unlock()
-	return iov
-}
-
-func (l *lane) rxGot(n int) {
-	s := l.ses
-	s.mu.Lock()
-	l.core.RxGot(s.now(), n)
-	jobs := l.core.TakeJobs()
-	s.unlock()
-	switch {
-	case len(jobs) == 0:
-	case len(jobs) == 1 && jobs[0].Quick(quickHash) && l.busy.Load() == 0:
-		l.work(jobs)
-	default:
-		l.hand(jobs)
-	}
-}
-
-// work does jobs, and those that come of them.
-func (l *lane) work(jobs []core.Job) {
-	s := l.ses
-	for len(jobs) > 0 {
-		for i := range jobs {
-			jobs[i].Run()
-		}
-		s.mu.Lock()
-		s.core.Finish(s.now(), jobs)
-		jobs = l.core.TakeJobs()
-		s.unlock()
-	}
-}
-
-// hand gives jobs to the worker, which starts with the first.
-func (l *lane) hand(jobs []core.Job) {
-	if l.jobs == nil {
-		l.jobs = make(chan []core.Job, jobQueue)
-		l.gone.Add(1)
-		go l.worker()
-	}
-	l.busy.Add(1)
-	l.jobs <- jobs
-}
-
-func (l *lane) txWant(iov [][]byte) [][]byte {
-	l.ses.mu.Lock()
-	iov = l.core.TxWant(iov)
-	l.ses.mu.Unlock()
-	return iov
-}
-
-func (l *lane) txDid(n int) {
-	s := l.ses
-	s.mu.Lock()
-	l.core.TxDid(s.now(), n)
-	s.unlock()
 }
 
 // reader owns the end of the lane: when it leaves, nothing of the lane runs any
 // more.
 func (l *lane) reader() {
-	in := newStream(l.conn, true, l.rxWant, l.rxGot)
 	for {
-		if err := in.read(); err != nil {
+		if err := l.in.read(); err != nil {
 			break
 		}
 	}
 	l.close()
+	l.cool()
 	if l.jobs != nil {
 		close(l.jobs)
+	}
+	if l.mine {
+		l.gone.Done()
 	}
 	l.gone.Wait()
 	l.ses.laneGone(l)
 	l.ses.node.running.Done()
 }
 
-// close ends the connection. Both loops notice.
+// close ends the connection. Whoever uses it notices.
 func (l *lane) close() {
 	s := l.ses
 	_ = l.base.Close()
@@ -145,37 +108,74 @@ func (l *lane) close() {
 	s.unlock()
 }
 
-func (l *lane) writer() {
-	defer l.gone.Done()
+// rxWant is the core's RxWant, under the lock.
+func (l *lane) rxWant(iov [][]byte) [][]byte {
+	l.ses.mu.Lock()
+	iov = l.core.RxWant(iov)
+	l.ses.mu.Unlock()
+	return iov
+}
+
+// rxGot tells the core what a read brought, and does what came of it.
+func (l *lane) rxGot(n int) {
 	s := l.ses
-	out := newStream(l.conn, false, l.txWant, l.txDid)
-	for {
-		s.mu.Lock()
-		for !l.core.TxPending() && !l.core.Dead() && !l.core.Failed() {
-			l.wake.Wait()
-		}
-		dead, flushed := l.core.Dead(), l.core.TxFlushed()
-		s.mu.Unlock()
-		switch {
-		case dead:
-			interrupt(l.base)
-			return
-		case flushed:
-			bound(l.base, time.Now().Add(proto.DrainError))
-			halfClose(l.conn)
-			return
-		}
-		if err := out.write(); err != nil {
-			interrupt(l.base)
-			return
-		}
+	if n > 0 && !l.hot {
+		l.hot = true
+		s.node.hot.Add(1)
+	}
+	var buf [4]*lane
+	s.mu.Lock()
+	l.core.RxGot(s.now(), n)
+	jobs := l.core.TakeJobs()
+	l.answer(n, len(jobs) > 0, s.leave(buf[:0]))
+	switch {
+	case len(jobs) == 0:
+	case l.busy.Load() == 0 && l.here(n, jobs):
+		l.work(jobs)
+	default:
+		l.hand(jobs)
 	}
 }
 
-func (l *lane) worker() {
-	defer l.gone.Done()
-	for jobs := range l.jobs {
-		l.work(jobs)
-		l.busy.Add(-1)
+// answer writes what came of a read of n bytes. The turn of its own lane the
+// reader keeps until nothing more can be read, so that a request that is more
+// urgent goes first; but only once, and not while bodies come in, which keep it
+// busy with something else.
+func (l *lane) answer(n int, busy bool, todo []*lane) {
+	if l.mine && n > 0 {
+		l.mine = false
+		todo = append(todo, l)
+	} else if !busy && n <= maxAsk {
+		for i := range todo {
+			if todo[i] == l {
+				l.mine = true
+				todo = append(todo[:i], todo[i+1:]...)
+				break
+			}
+		}
+	}
+	l.ses.flush(todo)
+}
+
+// idle is called where nothing can be read. If the reader has the turn it writes
+// a frame, and reports that reading may be tried again before the next one.
+func (l *lane) idle() bool {
+	if l.mine {
+		var buf [4]*lane
+		var todo []*lane
+		l.mine, todo = l.run(true, buf[:0])
+		l.ses.flush(todo)
+	}
+	if !l.mine {
+		l.cool()
+	}
+	return l.mine
+}
+
+// cool takes the reader out of the goroutines that have something to do.
+func (l *lane) cool() {
+	if l.hot {
+		l.hot = false
+		l.ses.node.hot.Add(-1)
 	}
 }

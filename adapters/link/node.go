@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ type Node struct {
 
 	running  sync.WaitGroup // every goroutine of the node
 	refusals atomic.Uint64  // connections and lanes
+	hot      atomic.Int32   // readers and workers of lanes that do not wait
+	procs    int            // processors that Go may use
 
 	mu        sync.Mutex
 	sessions  map[[16]byte]*session
@@ -42,7 +45,7 @@ func New(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, sessions: map[[16]byte]*session{}, opening: map[net.Conn]struct{}{}}
+	n := &Node{cfg: cfg, sessions: map[[16]byte]*session{}, opening: map[net.Conn]struct{}{}, procs: runtime.GOMAXPROCS(0)}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	for _, p := range cfg.Peers {
 		n.peers = append(n.peers, newPeer(n, p))

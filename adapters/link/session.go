@@ -71,15 +71,25 @@ func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled 
 
 func (s *session) now() time.Duration { return s.node.cfg.Clock() }
 
-// unlock ends a visit to the core: lanes that have something to do are woken,
-// dead ones interrupted, and what happened is told.
+// unlock ends a visit to the core, and writes what came of it.
 func (s *session) unlock() {
+	var buf [4]*lane
+	s.flush(s.leave(buf[:0]))
+}
+
+// leave ends a visit to the core: dead lanes are interrupted, what happened is
+// told, and lanes that have something to send are appended to todo where the
+// caller got their turn.
+func (s *session) leave(todo []*lane) []*lane {
 	core.EachLane(s.core.TakeWake(), func(i uint8) {
-		if l := s.lanes[i]; l != nil {
+		l := s.lanes[i]
+		switch {
+		case l == nil:
+		case l.core.Dead():
 			l.wake.Signal()
-			if l.core.Dead() {
-				interrupt(l.base)
-			}
+			interrupt(l.base)
+		case l.take():
+			todo = append(todo, l)
 		}
 	})
 	s.core.TakeDone()
@@ -88,11 +98,19 @@ func (s *session) unlock() {
 	for i := range events {
 		s.tell(&events[i])
 	}
+	return todo
 }
 
 // tell logs and counts an event.
 func (s *session) tell(e *core.Event) {
 	n := s.node
+	if e.Kind == core.EventServed {
+		n.cfg.Observer.Transfer(Transfer{
+			Peer: s.peer.name, In: e.Push, Served: true, Class: e.Class, Via: s.via,
+			Items: e.Items, Bytes: e.Bytes, Took: e.Took, Code: e.Code,
+		})
+		return
+	}
 	log := n.cfg.Log.With("peer", s.peer.name, "via", s.via)
 	switch e.Kind {
 	case core.EventLaneDead:
@@ -108,11 +126,6 @@ func (s *session) tell(e *core.Event) {
 	case core.EventChecksum:
 		log.Error("link body failed its checksum", "lane", e.Lane)
 		n.cfg.Observer.ChecksumFailure(s.peer.name)
-	case core.EventServed:
-		n.cfg.Observer.Transfer(Transfer{
-			Peer: s.peer.name, In: e.Push, Served: true, Class: e.Class, Via: s.via,
-			Items: e.Items, Bytes: e.Bytes, Took: e.Took, Code: e.Code,
-		})
 	case core.EventGone:
 		log.Info("link session ended", "code", e.Code.String())
 		n.forget(s)

@@ -32,6 +32,10 @@ type holder struct {
 	owner blocks.Owner
 	agent [16]byte
 	inc   uint64
+
+	// Pin's, under the session's lock.
+	v  []blocks.View
+	at []int
 }
 
 func newHolder(st Store, agent [16]byte, inc uint64) *holder {
@@ -100,8 +104,7 @@ func (h *holder) views(b []core.Block) []blocks.View {
 
 // Pin acquires what is there.
 func (h *holder) Pin(b []core.Block, ttl time.Duration) core.Lease {
-	v := make([]blocks.View, 0, len(b))
-	at := make([]int, 0, len(b))
+	v, at := h.v[:0], h.at[:0]
 	for i := range b {
 		if b[i].Code != wire.CodeOK {
 			continue
@@ -113,9 +116,11 @@ func (h *holder) Pin(b []core.Block, ttl time.Duration) core.Lease {
 		}
 		v, at = append(v, w), append(at, i)
 	}
+	h.v, h.at = v, at
 	if len(v) == 0 {
 		return core.Lease{}
 	}
+	defer clear(v)
 	l, err := h.st.Acquire(h.owner, v, ttl, false)
 	for n, i := range at {
 		if err != nil && v[n].Err == nil {

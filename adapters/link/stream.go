@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"io"
 	"net"
 	"syscall"
@@ -14,60 +13,68 @@ import (
 // core names. A connection with a descriptor of its own is read and written in
 // place, without blocking: where the bytes go is asked anew for each try, so no
 // memory is in use while the lane waits. Others (TLS, pipes) go through a
-// bounce buffer, for the same reason.
+// bounce buffer, for the same reason, and are written by the writer alone.
 type stream struct {
 	conn  net.Conn
 	raw   syscall.RawConn // nil: bounce
-	iov   [][]byte
-	buf   []byte
-	pull  func(fd uintptr) bool // readv once; made once, to save a closure a read
-	err   error
-	n     int
+	call  uintptr         // SYS_READV or SYS_WRITEV
 	where func(iov [][]byte) [][]byte
 	moved func(n int)
+	idle  func() bool // may be nil: called before waiting; true: try again first
+
+	iov [][]byte
+	vec []unix.Iovec
+	buf []byte
+	n   int // of the last call, with err
+	err error
+
+	// Methods as values, made once, to save a closure a call.
+	onTry func(fd uintptr) bool
+	onNow func(fd uintptr)
 }
 
 // newStream makes one direction of a connection. where and moved are the core's
 // Want and Got, under the session's lock.
-func newStream(c net.Conn, read bool, where func([][]byte) [][]byte, moved func(int)) *stream {
-	s := &stream{conn: c, where: where, moved: moved}
+func newStream(c net.Conn, call uintptr, where func([][]byte) [][]byte, moved func(int)) *stream {
+	s := &stream{conn: c, call: call, where: where, moved: moved}
 	if sc, ok := c.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
 			s.raw = raw
 		}
 	}
-	move := writev
-	if read {
-		move = readv
-	}
-	s.pull = func(fd uintptr) bool {
-		s.iov = s.where(s.iov[:0])
-		if len(s.iov) == 0 {
-			s.moved(0)
-			s.n, s.err = 0, nil
-			return true
-		}
-		s.n, s.err = move(int(fd), s.iov)
-		s.moved(max(s.n, 0))
-		return !errors.Is(s.err, unix.EAGAIN)
-	}
+	s.onTry, s.onNow = s.try, s.now
 	return s
 }
 
-func readv(fd int, iov [][]byte) (int, error) { return retryEINTR(unix.Readv, fd, iov) }
-
-func writev(fd int, iov [][]byte) (int, error) { return retryEINTR(unix.Writev, fd, iov) }
-
-func retryEINTR(f func(int, [][]byte) (int, error), fd int, iov [][]byte) (int, error) {
-	if len(iov) > maxIov {
-		iov = iov[:maxIov]
-	}
+// try moves bytes once, and reports false where the descriptor is not ready.
+func (s *stream) try(fd uintptr) bool {
 	for {
-		n, err := f(fd, iov)
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
+		s.iov = s.where(s.iov[:0])
+		s.now(fd)
+		s.moved(s.n)
+		if s.err != unix.EAGAIN {
+			return true
+		}
+		if s.idle == nil || !s.idle() {
+			return false
 		}
 	}
+}
+
+// now moves the bytes of iov as far as they go without waiting.
+func (s *stream) now(fd uintptr) {
+	if s.n, s.err = 0, nil; len(s.iov) > 0 {
+		s.vector(fd)
+	}
+}
+
+// direct is now, for a caller that has filled iov itself and will not wait.
+func (s *stream) direct() error {
+	if err := s.raw.Control(s.onNow); err != nil {
+		s.n = 0
+		return err
+	}
+	return s.err
 }
 
 // read moves bytes in once. io.EOF at the end.
@@ -75,7 +82,7 @@ func (s *stream) read() error {
 	if s.raw == nil {
 		return s.bounceIn()
 	}
-	if err := s.raw.Read(s.pull); err != nil {
+	if err := s.raw.Read(s.onTry); err != nil {
 		return err
 	}
 	if s.err == nil && s.n == 0 {
@@ -89,7 +96,7 @@ func (s *stream) write() error {
 	if s.raw == nil {
 		return s.bounceOut()
 	}
-	if err := s.raw.Write(s.pull); err != nil {
+	if err := s.raw.Write(s.onTry); err != nil {
 		return err
 	}
 	return s.err
@@ -99,6 +106,7 @@ func (s *stream) bounceIn() error {
 	if s.buf == nil {
 		s.buf = make([]byte, bounceLen)
 	}
+	s.idle()
 	n, err := s.conn.Read(s.buf)
 	for b := s.buf[:n]; len(b) > 0; {
 		s.iov = s.where(s.iov[:0])

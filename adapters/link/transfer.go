@@ -257,17 +257,16 @@ func (b *batch) pushSlice(ctx context.Context, at []int) {
 // it is BUSY and ctx lives.
 func (s *session) retryBusy(ctx context.Context, c *core.Call) {
 	for {
-		again := *c
-		again.Items = append([]core.Item(nil), c.Items...)
 		s.call(ctx, c)
-		if c.Code != wire.CodeBusy || c.Retry == 0 {
+		pause := c.Retry
+		if !c.Again() {
 			return
 		}
 		select {
 		case <-ctx.Done():
+			c.Give(wire.CodeBusy)
 			return
-		case <-time.After(c.Retry):
+		case <-time.After(pause):
 		}
-		*c = again
 	}
 }

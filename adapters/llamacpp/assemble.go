@@ -5,10 +5,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Assembler writes a state file out of blocks, which may come in any order. It
-// keeps none of their bytes.
+// keeps none of their bytes, and is not safe for use by two goroutines at once.
 type Assembler struct {
 	w           io.WriterAt
 	geo         Geometry
@@ -20,20 +21,28 @@ type Assembler struct {
 }
 
 // NewAssembler writes all of a state of these tokens but the rows, as the server
-// would have saved it from slot 0. w should be empty: what is not written by the
-// time of Finish is missing in the file.
+// would have saved it from slot 0; any slot of a server of this geometry restores
+// it. w should be empty: nothing is cut off, and what has not been written by the
+// time of Finish is missing.
 func NewAssembler(w io.WriterAt, g Geometry, tokens []int32, blockTokens int) (*Assembler, error) {
 	switch {
-	case g.Version != stateVersion:
-		return nil, fmt.Errorf("slot state: version %d: this build writes version %d", g.Version, stateVersion)
 	case len(tokens) == 0 || len(tokens) > MaxTokens:
 		return nil, fmt.Errorf("slot state: %d tokens are not between 1 and %d", len(tokens), MaxTokens)
-	case len(g.Layers) == 0 || len(g.Layers) > maxLayers || g.Streams < 1 || g.Streams > maxStreams || blockTokens < 1:
-		return nil, fmt.Errorf("slot state: %d layers, %d streams and blocks of %d tokens make no state", len(g.Layers), g.Streams, blockTokens)
+	case blockTokens < 1:
+		return nil, fmt.Errorf("slot state: blocks of %d tokens", blockTokens)
 	}
-	n := (len(tokens) + blockTokens - 1) / blockTokens
+	if i := slices.IndexFunc(tokens, func(t int32) bool { return t < 0 }); i >= 0 {
+		return nil, fmt.Errorf("slot state: token %d is %d, which is no id", i, tokens[i])
+	}
+	if err := g.check(); err != nil {
+		return nil, fmt.Errorf("slot state: %w", err)
+	}
+	n := (len(tokens)-1)/blockTokens + 1
 	a := &Assembler{w: w, geo: g, tokens: len(tokens), blockTokens: blockTokens, have: make([]bool, n), left: n}
-	return a, a.frame(tokens)
+	if err := a.frame(tokens); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // section is a WriterAt from an offset on.
@@ -84,16 +93,16 @@ func (a *Assembler) frame(tokens []int32) error {
 	}
 	put(transposed, uint32(len(a.geo.Layers)))
 	a.k, a.v = make([]int64, len(a.geo.Layers)), make([]int64, len(a.geo.Layers))
-	for i := range a.geo.Layers {
-		t := a.geo.Layers[i].K
+	for i, l := range a.geo.Layers {
+		t := l.K
 		put(uint32(t.Type), uint32(t.Row), 0)
 		a.k[i] = at
 		if err := jump(int64(t.Row) * int64(n)); err != nil {
 			return err
 		}
 	}
-	for i := range a.geo.Layers {
-		t := a.geo.Layers[i].V
+	for i, l := range a.geo.Layers {
+		t := l.V
 		if a.geo.Transposed {
 			put(uint32(t.Type), uint32(t.Element), uint32(t.Row/t.Element))
 		} else {
@@ -110,10 +119,15 @@ func (a *Assembler) frame(tokens []int32) error {
 	return b.Flush()
 }
 
-// BlockBytes is how long block i must be.
+// BlockBytes is how long block i must be; 0 beyond the last.
 func (a *Assembler) BlockBytes(i int) int { return a.geo.BlockBytes(a.count(i)) }
 
-func (a *Assembler) count(i int) int { return min(a.blockTokens, a.tokens-i*a.blockTokens) }
+func (a *Assembler) count(i int) int {
+	if i < 0 || i >= len(a.have) {
+		return 0
+	}
+	return min(a.blockTokens, a.tokens-i*a.blockTokens)
+}
 
 // WriteBlock puts block i into its place.
 func (a *Assembler) WriteBlock(i int, body []byte) error {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
 	"github.com/zeebo/blake3"
@@ -18,13 +19,17 @@ const HashScheme = "meridian-llamacpp-v1"
 const chainLabel = HashScheme + "\n"
 
 // Chain returns the hash of each block of tokens, the short one at the end
-// included. A hash covers all blocks before its own.
+// included. A hash covers all blocks before its own. blockTokens is at least 1.
 func Chain(tokens []int32, blockTokens int) [][32]byte {
-	out := make([][32]byte, 0, (len(tokens)+blockTokens-1)/blockTokens)
+	if len(tokens) == 0 {
+		return nil
+	}
+	out := make([][32]byte, 0, (len(tokens)-1)/blockTokens+1)
 	var parent [32]byte
-	b := make([]byte, 0, len(chainLabel)+32+4+4*blockTokens)
-	for at := 0; at < len(tokens); at += blockTokens {
-		block := tokens[at:min(len(tokens), at+blockTokens)]
+	b := make([]byte, 0, len(chainLabel)+len(parent)+4+4*min(blockTokens, len(tokens)))
+	for len(tokens) > 0 {
+		block := tokens[:min(blockTokens, len(tokens))]
+		tokens = tokens[len(block):]
 		b = append(append(b[:0], chainLabel...), parent[:]...)
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(block)))
 		for _, t := range block {
@@ -44,18 +49,12 @@ func HashModel(path string) (sum [32]byte, err error) {
 	}
 	defer func() { _ = f.Close() }()
 	h := blake3.New()
-	if _, err := io.CopyBuffer(onlyWriter{h}, onlyReader{f}, make([]byte, 1<<20)); err != nil {
+	if _, err := io.Copy(h, f); err != nil {
 		return sum, err
 	}
 	copy(sum[:], h.Sum(nil))
 	return sum, nil
 }
-
-// CopyBuffer uses its buffer only between these.
-type (
-	onlyWriter struct{ io.Writer }
-	onlyReader struct{ io.Reader }
-)
 
 // Model is what a manifest says of the model and of the server that runs it.
 type Model struct {
@@ -68,12 +67,14 @@ type Model struct {
 
 // Manifest describes the blocks of a server: one that differs in the model's
 // bytes, the build, the number of streams, the types of the cache, flash attention
-// or the size of a block shares no key with it.
+// or the size of a block shares no key with it. Its Check refuses what does not fit,
+// such as the layout of a model that has ever other layers. Blocks of 4 GiB and more,
+// which no manifest can tell, are said to have one byte less.
 func Manifest(tenant string, m Model, g Geometry, blockTokens int) wire.Manifest {
 	return wire.Manifest{
-		Tenant: tenant, Model: m.Name, Revision: fmt.Sprintf("%x llama.cpp %s", m.Hash[:16], m.Build), Role: "kv",
+		Tenant: tenant, Model: m.Name, Revision: fmt.Sprintf("%x llama.cpp %s", m.Hash, m.Build), Role: "kv",
 		Dtype: g.dtype(), Layout: g.layout(),
-		BlockTokens: uint32(blockTokens), BlockBytes: uint32(g.BlockBytes(blockTokens)),
+		BlockTokens: uint32(blockTokens), BlockBytes: uint32(min(g.BlockBytes(blockTokens), math.MaxUint32)),
 		LayerFirst: 0, LayerLast: uint32(len(g.Layers) - 1),
 		TPSize: 1, PPSize: 1, DCPSize: 1, HashScheme: HashScheme,
 	}

@@ -8,31 +8,37 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"time"
 )
 
 // Completion is one call of the model on a slot.
 type Completion struct {
 	Prompt  []int32
 	Slot    int
-	Predict int // tokens; 0 computes the prompt only
+	Predict int // tokens, at least 1; Compute decodes none
 
 	// Sampling: Temperature 0 takes the most likely token, TopK 0 is all.
 	Temperature, TopP, MinP           float64
 	TopK                              int
-	Seed                              uint32
+	Seed                              uint32 // 2^32-1, the server's word for any, is taken as the one below
 	FrequencyPenalty, PresencePenalty float64
+	RepeatPenalty                     float64 // a factor; 0 and 1 are none
 
 	Probs int // most likely tokens to tell at each place; at least 1 is asked for
 }
 
 // Token is one decoded token. Bytes are the text since the last complete
-// character: none for a token that ends within one.
+// character of the call, none for a marker such as the end of the sequence.
 type Token struct {
 	ID      int32
 	Bytes   []byte
 	LogProb float64
 	Top     []TokenProb
+	// Part: the token ends within a character, or is one that may, and the server
+	// tells no more of it than its id. Detokenize tells the text of several such.
+	Part bool
 }
 
 // TokenProb is a token that might have come instead; Bytes are its own text.
@@ -44,12 +50,18 @@ type TokenProb struct {
 
 // Done says how a call ended.
 type Done struct {
-	Cached   int  // prompt tokens that the slot had
-	Computed int  // prompt tokens that went through the model
-	EOS      bool // the model ended the sequence
+	Cached    int    // prompt tokens that the slot had
+	Computed  int    // prompt tokens that went through the model
+	Predicted int    // tokens decoded, the end of the sequence included
+	StopType  string // the server's word: limit, eos
+	EOS       bool   // the model ended the sequence
+	Truncated bool   // the context is full
+
+	PromptTime, PredictTime time.Duration
+
 	// Lost: the server decoded a token without telling its id, since it ends
-	// within a character. The call was ended there: what follows the tokens that were told
-	// must be asked for again, with Whole.
+	// within a character. The call was ended there: what follows the tokens that were
+	// told must be asked for again, with Whole. The other fields say nothing then.
 	Lost bool
 }
 
@@ -68,13 +80,17 @@ type completionBody struct {
 	Seed        uint32  `json:"seed"`
 	Frequency   float64 `json:"frequency_penalty"`
 	Presence    float64 `json:"presence_penalty"`
+	Repeat      float64 `json:"repeat_penalty"`
 }
+
+// anySeed is what the server takes for a seed of its own choice.
+const anySeed = math.MaxUint32
 
 func (q *Completion) body(stream bool) completionBody {
 	b := completionBody{
 		Prompt: q.Prompt, Slot: q.Slot, Predict: q.Predict, Cache: true, Tokens: true, Stream: stream,
-		Temperature: q.Temperature, TopK: q.TopK, TopP: q.TopP, MinP: q.MinP, Seed: q.Seed,
-		Frequency: q.FrequencyPenalty, Presence: q.PresencePenalty,
+		Temperature: q.Temperature, TopK: q.TopK, TopP: q.TopP, MinP: q.MinP, Seed: min(q.Seed, anySeed-1),
+		Frequency: q.FrequencyPenalty, Presence: q.PresencePenalty, Repeat: q.RepeatPenalty,
 	}
 	if q.Predict > 0 {
 		b.Probs = max(1, q.Probs)
@@ -82,7 +98,18 @@ func (q *Completion) body(stream bool) completionBody {
 	if q.TopP == 0 {
 		b.TopP = 1
 	}
+	if q.RepeatPenalty == 0 {
+		b.Repeat = 1
+	}
 	return b
+}
+
+// check refuses what the server takes for no limit, or for one token.
+func (q *Completion) check() error {
+	if q.Predict < 1 {
+		return fmt.Errorf("llama-server: %d tokens to decode; at least 1", q.Predict)
+	}
+	return nil
 }
 
 // bytesOf is a list of numbers in JSON.
@@ -130,54 +157,118 @@ func (p *probability) token() Token {
 
 // answer is a whole answer, or one event of a stream.
 type answer struct {
+	Slot      int `json:"id_slot"` // -1 in the middle of a stream
 	Tokens    []int32
 	Stop      bool
-	StopType  string        `json:"stop_type"`
+	StopType  string `json:"stop_type"`
+	Truncated bool
 	Predicted int           `json:"tokens_predicted"`
 	Probs     []probability `json:"completion_probabilities"`
 	Timings   struct {
-		Cached   int `json:"cache_n"`
-		Computed int `json:"prompt_n"`
+		Cached      int     `json:"cache_n"`
+		Computed    int     `json:"prompt_n"`
+		PromptTime  float64 `json:"prompt_ms"`
+		PredictTime float64 `json:"predicted_ms"`
 	}
-	Error *struct{ Type, Message string }
+	Error *struct {
+		Code          int
+		Type, Message string
+	}
 }
 
-func (a *answer) done() Done {
-	return Done{Cached: a.Timings.Cached, Computed: a.Timings.Computed, EOS: a.StopType == "eos"}
+// done is the end of the call q.
+func (a *answer) done(q *Completion) (Done, error) {
+	if a.Slot != q.Slot {
+		return Done{}, fmt.Errorf("llama-server: slot %d answered a call on slot %d", a.Slot, q.Slot)
+	}
+	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
+	return Done{
+		Cached: a.Timings.Cached, Computed: a.Timings.Computed, Predicted: a.Predicted,
+		StopType: a.StopType, EOS: a.StopType == "eos", Truncated: a.Truncated,
+		PromptTime: ms(a.Timings.PromptTime), PredictTime: ms(a.Timings.PredictTime),
+	}, nil
 }
 
 // Compute runs a prompt through the model.
 func (s *Server) Compute(ctx context.Context, q Completion) (Done, error) {
 	q.Predict = 0
-	var a answer
-	if err := s.call(ctx, http.MethodPost, "/completion", q.body(false), &a); err != nil {
-		return Done{}, err
-	}
-	return a.done(), nil
+	_, done, err := s.whole(ctx, &q)
+	return done, err
 }
 
-// Whole decodes and gives all tokens at the end. The tokens at the end of it may lie
-// within a character; theirs and the next tokens' bytes can be had by Detokenize.
+// Whole decodes and gives all tokens at the end.
 func (s *Server) Whole(ctx context.Context, q Completion) ([]Token, Done, error) {
+	if err := q.check(); err != nil {
+		return nil, Done{}, err
+	}
+	a, done, err := s.whole(ctx, &q)
+	if err != nil {
+		return nil, Done{}, err
+	}
+	if len(a.Tokens) == 0 || len(a.Tokens) != a.Predicted {
+		return nil, Done{}, fmt.Errorf("llama-server: an answer has the ids of %d of %d tokens", len(a.Tokens), a.Predicted)
+	}
+	tokens, ok := match(a.Tokens, a.Probs)
+	if !ok {
+		return nil, Done{}, errors.New("llama-server: the probabilities of an answer are not those of its tokens")
+	}
+	return tokens, done, nil
+}
+
+func (s *Server) whole(ctx context.Context, q *Completion) (*answer, Done, error) {
+	if err := s.has(ctx, q.Slot); err != nil {
+		return nil, Done{}, err
+	}
 	var a answer
 	if err := s.call(ctx, http.MethodPost, "/completion", q.body(false), &a); err != nil {
 		return nil, Done{}, err
 	}
-	out := make([]Token, 0, len(a.Tokens))
-	probs := a.Probs
-	for _, id := range a.Tokens {
-		t := Token{ID: id}
-		if len(probs) > 0 && probs[0].ID == id {
-			t, probs = probs[0].token(), probs[1:]
-		}
-		out = append(out, t)
+	if !a.Stop {
+		return nil, Done{}, lacks("/completion", "stop")
 	}
-	return out, a.done(), nil
+	done, err := a.done(q)
+	return &a, done, err
+}
+
+// match gives the tokens of a whole answer their probabilities. The server leaves
+// those out of tokens that end within a character, so the ids must tell which is
+// whose: a probability is given where the first and the last way to place all of
+// them in order agree. There must be a way.
+func match(ids []int32, probs []probability) (tokens []Token, ok bool) {
+	out := make([]Token, len(ids))
+	first := make([]int, len(probs))
+	n := 0
+	for i, id := range ids {
+		out[i] = Token{ID: id, Part: true}
+		if n < len(probs) && probs[n].ID == id {
+			first[n] = i
+			n++
+		}
+	}
+	if n < len(probs) {
+		return nil, false
+	}
+	for i := len(ids) - 1; i >= 0 && n > 0; i-- {
+		if probs[n-1].ID != ids[i] {
+			continue
+		}
+		n--
+		if first[n] == i {
+			out[i] = probs[n].token()
+		}
+	}
+	return out, true
 }
 
 // Stream decodes and gives each token to f as it comes. An error of f ends the
 // call and is returned.
 func (s *Server) Stream(ctx context.Context, q Completion, f func(Token) error) (Done, error) {
+	if err := q.check(); err != nil {
+		return Done{}, err
+	}
+	if err := s.has(ctx, q.Slot); err != nil {
+		return Done{}, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // closes the connection, and so stops the server
 	resp, err := s.do(ctx, http.MethodPost, "/completion", q.body(true))
@@ -186,32 +277,16 @@ func (s *Server) Stream(ctx context.Context, q Completion, f func(Token) error) 
 	}
 	defer func() { _ = resp.Body.Close() }()
 	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines.Buffer(make([]byte, min(64<<10, s.limit)), s.limit)
 	told := 0
 	for lines.Scan() {
 		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
 		if !ok {
 			continue
 		}
-		var a answer
-		if err := json.Unmarshal(data, &a); err != nil {
-			return Done{}, fmt.Errorf("llama-server: an event of a stream is not what is understood: %w", err)
-		}
-		if a.Error != nil {
-			return Done{}, &Error{Status: http.StatusInternalServerError, Type: a.Error.Type, Message: a.Error.Message}
-		}
-		if a.Stop {
-			d := a.done()
-			d.Lost = a.Predicted > told && !d.EOS || a.Predicted > told+1
-			return d, nil
-		}
-		if len(a.Tokens) != 1 || len(a.Probs) != 1 || a.Probs[0].ID != a.Tokens[0] || a.Predicted != told+1 {
-			return Done{Lost: true}, nil
-		}
-		t := a.Probs[0].token()
-		told++
-		if err := f(t); err != nil {
-			return Done{}, err
+		done, last, err := event(data, &q, &told, f)
+		if last || err != nil {
+			return done, err
 		}
 	}
 	err = lines.Err()
@@ -219,7 +294,37 @@ func (s *Server) Stream(ctx context.Context, q Completion, f func(Token) error) 
 	case ctx.Err() != nil:
 		return Done{}, ctx.Err()
 	case errors.Is(err, bufio.ErrTooLong):
-		return Done{}, fmt.Errorf("llama-server: an event of a stream is longer than %d bytes", maxLine)
+		return Done{}, fmt.Errorf("llama-server: an event of a stream is longer than %d bytes", s.limit)
 	}
 	return Done{}, gone(ctx, errors.Join(err, io.ErrUnexpectedEOF))
+}
+
+// event acts on one event of a stream of which told tokens have gone to f.
+func event(data []byte, q *Completion, told *int, f func(Token) error) (done Done, last bool, err error) {
+	var a answer
+	if err := json.Unmarshal(data, &a); err != nil {
+		return Done{}, true, fmt.Errorf("llama-server: an event of a stream is not what is understood: %w", err)
+	}
+	if a.Error != nil {
+		e := &Error{Status: a.Error.Code, Type: a.Error.Type, Message: a.Error.Message}
+		if e.Status == 0 {
+			e.Status = http.StatusInternalServerError
+		}
+		return Done{}, true, e
+	}
+	if a.Stop {
+		if a.Predicted > *told {
+			return Done{Lost: true}, true, nil
+		}
+		done, err = a.done(q)
+		return done, true, err
+	}
+	if a.Tokens == nil {
+		return Done{}, true, errors.New("llama-server: an event of a stream has no tokens and is not the last")
+	}
+	if len(a.Tokens) != 1 || len(a.Probs) != 1 || a.Probs[0].ID != a.Tokens[0] || a.Predicted != *told+1 {
+		return Done{Lost: true}, true, nil
+	}
+	*told++
+	return Done{}, false, f(a.Probs[0].token())
 }

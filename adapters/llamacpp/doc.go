@@ -5,8 +5,7 @@
 // # State files
 //
 // llama-server saves and restores a slot as a file (POST /slots/ID?action=save).
-// Version 2, little-endian, as read from files of build 10434 of the package that
-// the tests use:
+// Version 2, little-endian, as build b1-7e4c0a9 writes it, which the tests use:
 //
 //	u32 0x67677371, u32 version
 //	u32 n, i32[n]: -1, 1, N, N tokens, 0
@@ -19,9 +18,10 @@
 //	     rows × cells elements }
 //
 // There is a stream a slot, and the slot's own is the one with cells, unless the
-// cache is unified; sequence is the slot's number. A restore puts the cells where
-// the restoring slot is, so a state may be restored into another slot than it was
-// saved from. V is transposed where flash attention is off.
+// cache is unified, which has one stream; sequence is the slot's number. A restore
+// puts the cells where the restoring slot is and reads the sequence without using
+// it, so a state may be restored into another slot than it was saved from. An
+// Assembler writes what slot 0 would. V is transposed where flash attention is off.
 //
 // The file has no checksum: the server takes a changed byte without a word, and
 // answers every other fault with the same HTTP 400 and an empty slot. So a state
@@ -39,23 +39,51 @@
 // of the block before, the number of tokens and the tokens. The label and the
 // number keep a short block apart from the beginning of a full one.
 //
-// Only states whose cells are positions 0 to N-1 of one sequence are split:
-// shifted contexts and shared cells are refused by name.
+// Only states whose cells are positions 0 to N-1 in order of one sequence are
+// split; others are refused by name, and so are those with tokens that are no ids,
+// which stand for parts of an image. A server that shifts its context
+// (--context-shift) or moves cached pieces (--cache-reuse) keeps KV that was computed
+// behind other tokens than those in front of it now. New cells then fill the gaps, so
+// that the order is refused, but a file need not show it: such a server must run
+// without both.
+//
+// A block of a transposed state is gathered row by row, a read of a few bytes for
+// each row of V of each layer. It is right, and slow.
 //
 // # The server
 //
 // Some of what Server relies on, seen with that build:
 //
+//   - A slot's number is taken modulo the number of slots, in completions and in
+//     slot actions: erasing slot 8 of 2 empties slot 0. So Server asks for /props
+//     once and refuses a slot that there is not.
+//   - Calls on a slot that is busy wait until it is free; so do its save, restore
+//     and erase.
 //   - n_predict 0 computes the prompt and still answers with one token, whose KV
 //     is not in the cache. A call whose prompt is cached but for its last token
 //     computes that one.
-//   - While it streams, the server sends nothing for a token that ends within a
-//     character, and its id is lost; only the count of tokens tells. An answer as a
-//     whole has every id. See Completion.
-//   - Bytes of a token's text are those since the last complete character.
+//   - A prompt must be shorter than the slot's context; one that is not gives
+//     exceed_context_size_error, status 400, also when a stream is asked for. A slot
+//     that becomes full while it decodes ends with stop type limit, truncated.
+//   - A token that ends within a character is held back: a stream sends nothing for
+//     it and its id is lost, only the count of tokens tells. An answer as a whole has
+//     every id, and no probability for such a token. See Completion.
+//   - Bytes of a token's text are those since the last complete character of the
+//     call: of a character that began in an earlier call they are the rest. Bytes of
+//     alternatives are their own.
+//   - Log-probabilities are of the model's distribution, before temperature and
+//     top-k, also at temperature 0. With as many as the vocabulary has, all are there.
+//   - The end of a sequence is a token of its own with no text, in streams too, but
+//     /detokenize writes it as its marker.
+//   - NUL is a character like others. Text that is not UTF-8 gives status 500 from
+//     its JSON parser; Server refuses it first, since encoding/json would change it.
+//   - Stop strings hold text and ids back, so none are sent: who reads the stream
+//     can stop it.
+//   - Bits depend on how a prompt is batched. Two slots that hold the same KV of all
+//     but the last token go on bit-equally; a prefill from nothing may differ.
 //
 // # Imports
 //
-// wire and the standard library. It must never start a process, open a file by
+// wire, BLAKE3 and the standard library. It must never start a process, open a file by
 // itself (HashModel aside), or log.
 package llamacpp

@@ -3,7 +3,6 @@ package llamacpp
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -26,14 +25,16 @@ type Tensor struct {
 	Element int   // bytes of an element, of a transposed V; else 0
 }
 
-// typeNames are ggml's, of the types that llama-server takes for its cache.
-var typeNames = map[int32]string{0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 20: "iq4_nl", 30: "bf16"}
+// kind is a type of ggml: so many elements make one block of so many bytes.
+type kind struct {
+	name            string
+	elements, bytes int
+}
 
-func typeName(t int32) string {
-	if n, ok := typeNames[t]; ok {
-		return n
-	}
-	return "ggml" + strconv.Itoa(int(t))
+// kinds are those that llama-server takes for its cache, by ggml's number.
+var kinds = map[int32]kind{
+	0: {"f32", 1, 4}, 1: {"f16", 1, 2}, 30: {"bf16", 1, 2},
+	2: {"q4_0", 32, 18}, 3: {"q4_1", 32, 20}, 6: {"q5_0", 32, 22}, 7: {"q5_1", 32, 24}, 8: {"q8_0", 32, 34}, 20: {"iq4_nl", 32, 18},
 }
 
 // Equal says whether two servers can read each other's states.
@@ -53,11 +54,53 @@ func (g Geometry) TokenBytes() int {
 // BlockBytes is the size of a block of n tokens.
 func (g Geometry) BlockBytes(n int) int { return n * g.TokenBytes() }
 
-// dtype names the types of K and V, once where all layers have the same.
+// check says why there can be no state of this geometry.
+func (g Geometry) check() error {
+	switch {
+	case g.Version != stateVersion:
+		return fmt.Errorf("version %d: this build writes version %d", g.Version, stateVersion)
+	case g.Streams < 1 || g.Streams > maxStreams:
+		return fmt.Errorf("%d streams are not between 1 and %d", g.Streams, maxStreams)
+	case len(g.Layers) < 1 || len(g.Layers) > maxLayers:
+		return fmt.Errorf("%d layers are not between 1 and %d", len(g.Layers), maxLayers)
+	}
+	for i, l := range g.Layers {
+		if text := l.K.wrong(false); text != "" {
+			return fmt.Errorf("layer %d, K: %s", i, text)
+		}
+		if text := l.V.wrong(g.Transposed); text != "" {
+			return fmt.Errorf("layer %d, V: %s", i, text)
+		}
+	}
+	return nil
+}
+
+// wrong says what is wrong with a tensor, "" if nothing.
+func (t Tensor) wrong(transposed bool) string {
+	k, ok := kinds[t.Type]
+	switch {
+	case !ok:
+		return fmt.Sprintf("type %d is none that this build knows", t.Type)
+	case t.Row < 1 || t.Row > maxRow:
+		return fmt.Sprintf("rows of %d bytes are not between 1 and %d", t.Row, maxRow)
+	case t.Row%k.bytes != 0:
+		return fmt.Sprintf("rows of %d bytes are no whole number of %s's %d", t.Row, k.name, k.bytes)
+	case !transposed && t.Element != 0:
+		return fmt.Sprintf("elements of %d bytes, though it is not transposed", t.Element)
+	case transposed && k.elements > 1:
+		return fmt.Sprintf("%s cannot be transposed: it has no single elements", k.name)
+	case transposed && t.Element != k.bytes:
+		return fmt.Sprintf("elements of %d bytes; %s has %d", t.Element, k.name, k.bytes)
+	}
+	return ""
+}
+
+// dtype names the types of K and V, once where layers that follow each other have
+// the same.
 func (g Geometry) dtype() string {
 	var names []string
-	for i := range g.Layers {
-		n := typeName(g.Layers[i].K.Type) + "/" + typeName(g.Layers[i].V.Type)
+	for _, l := range g.Layers {
+		n := kinds[l.K.Type].name + "/" + kinds[l.V.Type].name
 		if len(names) == 0 || names[len(names)-1] != n {
 			names = append(names, n)
 		}
@@ -65,24 +108,20 @@ func (g Geometry) dtype() string {
 	return strings.Join(names, " ")
 }
 
-// layout says everything else, layers of equal rows as one.
+// layout says everything, layers of equal types and rows as one.
 func (g Geometry) layout() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "llamacpp-state%d streams=%d v=", g.Version, g.Streams)
+	v := "rows"
 	if g.Transposed {
-		b.WriteString("transposed")
-	} else {
-		b.WriteString("rows")
+		v = "transposed"
 	}
+	fmt.Fprintf(&b, "llamacpp-state%d streams=%d v=%s", g.Version, g.Streams, v)
 	for i := 0; i < len(g.Layers); {
 		from, l := i, g.Layers[i]
 		for i < len(g.Layers) && g.Layers[i] == l {
 			i++
 		}
-		fmt.Fprintf(&b, " %dx%d+%d", i-from, l.K.Row, l.V.Row)
-		if g.Transposed {
-			fmt.Fprintf(&b, "/%d", l.V.Element)
-		}
+		fmt.Fprintf(&b, " %dx%s:%d+%s:%d", i-from, kinds[l.K.Type].name, l.K.Row, kinds[l.V.Type].name, l.V.Row)
 	}
 	return b.String()
 }

@@ -19,6 +19,7 @@ const (
 	maxStreams = 256
 	maxLayers  = 1024
 	maxRow     = 1 << 20 // bytes of a layer's K or V for one token
+	maxElement = 8       // bytes of one number
 )
 
 // StateError says what is wrong with a state file, and where.
@@ -60,9 +61,10 @@ func OpenState(r io.ReaderAt, size int64) (*State, error) {
 	s.header(c)
 	stream := s.streams(c)
 	if c.err == nil && c.at != size {
+		c.last = c.at
 		c.fail("end", "%d bytes follow the last field", size-c.at)
 	}
-	if c.err == nil && !stream {
+	if !stream {
 		c.fail("streams", "no stream has a cell")
 	}
 	if c.err != nil {
@@ -72,10 +74,10 @@ func OpenState(r io.ReaderAt, size int64) (*State, error) {
 }
 
 func (s *State) header(c *cursor) {
-	if m := c.u32("magic"); c.err == nil && m != stateMagic {
+	if m := c.u32("magic"); m != stateMagic {
 		c.fail("magic", "%#x is no slot state: want %#x", m, stateMagic)
 	}
-	if v := c.u32("version"); c.err == nil && v != stateVersion {
+	if v := c.u32("version"); v != stateVersion {
 		c.fail("version", "state version %d: this build reads version %d", v, stateVersion)
 	}
 	s.geo.Version = stateVersion
@@ -95,9 +97,11 @@ func (s *State) header(c *cursor) {
 	}
 	s.tokens = make([]int32, n)
 	for i := range s.tokens {
-		s.tokens[i] = c.i32("tokens")
+		if s.tokens[i] = c.i32("tokens"); s.tokens[i] < 0 {
+			c.fail("tokens", "token %d is %d, which is no id", i, s.tokens[i])
+		}
 	}
-	if end := c.i32("end of the token list"); c.err == nil && end != 0 {
+	if end := c.i32("end of the token list"); end != 0 {
 		c.fail("end of the token list", "%d, want 0", end)
 	}
 }
@@ -131,24 +135,22 @@ func (s *State) streams(c *cursor) (found bool) {
 
 // cells must be the positions from 0 on of one sequence.
 func (s *State) cells(c *cursor) {
-	var first int32
+	var own int32
 	for i := range s.tokens {
-		pos, n, seq := c.i32("position"), c.u32("sequences"), int32(0)
-		if c.err != nil {
-			return
+		if pos := c.i32("position"); int(pos) != i {
+			c.fail("position", "cell %d is position %d: only states of all positions from 0 on are read", i, pos)
 		}
-		if n != 1 {
+		if n := c.u32("sequences"); n != 1 {
 			c.fail("sequences", "cell %d belongs to %d sequences: only states of one are read", i, n)
-			return
 		}
-		if seq = c.i32("sequence"); i == 0 {
-			first = seq
+		seq := c.i32("sequence")
+		if i == 0 {
+			own = seq
+		}
+		if seq != own {
+			c.fail("sequence", "cell %d belongs to sequence %d and the first to %d: only states of one are read", i, seq, own)
 		}
 		if c.err != nil {
-			return
-		}
-		if int(pos) != i || seq != first {
-			c.fail("position", "cell %d is position %d of sequence %d: only positions from 0 on of one sequence are read", i, pos, seq)
 			return
 		}
 	}
@@ -156,12 +158,12 @@ func (s *State) cells(c *cursor) {
 
 func (s *State) layers(c *cursor) {
 	trans := c.u32("transposed")
-	if c.err == nil && trans > 1 {
+	if trans > 1 {
 		c.fail("transposed", "%d, want 0 or 1", trans)
 	}
 	s.geo.Transposed = trans == 1
 	n := c.count("layers", maxLayers)
-	if c.err == nil && n == 0 {
+	if n == 0 {
 		c.fail("layers", "there is none")
 	}
 	if c.err != nil {
@@ -171,20 +173,21 @@ func (s *State) layers(c *cursor) {
 	s.k, s.v = make([]int64, n), make([]int64, n)
 	for i := range s.geo.Layers {
 		l := &s.geo.Layers[i]
-		l.K.Type, l.K.Row = c.i32("K type"), c.row("K row bytes")
+		l.K.Type = c.kind("K type")
+		l.K.Row = c.row("K row bytes")
+		c.tensor("K row bytes", l.K, false)
 		s.k[i] = c.skip("K rows", l.K.Row, len(s.tokens))
 	}
 	for i := range s.geo.Layers {
 		l := &s.geo.Layers[i]
-		l.V.Type = c.i32("V type")
+		l.V.Type = c.kind("V type")
 		if s.geo.Transposed {
-			l.V.Element = c.count("V element bytes", 64)
-			rows := c.count("V rows", maxRow)
-			if l.V.Row = l.V.Element * rows; c.err == nil && (l.V.Row == 0 || l.V.Row > maxRow) {
-				c.fail("V rows", "%d rows of %d bytes are not between 1 and %d bytes a token", rows, l.V.Element, maxRow)
-			}
+			l.V.Element = c.count("V element bytes", maxElement)
+			l.V.Row = l.V.Element * c.count("V rows", maxRow)
+			c.tensor("V rows", l.V, true)
 		} else {
 			l.V.Row = c.row("V row bytes")
+			c.tensor("V row bytes", l.V, false)
 		}
 		s.v[i] = c.skip("V rows", l.V.Row, len(s.tokens))
 	}
@@ -200,11 +203,20 @@ func (s *State) ReadBlock(first, n int, dst []byte) error {
 		return fmt.Errorf("slot state: a block of %d tokens has %d bytes, not %d", n, want, len(dst))
 	}
 	return s.geo.pieces(s.k, s.v, len(s.tokens), first, n, dst, func(at int64, p []byte) error {
-		if got, err := s.r.ReadAt(p, at); got < len(p) {
-			return &StateError{Field: "rows", Offset: at, Text: "cut off", Err: errors.Join(err, io.ErrUnexpectedEOF)}
+		got, err := s.r.ReadAt(p, at)
+		if got == len(p) {
+			return nil
 		}
-		return nil
+		return unread("rows", at+int64(got), err)
 	})
+}
+
+// unread is the error of a read that gave less than what the file's size promised.
+func unread(field string, at int64, err error) *StateError {
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return &StateError{Field: field, Offset: at, Text: err.Error(), Err: err}
 }
 
 // cursor reads fields in order and keeps the first error.
@@ -212,42 +224,55 @@ type cursor struct {
 	r    io.ReaderAt
 	size int64
 	at   int64
+	last int64 // where the field that was read last begins
 	buf  *bufio.Reader
 	from int64 // where buf is
+	room [8]byte
 	err  error
 }
 
+// fail is about the field that was read last.
 func (c *cursor) fail(field, format string, args ...any) {
 	if c.err == nil {
-		c.err = &StateError{Field: field, Offset: c.at, Text: fmt.Sprintf(format, args...)}
+		c.err = &StateError{Field: field, Offset: c.last, Text: fmt.Sprintf(format, args...)}
 	}
 }
 
+// short is about the field that comes next.
 func (c *cursor) short(field string) {
 	if c.err == nil {
 		c.err = &StateError{Field: field, Offset: c.at, Text: fmt.Sprintf("the file ends at byte %d", c.size), Err: io.ErrUnexpectedEOF}
 	}
 }
 
+// bytes reads n of them, at most 8, valid until the next call; after an error they
+// are zero.
 func (c *cursor) bytes(field string, n int) []byte {
-	var room [8]byte
+	clear(c.room[:])
 	if c.err != nil {
-		return room[:n]
+		return c.room[:n]
 	}
+	c.last = c.at
 	if c.at+int64(n) > c.size {
 		c.short(field)
-		return room[:n]
+		return c.room[:n]
 	}
 	if c.buf == nil || c.from != c.at {
-		c.buf, c.from = bufio.NewReader(io.NewSectionReader(c.r, c.at, c.size-c.at)), c.at
+		section := io.NewSectionReader(c.r, c.at, c.size-c.at)
+		if c.buf == nil {
+			c.buf = bufio.NewReader(section)
+		}
+		c.buf.Reset(section)
+		c.from = c.at
 	}
-	if _, err := io.ReadFull(c.buf, room[:n]); err != nil {
-		c.err = &StateError{Field: field, Offset: c.at, Text: err.Error(), Err: err}
-		return make([]byte, n)
+	if got, err := io.ReadFull(c.buf, c.room[:n]); err != nil {
+		c.err = unread(field, c.at+int64(got), err)
+		clear(c.room[:])
+		return c.room[:n]
 	}
 	c.at += int64(n)
 	c.from = c.at
-	return room[:n]
+	return c.room[:n]
 }
 
 func (c *cursor) u32(field string) uint32 { return binary.LittleEndian.Uint32(c.bytes(field, 4)) }
@@ -256,30 +281,38 @@ func (c *cursor) i32(field string) int32 { return int32(c.u32(field)) }
 
 // count is a u32 that may be at most limit.
 func (c *cursor) count(field string, limit int) int {
-	at := c.at
 	v := c.u32(field)
-	if c.err == nil && uint64(v) > uint64(limit) {
-		c.at = at
+	if uint64(v) > uint64(limit) {
 		c.fail(field, "%d is above the limit of %d", v, limit)
-	}
-	if c.err != nil {
 		return 0
 	}
 	return int(v)
 }
 
+// kind is the number of one of ggml's types.
+func (c *cursor) kind(field string) int32 {
+	v := c.i32(field)
+	if _, ok := kinds[v]; !ok {
+		c.fail(field, "type %d is none that this build knows", v)
+	}
+	return v
+}
+
 // row is the u64 size of one token's row.
 func (c *cursor) row(field string) int {
-	at := c.at
 	v := binary.LittleEndian.Uint64(c.bytes(field, 8))
-	if c.err == nil && (v == 0 || v > maxRow) {
-		c.at = at
-		c.fail(field, "%d is not between 1 and %d", v, maxRow)
-	}
-	if c.err != nil {
+	if v > maxRow {
+		c.fail(field, "%d is above the limit of %d", v, maxRow)
 		return 0
 	}
 	return int(v)
+}
+
+// tensor checks what has been read of one up to the named field.
+func (c *cursor) tensor(field string, t Tensor, transposed bool) {
+	if text := t.wrong(transposed); text != "" {
+		c.fail(field, "%s", text)
+	}
 }
 
 // skip passes over n rows and returns where they begin.

@@ -44,6 +44,7 @@ type Entropy struct {
 	EATEMAVarianceThreshold    float64
 	TransitionEntropyThreshold float64 // nats
 	EATProbeInterval           uint32  // tokens
+	PEndLevel                  float64 // probability
 }
 
 // KVMemory is the table kv_memory: the arena's size and its shares.

@@ -13,10 +13,11 @@ var seedTables = []table[Config]{
 	{"entropy", "When signals say that a request has thought enough.", []field[Config]{
 		key("enabled", func(c *Config) *bool { return &c.Entropy.Enabled }, booleans, true, free[bool](), "Use the signals that an engine sends."),
 		key("ema_alpha", func(c *Config) *float64 { return &c.Entropy.EMAAlpha }, floats, 0.05, fraction, "Weight of the newest value in the moving average."),
-		key("rpdi_threshold", func(c *Config) *float64 { return &c.Entropy.RPDIThreshold }, floats, 3, above(1), "RPDI above this ends thinking."),
-		key("eat_ema_variance_threshold", func(c *Config) *float64 { return &c.Entropy.EATEMAVarianceThreshold }, floats, 0.001, atLeast(0.0), "Variance of EAT below this ends thinking."),
-		key("transition_entropy_threshold", func(c *Config) *float64 { return &c.Entropy.TransitionEntropyThreshold }, floats, 2.5, free[float64](), "Nats."),
-		key("eat_probe_interval_tokens", func(c *Config) *uint32 { return &c.Entropy.EATProbeInterval }, counts, 32, atLeast[uint32](1), "Tokens between two probes of EAT."),
+		key("rpdi_threshold", func(c *Config) *float64 { return &c.Entropy.RPDIThreshold }, floats, 3, above(1), "The indicator above this (rpdi_indicator, where the entropy crosses its threshold) ends thinking as overthinking."),
+		key("eat_ema_variance_threshold", func(c *Config) *float64 { return &c.Entropy.EATEMAVarianceThreshold }, floats, 0.001, atLeast(0.0), "Variance of the moving average of p_end, or of eat, below which thinking has converged."),
+		key("transition_entropy_threshold", func(c *Config) *float64 { return &c.Entropy.TransitionEntropyThreshold }, floats, 2.5, atLeast(0.0), "Nats above which a token counts as a transition."),
+		key("eat_probe_interval_tokens", func(c *Config) *uint32 { return &c.Entropy.EATProbeInterval }, counts, 32, atLeast[uint32](1), "Tokens between two probes of the signals."),
+		key("p_end_level", func(c *Config) *float64 { return &c.Entropy.PEndLevel }, floats, 0.5, fraction, "Thinking converges by p_end only where its moving average is at least this. Ours: without a level a model whose p_end stays near zero would converge at once."),
 	}},
 	{"kv_memory", "The arena: its size and who may fill it.", []field[Config]{
 		key("aggressive_think_eviction", func(c *Config) *bool { return &c.KVMemory.AggressiveThinkEviction }, booleans, false, free[bool](), "Free think blocks when thinking ends, instead of demoting them."),

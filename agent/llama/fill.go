@@ -147,7 +147,7 @@ func (j *job) compute(ctx context.Context) error {
 // prefillFor has a prompt's blocks in this node's daemon.
 func (n *Node) prefillFor(ctx context.Context, q PrefillRequest) (PrefillReply, error) {
 	began := time.Now()
-	s, err := n.current(ctx)
+	s, err := n.soon(ctx)
 	if err != nil {
 		return PrefillReply{}, err
 	}

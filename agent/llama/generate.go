@@ -78,17 +78,50 @@ func (n *Node) Generate(ctx context.Context, r *openai.Request, emit func(openai
 	return res, nil
 }
 
+// generate tries once more where llama-server ended before the client has seen a
+// token: it is started again at once.
 func (n *Node) generate(ctx context.Context, r *openai.Request, emit func(openai.Token) error) (openai.Result, error) {
-	began := time.Now()
-	wait, cancel := context.WithTimeout(ctx, downTimeout)
-	s, err := n.current(wait)
-	cancel()
-	if err != nil {
-		if ctx.Err() == nil {
-			err = fmt.Errorf("%w: %w", ErrDown, n.Down())
+	began, seen := time.Now(), false
+	for again := true; ; again = false {
+		s, err := n.soon(ctx)
+		if err != nil {
+			return openai.Result{}, err
 		}
-		return openai.Result{}, err
+		res, err := n.on(ctx, s, r, began, func(t openai.Token) error {
+			seen = true
+			return emit(t)
+		})
+		err = s.whyDown(ctx, err)
+		if !again || seen || !errors.Is(err, llamacpp.ErrGone) && !errors.Is(err, ErrDown) {
+			return res, err
+		}
+		sleep(ctx, downTimeout, s.proc.gone) // its supervisor may not have noticed
 	}
+}
+
+// whyDown is err, or ErrDown for whatever went wrong because llama-server ended:
+// its session with the daemon is closed then too.
+func (s *server) whyDown(ctx context.Context, err error) error {
+	var said *openai.Error
+	if err == nil || s.proc.alive() || ctx.Err() != nil || errors.As(err, &said) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrDown, s.proc.err)
+}
+
+// soon waits a little for a server that is starting.
+func (n *Node) soon(ctx context.Context) (*server, error) {
+	wait, cancel := context.WithTimeout(ctx, downTimeout)
+	defer cancel()
+	s, err := n.current(wait)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", ErrDown, n.Down())
+	}
+	return s, err
+}
+
+// on runs a request on one llama-server.
+func (n *Node) on(ctx context.Context, s *server, r *openai.Request, began time.Time, emit func(openai.Token) error) (openai.Result, error) {
 	tokens, err := s.promptTokens(ctx, r, &n.cfg)
 	if err != nil {
 		return openai.Result{}, err

@@ -85,7 +85,7 @@ func startPair(t *testing.T, change func(*pair.Options)) *pair.Pair {
 				t.Logf("%s:\n%s", n, b[max(0, len(b)-6000):])
 			}
 		}
-		if err := p.Close(); err != nil {
+		if err := p.Close(); err != nil && !t.Failed() {
 			t.Error(err)
 		}
 	})

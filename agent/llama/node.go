@@ -106,7 +106,7 @@ func (n *Node) current(ctx context.Context) (*server, error) {
 		n.mu.Lock()
 		s, changed, down := n.up, n.changed, n.down
 		n.mu.Unlock()
-		if s != nil {
+		if s != nil && s.proc.alive() {
 			return s, nil
 		}
 		select {

@@ -147,8 +147,9 @@ func (j *job) keepAnswer() {
 	}
 }
 
-// save stores the blocks of the first n tokens from block first on: the full
-// ones, and with tail the short one too.
+// save stores the blocks of the first n tokens from block first on, as far as the
+// slot has them: the full ones. With tail all of n must be there, and the short
+// block is stored too.
 func (j *job) save(ctx context.Context, n, first int, tier wire.Tier, tail bool) error {
 	keys := j.keys(n, tail)
 	if first >= len(keys) {
@@ -166,8 +167,12 @@ func (j *job) save(ctx context.Context, n, first int, tier wire.Tier, tail bool)
 	if g := st.Geometry(); !g.Equal(j.s.geometry) {
 		return fmt.Errorf("llama-server saved a state of another layout than it did at its start: %+v", g)
 	}
-	if have := common(st.Tokens(), j.tokens); have < n {
+	have := common(st.Tokens(), j.tokens)
+	if have < n && tail {
 		return fmt.Errorf("llama-server saved %d tokens, of which %d are the request's; wanted %d", len(st.Tokens()), have, n)
+	}
+	if have < n { // what was appended last has not been computed yet
+		keys = keys[:have/j.n.cfg.BlockTokens]
 	}
 	j.n.stats.saves.Add(1)
 	for at := first; at < len(keys); at += putBatch {

@@ -113,7 +113,7 @@ func TestAStopStringEndsTheGeneration(t *testing.T) {
 				break
 			}
 		}
-		if again := emit(Token{Bytes: []byte("late")}); !errors.Is(err, ErrStop) || !errors.Is(again, ErrStop) {
+		if again := emit(Token{Bytes: []byte("late"), Thinking: true}); !errors.Is(err, ErrStop) || !errors.Is(again, ErrStop) {
 			t.Errorf("%v, then %v", err, again)
 		}
 		return Result{Finish: "length", Completion: asked}, nil

@@ -21,7 +21,7 @@ const (
 	maxTail = 4 << 10
 )
 
-// ErrCut: a stream ended without its [DONE].
+// ErrCut is of a stream that ended without its [DONE].
 var ErrCut = errors.New("openai: the stream ended before [DONE]")
 
 // ClientConfig says where a server of the API is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -212,5 +213,16 @@ func TestWriteErrorAndErrorOfAreInverse(t *testing.T) {
 	WriteError(w, errors.New("secret"))
 	if json.Unmarshal(w.Body.Bytes(), &b) != nil || w.Code != 500 || strings.Contains(w.Body.String(), "secret") {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestLogProbsAreNumbersOfJSON(t *testing.T) {
+	for x, want := range map[float64]float64{0: 0, -1.5: -1.5, 1e-9: 0, -1e300: leastLogProb, math.Inf(-1): leastLogProb, math.Inf(1): 0} {
+		if got := finite(x); got != want {
+			t.Errorf("%v: %v", x, got)
+		}
+	}
+	if got := finite(math.NaN()); got != leastLogProb {
+		t.Errorf("NaN: %v", got)
 	}
 }

@@ -62,7 +62,7 @@ func (g *guard) host(h string) bool {
 		return true
 	}
 	ip, err := netip.ParseAddr(name)
-	return err == nil && (g.anyIP || ip.Unmap().IsLoopback())
+	return err == nil && (g.anyIP || ip.IsLoopback())
 }
 
 // authorised compares digests, so that neither the content nor the length of the

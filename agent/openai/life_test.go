@@ -86,6 +86,20 @@ func TestAClientThatReadsSlowlyGetsItsAnswer(t *testing.T) {
 	})
 }
 
+// answerOn reads one answer from a bare connection.
+func answerOn(t *testing.T, c net.Conn) (status int, body []byte) {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if body, err = io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, body
+}
+
 func TestSendersThatNeverEndAreEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, m := newFront(t, Config{Backend: endless()}), newMemory()
@@ -108,22 +122,15 @@ func TestSendersThatNeverEndAreEnded(t *testing.T) {
 		if _, err := io.WriteString(unread, "POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		if resp, err := http.ReadResponse(bufio.NewReader(unread), nil); err != nil || resp.StatusCode != 404 {
-			t.Errorf("a body that nobody wants and that never comes: %v", err)
+		if status, _ := answerOn(t, unread); status != http.StatusNotFound {
+			t.Errorf("a body that nobody wants and that never comes: %d", status)
 		}
 		if b, err := io.ReadAll(silent); err != nil || len(b) != 0 {
 			t.Errorf("a client that sends nothing: %q, %v", b, err)
 		}
-		resp, err := http.ReadResponse(bufio.NewReader(half), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e := errorIn(t, b); resp.StatusCode != http.StatusRequestTimeout || e.Code != "request_timeout" {
-			t.Errorf("half a body: %d %+v", resp.StatusCode, e)
+		status, body := answerOn(t, half)
+		if e := errorIn(t, body); status != http.StatusRequestTimeout || e.Code != "request_timeout" {
+			t.Errorf("half a body: %d %+v", status, e)
 		}
 		synctest.Wait()
 		if s := f.Stats(); s.Active != 0 || s.Status[408] != 1 {
@@ -297,7 +304,7 @@ func TestEmitSaysThatTheClientHasGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+		if _, err := c.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 		_ = c.Close()

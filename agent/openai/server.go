@@ -3,7 +3,6 @@ package openai
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -57,29 +56,13 @@ func NewServer(h http.Handler, log *slog.Logger) *Server {
 }
 
 // boundTimes gives a request's body its time, also when no handler reads it:
-// net/http reads what is left of a body before it answers.
+// net/http reads what is left of a body before it answers. At a body's end
+// net/http takes the deadline back itself.
 func boundTimes(w http.ResponseWriter, r *http.Request) {
 	if r.Body == http.NoBody {
 		return
 	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(BodyTimeout)) // a connection always has deadlines
-	r.Body = &timedBody{r.Body, rc}
-}
-
-// timedBody takes the deadline back at its end: the server goes on reading to
-// notice that the client has gone, and would take a timeout for that.
-type timedBody struct {
-	io.ReadCloser
-	rc *http.ResponseController
-}
-
-func (b *timedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		_ = b.rc.SetReadDeadline(time.Time{})
-	}
-	return n, err
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(BodyTimeout)) // a connection always has deadlines
 }
 
 // Serve accepts from ln until the server is shut down, which is no error.
@@ -91,7 +74,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	return err
 }
 
-// Shutdown, called once, takes no more requests and lets those that run end, until ctx ends.
+// Shutdown is called once. It takes no more requests and lets those that run end, until ctx ends.
 // Then their contexts end, and shortly after their connections. No handler runs
 // when it returns, unless a backend does not stop when its context ends.
 func (s *Server) Shutdown(ctx context.Context) {

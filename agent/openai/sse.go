@@ -11,7 +11,7 @@ import (
 // MaxEvent bounds a line of a stream, and the data of one event.
 const MaxEvent = 1 << 20
 
-// ErrEventTooLong: a server sent more than MaxEvent bytes as one event.
+// ErrEventTooLong is of a server that sends more than MaxEvent bytes as one event.
 var ErrEventTooLong = fmt.Errorf("openai: an event of the stream is longer than %d bytes", MaxEvent)
 
 // events reads server-sent events: the data of each, without its name and id,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -42,7 +43,7 @@ type holder struct {
 	reg   *link.Registry
 	node  *link.Node
 	owner blocks.Owner
-	plain *plainServer
+	plain *PlainServer
 
 	stop chan struct{} // of the running offload
 	done chan uint64
@@ -78,12 +79,14 @@ func Hold(ctx context.Context, capacity uint64, lanes int, congestion, dir strin
 	if err != nil {
 		return err
 	}
-	if h.plain, err = newPlainServer(congestion); err != nil {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		return err
 	}
-	defer h.plain.close()
+	h.plain = ServePlain(congestion, plain)
+	defer h.plain.Close()
 	eng, err := engine.Listen(engine.Config{Path: dir + "/engine.sock", Tenants: []string{"bench"}, Agent: holderAgent, Incarnation: 1,
-		Store: h.store, Host: localHost{h.reg}, Limits: engine.Limits{StagingBytes: 1 << 20}})
+		Store: h.store, Host: LocalHost{h.reg}, Limits: engine.Limits{StagingBytes: 1 << 20}})
 	if err != nil {
 		return err
 	}
@@ -95,7 +98,7 @@ func Hold(ctx context.Context, capacity uint64, lanes int, congestion, dir strin
 	}
 	defer echo.close()
 	enc := json.NewEncoder(out)
-	if err := enc.Encode(answer{Link: "tcp://" + addr.String(), Plain: h.plain.addr(), Engine: eng.Path(), Echo: dir + "/echo.sock"}); err != nil {
+	if err := enc.Encode(answer{Link: "tcp://" + addr.String(), Plain: plain.Addr().String(), Engine: eng.Path(), Echo: dir + "/echo.sock"}); err != nil {
 		return err
 	}
 	sc := bufio.NewScanner(in)
@@ -156,7 +159,7 @@ func (h *holder) fill(size uint32, set uint64) error {
 		}
 		memory = append(memory, h.store.Payload(got[0])[wire.HeaderLen:])
 	}
-	h.plain.serve(memory)
+	h.plain.Show(memory)
 	return nil
 }
 
@@ -201,12 +204,14 @@ func (h *holder) offload(ctx context.Context, size uint32, set uint64) error {
 	return nil
 }
 
-// localHost is an engine's daemon without peers.
-type localHost struct{ reg *link.Registry }
+// LocalHost is an engine's daemon without peers.
+type LocalHost struct{ Registry *link.Registry }
 
-func (l localHost) OpenNamespace(m wire.Manifest) (wire.Namespace, error) { return l.reg.Open(m) }
+// OpenNamespace implements engine.Host.
+func (l LocalHost) OpenNamespace(m wire.Manifest) (wire.Namespace, error) { return l.Registry.Open(m) }
 
-func (l localHost) Fetch(_ context.Context, _ blocks.Owner, _ wire.Namespace, keys []wire.Key, _ bool) []error {
+// Fetch implements engine.Host: nobody else has anything.
+func (LocalHost) Fetch(_ context.Context, _ blocks.Owner, _ wire.Namespace, keys []wire.Key, _ bool) []error {
 	errs := make([]error, len(keys))
 	for i := range errs {
 		errs[i] = wire.CodeAbsent
@@ -214,7 +219,8 @@ func (l localHost) Fetch(_ context.Context, _ blocks.Owner, _ wire.Namespace, ke
 	return errs
 }
 
-func (l localHost) FindRemote(_ context.Context, _ wire.Namespace, keys []wire.Key) []proto.Have {
+// FindRemote implements engine.Host.
+func (LocalHost) FindRemote(_ context.Context, _ wire.Namespace, keys []wire.Key) []proto.Have {
 	out := make([]proto.Have, len(keys))
 	for i := range out {
 		out[i].Status = wire.CodeAbsent
@@ -222,4 +228,5 @@ func (l localHost) FindRemote(_ context.Context, _ wire.Namespace, keys []wire.K
 	return out
 }
 
-func (l localHost) Offload(wire.Namespace, []wire.Key) {}
+// Offload implements engine.Host.
+func (LocalHost) Offload(wire.Namespace, []wire.Key) {}

@@ -68,15 +68,6 @@ func TestARunMeasuresEverything(t *testing.T) {
 	}
 }
 
-func TestTheBoundIsThatOfWireAndHashInTurn(t *testing.T) {
-	if got := bound(4, math.Inf(1)); got != 4 {
-		t.Errorf("a hash that costs nothing: %v, want the socket's 4", got)
-	}
-	if bound(0, 1) != 0 || bound(1, 0) != 0 {
-		t.Error("nothing measured has a bound")
-	}
-}
-
 func TestOptionsThatCannotBeAreNamed(t *testing.T) {
 	for want, o := range map[string]Options{
 		"no program":    {},

@@ -5,18 +5,20 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// plainServer sends memory over TCP without any protocol: a request is a u32
-// that says how many blocks, the answer their bytes, by one writev, or with
-// inPieces by writes of at most plainPiece. Which is faster depends on the size
-// and the machine; what counts as S is the faster one.
-type plainServer struct {
-	l          net.Listener
+// PlainServer moves memory over sockets without any protocol to speak of: a
+// request is a u32 that says how many blocks, with two bits for the direction
+// and the size of writes, and their numbers. A read is answered by the bytes, by
+// one writev, or in pieces of at most plainPiece, of which the faster counts; a
+// write brings the bytes, and is answered by one byte once they are in place.
+type PlainServer struct {
 	congestion string
+	listeners  []net.Listener
 
 	mu     sync.Mutex
 	memory [][]byte
@@ -24,82 +26,176 @@ type plainServer struct {
 	wg     sync.WaitGroup
 }
 
-// inPieces is the bit of a request that asks for small writes.
-const inPieces = 1 << 31
+const (
+	inPieces = 1 << 31 // of a request: small writes
+	toServer = 1 << 30 // of a request: it is a write
+	countOf  = toServer - 1
 
-// plainPiece is the size of those: that of the link's DATA frames.
-const plainPiece = 256 << 10
+	// plainPiece is the size of small writes: that of the link's DATA frames.
+	plainPiece = 256 << 10
+	// maxVector is IOV_MAX of Linux.
+	maxVector = 1024
+)
 
-func newPlainServer(congestion string) (*plainServer, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+// ServePlain serves what comes in at any of the listeners, which it closes at
+// the end; congestion names the TCP congestion control, empty for the system's.
+func ServePlain(congestion string, l ...net.Listener) *PlainServer {
+	s := &PlainServer{congestion: congestion, listeners: l, conns: map[net.Conn]struct{}{}}
+	for _, l := range l {
+		s.wg.Go(func() { s.accept(l) })
 	}
-	s := &plainServer{l: l, congestion: congestion, conns: map[net.Conn]struct{}{}}
-	s.wg.Go(s.accept)
-	return s, nil
+	return s
 }
 
-func (s *plainServer) addr() string { return s.l.Addr().String() }
-
-// serve makes connections that come from now on send from memory.
-func (s *plainServer) serve(memory [][]byte) {
+// Show makes memory what requests that come from now on are about.
+func (s *PlainServer) Show(memory [][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.memory = memory
 }
 
-func (s *plainServer) accept() {
-	for n := 0; ; n++ {
-		c, err := s.l.Accept()
+func (s *PlainServer) blocks(numbers []uint32, into [][]byte) ([][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	into = into[:0]
+	for _, n := range numbers {
+		if int(n) >= len(s.memory) {
+			return nil, errors.New("plain: no such block")
+		}
+		into = append(into, s.memory[n])
+	}
+	return into, nil
+}
+
+func (s *PlainServer) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
 		if err != nil {
 			return
 		}
 		s.mu.Lock()
-		memory := s.memory
 		s.conns[c] = struct{}{}
 		s.mu.Unlock()
 		s.wg.Go(func() {
-			defer func() { _ = c.Close() }()
 			_ = setCongestion(c, s.congestion)
-			send(c, memory, n)
+			_ = s.serve(c)
+			_ = c.Close()
+			s.mu.Lock()
+			delete(s.conns, c)
+			s.mu.Unlock()
 		})
 	}
 }
 
-// send answers requests; connections start at different places of memory.
-func send(c net.Conn, memory [][]byte, n int) {
-	var req [4]byte
-	next := n * len(memory) / 4
+// serve answers the requests of one connection.
+func (s *PlainServer) serve(c net.Conn) error {
+	var head [4]byte
+	var ask []byte
+	var numbers []uint32
+	var blocks [][]byte
 	for {
-		if _, err := io.ReadFull(c, req[:]); err != nil {
-			return
+		if _, err := io.ReadFull(c, head[:]); err != nil {
+			return err
 		}
-		n := binary.LittleEndian.Uint32(req[:])
-		var out net.Buffers
-		held := 0
-		for i := range n &^ inPieces {
-			block := memory[next%len(memory)]
-			next++
-			for n&inPieces != 0 && len(block) > plainPiece {
-				if _, err := c.Write(block[:plainPiece]); err != nil {
-					return
-				}
-				block = block[plainPiece:]
+		what := binary.LittleEndian.Uint32(head[:])
+		ask = slices.Grow(ask[:0], 4*int(what&countOf))[:4*int(what&countOf)]
+		if _, err := io.ReadFull(c, ask); err != nil {
+			return err
+		}
+		numbers = numbers[:0]
+		for i := 0; i < len(ask); i += 4 {
+			numbers = append(numbers, binary.LittleEndian.Uint32(ask[i:]))
+		}
+		var err error
+		if blocks, err = s.blocks(numbers, blocks); err != nil {
+			return err
+		}
+		if what&toServer != 0 {
+			if err = readVector(c, blocks); err == nil {
+				_, err = c.Write([]byte{1})
 			}
-			out, held = append(out, block), held+len(block)
-			if last := i == n&^inPieces-1; last || n&inPieces != 0 && held >= plainPiece {
-				if _, err := out.WriteTo(c); err != nil {
-					return
-				}
-				out, held = nil, 0
-			}
+		} else {
+			err = sendBlocks(c, blocks, what&inPieces != 0)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-func (s *plainServer) close() {
-	_ = s.l.Close()
+func sendBlocks(c net.Conn, blocks [][]byte, pieces bool) error {
+	var out net.Buffers
+	held := 0
+	for i, block := range blocks {
+		for pieces && len(block) > plainPiece {
+			if _, err := c.Write(block[:plainPiece]); err != nil {
+				return err
+			}
+			block = block[plainPiece:]
+		}
+		out, held = append(out, block), held+len(block)
+		if i == len(blocks)-1 || pieces && held >= plainPiece {
+			if _, err := out.WriteTo(c); err != nil {
+				return err
+			}
+			out, held = nil, 0
+		}
+	}
+	return nil
+}
+
+// readVector fills blocks, by readv where c is a socket and not TLS.
+func readVector(c net.Conn, blocks [][]byte) error {
+	var raw interface {
+		Read(func(fd uintptr) bool) error
+	}
+	var err error
+	switch c := c.(type) {
+	case *net.TCPConn:
+		raw, err = c.SyscallConn()
+	case *net.UnixConn:
+		raw, err = c.SyscallConn()
+	}
+	if err != nil {
+		return err
+	}
+	for raw == nil && len(blocks) > 0 {
+		if _, err := io.ReadFull(c, blocks[0]); err != nil {
+			return err
+		}
+		blocks = blocks[1:]
+	}
+	for len(blocks) > 0 {
+		var n int
+		var inner error
+		err := raw.Read(func(fd uintptr) bool {
+			for inner = unix.EINTR; inner == unix.EINTR; {
+				n, inner = unix.Readv(int(fd), blocks[:min(len(blocks), maxVector)])
+			}
+			return inner != unix.EAGAIN
+		})
+		switch {
+		case err != nil || inner != nil:
+			return errors.Join(err, inner)
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		}
+		for n > 0 && n >= len(blocks[0]) {
+			n -= len(blocks[0])
+			blocks = blocks[1:]
+		}
+		if n > 0 {
+			blocks[0] = blocks[0][n:]
+		}
+	}
+	return nil
+}
+
+// Close ends every connection and waits for the server's goroutines.
+func (s *PlainServer) Close() {
+	for _, l := range s.listeners {
+		_ = l.Close()
+	}
 	s.mu.Lock()
 	for c := range s.conns {
 		_ = c.Close()
@@ -108,29 +204,54 @@ func (s *plainServer) close() {
 	s.wg.Wait()
 }
 
-// plainClient reads batches into one buffer, again and again.
-type plainClient struct {
+// PlainClient is one connection to a PlainServer.
+type PlainClient struct {
 	c   net.Conn
-	buf []byte
-	n   uint32
+	ask []byte
 }
 
-func dialPlain(addr, congestion string, size uint32, batch int) (*plainClient, error) {
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	return &plainClient{c: c, buf: make([]byte, int(size)*batch), n: uint32(batch)}, setCongestion(c, congestion)
+// NewPlainClient takes a connection over.
+func NewPlainClient(c net.Conn, congestion string) (*PlainClient, error) {
+	return &PlainClient{c: c}, setCongestion(c, congestion)
 }
 
-// read fetches one batch; how is 0 or inPieces.
-func (p *plainClient) read(how uint32) error {
-	if _, err := p.c.Write(binary.LittleEndian.AppendUint32(nil, p.n|how)); err != nil {
+// Read fills buf with the blocks of those numbers.
+func (p *PlainClient) Read(numbers []uint32, buf []byte, pieces bool) error {
+	if err := p.request(numbers, pieces, 0); err != nil {
 		return err
 	}
-	_, err := io.ReadFull(p.c, p.buf)
+	_, err := io.ReadFull(p.c, buf)
 	return err
 }
+
+// Write sends buf as the blocks of those numbers, and returns once they are in
+// place.
+func (p *PlainClient) Write(numbers []uint32, buf []byte, pieces bool) error {
+	if err := p.request(numbers, false, toServer); err != nil {
+		return err
+	}
+	if err := sendBlocks(p.c, [][]byte{buf}, pieces); err != nil {
+		return err
+	}
+	var done [1]byte
+	_, err := io.ReadFull(p.c, done[:])
+	return err
+}
+
+func (p *PlainClient) request(numbers []uint32, pieces bool, bits uint32) error {
+	if pieces {
+		bits |= inPieces
+	}
+	p.ask = binary.LittleEndian.AppendUint32(p.ask[:0], uint32(len(numbers))|bits)
+	for _, n := range numbers {
+		p.ask = binary.LittleEndian.AppendUint32(p.ask, n)
+	}
+	_, err := p.c.Write(p.ask)
+	return err
+}
+
+// Close ends the connection.
+func (p *PlainClient) Close() error { return p.c.Close() }
 
 func setCongestion(c net.Conn, name string) error {
 	tcp, ok := c.(*net.TCPConn)

@@ -2,10 +2,6 @@ package linkbench
 
 import (
 	"fmt"
-	"os"
-	"runtime"
-	"slices"
-	"strings"
 
 	"meridian/agent/config"
 	"meridian/bench/measure"
@@ -66,40 +62,6 @@ type Overtaken struct {
 	LoadedP99    float64 `json:"loaded_p99_seconds"`
 	OffloadGBs   float64 `json:"offload_gbs"`
 	UnorderedP99 float64 `json:"loaded_p99_in_class_bulk_seconds"` // the same pulls without urgency
-}
-
-// bound is the rate that nobody who verifies can exceed on this machine.
-func bound(plain, hash float64) float64 {
-	if plain <= 0 || hash <= 0 {
-		return 0
-	}
-	return 1 / (1/plain + 1/(float64(runtime.NumCPU())*hash))
-}
-
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	s := slices.Clone(v)
-	slices.Sort(s)
-	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2
-}
-
-// machine is the processor's name, and kernel the kernel's release, as Linux
-// tells them; empty where it does not.
-func machine() (cpu, kernel string) {
-	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				cpu = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		kernel = strings.TrimSpace(string(b))
-	}
-	return cpu, kernel
 }
 
 // Rows is the report for people.

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -49,7 +49,7 @@ func Run(ctx context.Context, opt Options) (Report, error) {
 	}
 	rep := Report{CPUs: runtime.NumCPU(), Go: runtime.Version(), Congestion: opt.Congestion, Hash: wire.HashPath(), Batch: opt.Batch,
 		Streams: opt.Streams, SetBytes: opt.Set, RoundMS: opt.Round.Milliseconds(), Rounds: opt.Rounds}
-	rep.Machine, rep.Kernel = machine()
+	rep.Machine, rep.Kernel = measure.Machine()
 	for _, size := range opt.Sizes {
 		opt.Progress(fmt.Sprintf("pull of %s blocks", config.FormatBytes(uint64(size))))
 		if err := with(ctx, opt, size, opt.Set, func(r *run) error {
@@ -216,46 +216,27 @@ func (p *puller) pull(ctx context.Context) error {
 	return nil
 }
 
-// during runs f in n goroutines for d, and returns bytes a second times each
-// call's bytes, and how long each call took.
+// during is measure.During, with the rate in GB/s at bytes a call.
 func during(n int, d time.Duration, bytes int, f func(worker int) error) (gbs float64, took []time.Duration, err error) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var errs []error
-	began := time.Now()
-	end := began.Add(d)
-	for w := range n {
-		wg.Go(func() {
-			var mine []time.Duration
-			var err error
-			for t := time.Now(); err == nil && t.Before(end); {
-				err = f(w)
-				now := time.Now()
-				mine = append(mine, now.Sub(t))
-				t = now
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			took, errs = append(took, mine...), append(errs, err)
-		})
-	}
-	wg.Wait()
-	elapsed := time.Since(began).Seconds()
-	return float64(len(took)) * float64(bytes) / elapsed / 1e9, took, errors.Join(errs...)
+	took, elapsed, err := measure.During(n, d, f)
+	return float64(len(took)) * float64(bytes) / elapsed.Seconds() / 1e9, took, err
 }
+
+// bound is that of this machine.
+func bound(plain, hash float64) float64 { return measure.Bound(plain, hash, runtime.NumCPU()) }
 
 // pulls measures one block size: plain sockets, hash and pull in turn.
 func (r *run) pulls(ctx context.Context, size uint32) (Pull, error) {
 	batch := r.opt.batch(size)
 	p := Pull{BlockBytes: size, Batch: batch}
-	plain := make([]*plainClient, r.opt.Streams)
+	plain := make([]*plainReader, r.opt.Streams)
 	pullers := make([]*puller, r.opt.Streams)
 	for i := range plain {
-		c, err := dialPlain(r.addrs.Plain, r.opt.Congestion, size, batch)
+		c, err := r.dialPlain(size, batch, i)
 		if err != nil {
 			return p, err
 		}
-		defer func() { _ = c.c.Close() }()
+		defer func() { _ = c.Close() }()
 		plain[i] = c
 		pullers[i] = r.newPuller(size, batch, i)
 	}
@@ -278,17 +259,49 @@ func (r *run) pulls(ctx context.Context, size uint32) (Pull, error) {
 		s, h, rate, ratio = append(s, a), append(h, b), append(rate, c), append(ratio, c/bound(a, b))
 		took = append(took, t...)
 	}
-	p.Plain, p.Hash, p.Rate, p.Ratio = median(s), median(h), median(rate), median(ratio)
+	p.Plain, p.Hash, p.Rate, p.Ratio = measure.Median(s), measure.Median(h), measure.Median(rate), measure.Median(ratio)
 	p.Bound = bound(p.Plain, p.Hash)
-	p.RateMin, p.RateMax = minMax(rate)
+	p.RateMin, p.RateMax = measure.MinMax(rate)
 	p.P50, p.P99 = measure.Quantile(took, 0.5).Seconds(), measure.Quantile(took, 0.99).Seconds()
 	return p, nil
 }
 
+// plainReader reads batches into one buffer, again and again, from all blocks
+// that the holder has, in turn.
+type plainReader struct {
+	*PlainClient
+	buf  []byte
+	all  int // blocks there
+	next int
+	ask  []uint32
+}
+
+// dialPlain connects; streams start at different places of the holder's memory.
+func (r *run) dialPlain(size uint32, batch, at int) (*plainReader, error) {
+	c, err := net.Dial("tcp", r.addrs.Plain)
+	if err != nil {
+		return nil, err
+	}
+	p, err := NewPlainClient(c, r.opt.Congestion)
+	if err != nil {
+		return nil, err
+	}
+	all := len(keys(size, r.opt.Set))
+	return &plainReader{PlainClient: p, buf: make([]byte, int(size)*batch), all: all, next: at * all / 4, ask: make([]uint32, batch)}, nil
+}
+
+func (p *plainReader) read(pieces bool) error {
+	for i := range p.ask {
+		p.ask[i] = uint32(p.next % p.all)
+		p.next++
+	}
+	return p.Read(p.ask, p.buf, pieces)
+}
+
 // plainRate is the better of the two ways to send.
-func plainRate(c []*plainClient, d time.Duration, bytes int) (float64, error) {
+func plainRate(c []*plainReader, d time.Duration, bytes int) (float64, error) {
 	best := 0.0
-	for _, how := range []uint32{0, inPieces} {
+	for _, how := range []bool{false, true} {
 		rate, _, err := during(len(c), d, bytes, func(w int) error { return c[w].read(how) })
 		if err != nil {
 			return 0, err
@@ -296,14 +309,6 @@ func plainRate(c []*plainClient, d time.Duration, bytes int) (float64, error) {
 		best = max(best, rate)
 	}
 	return best, nil
-}
-
-func minMax(v []float64) (lo, hi float64) {
-	lo, hi = v[0], v[0]
-	for _, x := range v {
-		lo, hi = min(lo, x), max(hi, x)
-	}
-	return lo, hi
 }
 
 // hashRate is the hash on one core over blocks of memory just received.

@@ -66,7 +66,6 @@ func startPlain(ctx context.Context, o *pair.Options) (*plain, error) {
 func (p *plain) close() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
-	p.api.Close()
 	_ = os.RemoveAll(p.dir)
 }
 

@@ -1,4 +1,4 @@
 // Package measure is what the demo and the benchmarks have in common: quantiles,
-// how latencies are written, and the congestion control that makes runs of one
-// machine comparable. It may import the standard library only.
+// medians, how latencies are written, loops that time their calls, and what a
+// report says of the machine. It may import the standard library only.
 package measure

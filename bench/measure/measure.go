@@ -1,9 +1,7 @@
 package measure
 
 import (
-	"os"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -30,12 +28,30 @@ func Latency(seconds float64) string {
 	}
 }
 
-// Congestion is cubic where the kernel has it, else empty, which stands for the
-// kernel's own: bbr, a common default, halves what loopback carries.
-func Congestion() string {
-	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
-	if err == nil && slices.Contains(strings.Fields(string(b)), "cubic") {
-		return "cubic"
+// Median is the middle of v, or the mean of the two in the middle; 0 of nothing.
+func Median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
 	}
-	return ""
+	s := slices.Clone(v)
+	slices.Sort(s)
+	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2
+}
+
+// MinMax is the least and the greatest of v; 0 of nothing.
+func MinMax(v []float64) (lo, hi float64) {
+	if len(v) == 0 {
+		return 0, 0
+	}
+	return slices.Min(v), slices.Max(v)
+}
+
+// Bound is the rate that nobody who verifies can exceed: what a plain socket
+// carries and what all cores hash, one after the other. 0 where one of them was
+// not measured.
+func Bound(socket, hash float64, cores int) float64 {
+	if socket <= 0 || hash <= 0 {
+		return 0
+	}
+	return 1 / (1/socket + 1/(float64(cores)*hash))
 }

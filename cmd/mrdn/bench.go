@@ -12,14 +12,19 @@ import (
 
 	"meridian/agent/config"
 	"meridian/bench/linkbench"
+	"meridian/bench/peers"
 )
 
 // benchProcess is the first argument of this program when a benchmark has
 // started it again as its other side.
 const benchProcess = "bench-process"
 
-// playHolder is the whole of such a process.
+// playHolder is the whole of such a process: one of the peers' pairs, or the
+// holder of `bench link`.
 func playHolder(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	if len(args) > 0 && args[0] == peersProcess {
+		return peers.Play(ctx, args[1:], in, out)
+	}
 	if len(args) != 4 {
 		return fmt.Errorf("want CAPACITY LANES CONGESTION DIR, got %q", args)
 	}
@@ -35,7 +40,7 @@ func playHolder(ctx context.Context, args []string, in io.Reader, out io.Writer)
 }
 
 func newBenchCmd(a *app) *cobra.Command {
-	return group(a, "bench", "Measure on this machine", "  mrdn bench link", newBenchLinkCmd(a))
+	return group(a, "bench", "Measure on this machine", "  mrdn bench link\n  mrdn bench peers\n  mrdn bench llama", newBenchLinkCmd(a), newBenchPeersCmd(a), newBenchLlamaCmd(a))
 }
 
 func newBenchLinkCmd(a *app) *cobra.Command {

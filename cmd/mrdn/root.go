@@ -91,7 +91,7 @@ Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable,
 	f.StringVar(&a.admin, "admin", "", "the daemon's admin socket (default: admin.socket of the configuration)")
 	root.AddCommand(
 		newStatusCmd(a), newPeerCmd(a), newBlockCmd(a), newTransferCmd(a), newFabricCmd(a), newDoctorCmd(a),
-		newErrorsCmd(a), newConfigCmd(a), newCertCmd(a), newDemoCmd(a), newBenchCmd(a), newVersionCmd(a), newCompletionCmd(a),
+		newErrorsCmd(a), newConfigCmd(a), newCertCmd(a), newDemoCmd(a), newLlamaCmd(a), newChatCmd(a), newBenchCmd(a), newVersionCmd(a), newCompletionCmd(a),
 	)
 	describe(root)
 	return root
@@ -103,6 +103,7 @@ var variableNames = map[string]string{
 	"config": "MERIDIAN_CONFIG",
 	"admin":  config.EnvName("admin.socket"),
 	"engine": config.EnvName("engine.socket"),
+	"url":    "MERIDIAN_OPENAI_URL",
 }
 
 // variable is the environment variable of a flag of c.

@@ -30,7 +30,7 @@ var arguments = map[string][]string{
 	"mrdn completion":    {"bash"},
 }
 
-var startDaemons = map[string]bool{"mrdn demo": true, "mrdn bench link": true}
+var startDaemons = map[string]bool{"mrdn demo": true, "mrdn bench link": true, "mrdn chat": true}
 
 func TestEveryCommandIsDescribed(t *testing.T) {
 	each(tree(), func(c *cobra.Command) {

@@ -13,19 +13,20 @@ import (
 // imports that are neither of the standard library nor below an allowed
 // prefix are wrong. "" allows nothing beyond the standard library.
 var rules = map[string][]string{
-	"meridian/wire":          {"meridian/wire", "github.com/zeebo/blake3", "golang.org/x/sys/cpu"},
-	"meridian/scheduler":     {"meridian/scheduler"},
-	"meridian/blocks":        {"meridian/blocks", "meridian/wire", "golang.org/x/sys"},
-	"meridian/fabric":        {"meridian/fabric", "meridian/wire"},
-	"meridian/adapters/link": {"meridian/adapters/link", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/internal", "golang.org/x/sys"},
-	"meridian/internal":      {"meridian/internal"},
-	"meridian/agent":         {"meridian/agent", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/internal", "golang.org/x/sys", "github.com/BurntSushi/toml", "github.com/prometheus", "google.golang.org", "go.opentelemetry.io/otel"},
-	"meridian/agent/client":  {"meridian/agent/client", "meridian/agent/adminpb", "meridian/wire", "golang.org/x/sys", "google.golang.org"},
-	"meridian/agent/adminpb": {"google.golang.org"},
-	"meridian/conformance":   {"meridian/conformance", "meridian/wire", "meridian/agent/client"},
-	"meridian/bench":         {"meridian/bench", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/agent", "meridian/conformance", "meridian/internal", "golang.org/x"},
-	"meridian/cmd":           {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
-	"meridian/deploy":        {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
+	"meridian/wire":              {"meridian/wire", "github.com/zeebo/blake3", "golang.org/x/sys/cpu"},
+	"meridian/scheduler":         {"meridian/scheduler"},
+	"meridian/blocks":            {"meridian/blocks", "meridian/wire", "golang.org/x/sys"},
+	"meridian/fabric":            {"meridian/fabric", "meridian/wire"},
+	"meridian/adapters/link":     {"meridian/adapters/link", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/internal", "golang.org/x/sys"},
+	"meridian/adapters/llamacpp": {"meridian/adapters/llamacpp", "meridian/wire", "github.com/zeebo/blake3"},
+	"meridian/internal":          {"meridian/internal"},
+	"meridian/agent":             {"meridian/agent", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/internal", "golang.org/x/sys", "github.com/BurntSushi/toml", "github.com/prometheus", "google.golang.org", "go.opentelemetry.io/otel"},
+	"meridian/agent/client":      {"meridian/agent/client", "meridian/agent/adminpb", "meridian/wire", "golang.org/x/sys", "google.golang.org"},
+	"meridian/agent/adminpb":     {"google.golang.org"},
+	"meridian/conformance":       {"meridian/conformance", "meridian/wire", "meridian/agent/client"},
+	"meridian/bench":             {"meridian/bench", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/agent", "meridian/conformance", "meridian/internal", "golang.org/x"},
+	"meridian/cmd":               {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
+	"meridian/deploy":            {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
 }
 
 type pkg struct {

@@ -253,6 +253,9 @@ func (n *Node) tail() string {
 	return "\n" + string(b[max(0, len(b)-most):])
 }
 
+// Pid is the daemon's process.
+func (n *Node) Pid() int { return n.cmd.Process.Pid }
+
 // Kill ends the node without a word, and its llama-server with it.
 func (n *Node) Kill() {
 	_ = n.cmd.Process.Kill()

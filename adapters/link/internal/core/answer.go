@@ -35,8 +35,8 @@ func (l *Lane) answer(now time.Duration, f proto.Frame, p []byte) error {
 		s.settle(now, r)
 		return nil
 	case proto.TypeTable:
-		m, err := proto.ParseTable(p)
-		if err != nil {
+		m := &s.scratch.table
+		if err := m.Parse(p); err != nil {
 			return err
 		}
 		return l.table(now, r, m)
@@ -59,7 +59,7 @@ func (l *Lane) answer(now time.Duration, f proto.Frame, p []byte) error {
 
 // table takes the holder's answer for each item. For a pull it says which bytes
 // follow.
-func (l *Lane) table(now time.Duration, r *request, m proto.Table) error {
+func (l *Lane) table(now time.Duration, r *request, m *proto.Table) error {
 	s := l.s
 	items := len(m.Items)
 	wrong := r.announced && r.typ != proto.TypePush

@@ -80,6 +80,32 @@ func (s *Session) Start(now time.Duration, c *Call) {
 	}
 }
 
+// Again makes a call ready to be started once more, where the peer was too busy to
+// begin with it and said for how long. It reports whether that is so.
+func (c *Call) Again() bool {
+	if c.Code != wire.CodeBusy || c.Retry == 0 {
+		return false
+	}
+	for i := range c.Items {
+		if c.Items[i].Seen {
+			return false
+		}
+	}
+	c.Code, c.Text, c.Retry, c.RTT, c.Done, c.deadline, c.bytes, c.over = wire.CodeOK, "", 0, 0, nil, 0, 0, false
+	for i := range c.Items {
+		c.Items[i].Code = wire.CodeOK
+	}
+	return true
+}
+
+// Give ends a call that was not started.
+func (c *Call) Give(code wire.Code) {
+	c.Code = code
+	for i := range c.Items {
+		c.Items[i].Code = code
+	}
+}
+
 // counted says whether the call counts against the peer's limits.
 func (c *Call) counted() bool {
 	switch c.Type {
@@ -188,10 +214,10 @@ func (s *Session) startOn(now time.Duration, l *Lane, c *Call) {
 	case proto.TypeOpen:
 		l.send(f, proto.Open{Manifest: c.Manifest})
 	case proto.TypeHas, proto.TypeStat:
-		l.send(f, proto.Has{DeadlineMS: ms, Items: wants(c.Items)})
+		l.send(f, proto.Has{DeadlineMS: ms, Items: s.wants(c.Items)})
 	case proto.TypePull:
 		lease := uint32(c.LeaseFor / time.Millisecond)
-		l.send(f, proto.Pull{DeadlineMS: ms, LeaseMS: lease, Items: wants(c.Items)})
+		l.send(f, proto.Pull{DeadlineMS: ms, LeaseMS: lease, Items: s.wants(c.Items)})
 	case proto.TypePush:
 		l.send(f, proto.Push{DeadlineMS: ms, Items: offers(c.Items)})
 	case proto.TypeRenew:
@@ -203,14 +229,16 @@ func (s *Session) startOn(now time.Duration, l *Lane, c *Call) {
 	}
 }
 
-func wants(items []Item) []proto.Want {
-	w := make([]proto.Want, len(items))
+// wants is good until the next call.
+func (s *Session) wants(items []Item) []proto.Want {
+	w := s.scratch.want[:0]
 	for i := range items {
 		it := &items[i]
-		w[i] = proto.Want{
+		w = append(w, proto.Want{
 			NS: it.NS, Flags: it.Flags, Off: it.Off, Max: uint32(len(it.Room)), Slot: it.Slot, Gen: it.Gen, Key: it.Key,
-		}
+		})
 	}
+	s.scratch.want = w
 	return w
 }
 

@@ -33,6 +33,9 @@ const (
 	// hashStep is how much of a long body is hashed at once: it is then still
 	// in the second-level cache.
 	hashStep = 128 << 10
+	// maxSpare is how many runs of finished jobs a lane keeps to use their memory
+	// again: as many as the shell lets wait.
+	maxSpare = 8
 	// busyQueue is how many bytes of unsent answers make new requests BUSY, and
 	// maxQueue how many end the lane: a peer that never reads its answers.
 	busyQueue = 4 << 20

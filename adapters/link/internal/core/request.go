@@ -119,20 +119,24 @@ func (o *outflow) settleCursor() {
 // back.
 type Job struct {
 	r           *request
-	item        int
-	body        []byte
+	item        int32
 	first, last bool
+	body        []byte
 	sum         wire.Sum
+	room        *roomJob // not nil: this instead
+}
 
-	holder  Holder // not nil: reserve
-	reserve []Block
-	ttl     time.Duration
+// roomJob is the room that a push needs.
+type roomJob struct {
+	holder Holder
+	blocks []Block
+	ttl    time.Duration
 }
 
 // Run does the work. It touches nothing that the session's lock is for.
 func (j *Job) Run() {
-	if j.holder != nil {
-		j.holder.Reserve(j.reserve, j.ttl)
+	if m := j.room; m != nil {
+		m.holder.Reserve(m.blocks, m.ttl)
 		return
 	}
 	if j.first && j.last {
@@ -149,8 +153,11 @@ func (j *Job) Run() {
 	}
 }
 
-// Quick reports whether the job is the hash of at most n bytes.
-func (j *Job) Quick(n int) bool { return j.holder == nil && len(j.body) <= n }
+// Hash reports whether the job is a hash, which never waits.
+func (j *Job) Hash() bool { return j.room == nil }
+
+// Bytes is how many bytes a hash is of.
+func (j *Job) Bytes() int { return len(j.body) }
 
 // giveHash makes jobs of what has come in of item i and is worth hashing.
 func (l *Lane) giveHash(r *request, i int) {
@@ -167,17 +174,18 @@ func (l *Lane) giveHash(r *request, i int) {
 		r.in.hasher = new(wire.Hasher)
 	}
 	l.rx.jobs = append(l.rx.jobs, Job{
-		r: r, item: i, body: it.body[it.given : it.given+n], first: it.given == 0, last: last,
+		r: r, item: int32(i), body: it.body[it.given : it.given+n], first: it.given == 0, last: last,
 	})
 	it.given += n
 	r.refs++
 }
 
-// Finish takes back jobs that were run. It may make new ones.
+// Finish takes back jobs that were run, and their memory. It may make new ones.
 func (s *Session) Finish(now time.Duration, jobs []Job) {
+	x := &jobs[0].r.lane.rx
 	for i := range jobs {
 		j := &jobs[i]
-		if j.holder != nil {
+		if j.room != nil {
 			j.r.lane.granted(now, j)
 			continue
 		}
@@ -189,6 +197,10 @@ func (s *Session) Finish(now time.Duration, jobs []Job) {
 			}
 		}
 		s.unref(now, j.r)
+	}
+	clear(jobs)
+	if len(x.spare) < maxSpare {
+		x.spare = append(x.spare, jobs[:0])
 	}
 }
 

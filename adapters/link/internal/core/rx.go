@@ -20,6 +20,7 @@ type rx struct {
 	planned int      // bytes of the pieces that RxWant gave out before scratch
 	busy    *request // whose memory those pieces are
 	jobs    []Job
+	spare   [][]Job // memory of finished ones, at most maxSpare
 }
 
 // RxWant appends to iov where the next bytes of the stream shall go. RxGot
@@ -184,8 +185,15 @@ func (l *Lane) placed(now time.Duration, k int) {
 
 // TakeJobs returns the work that came up since the last call.
 func (l *Lane) TakeJobs() []Job {
-	j := l.rx.jobs
-	l.rx.jobs = nil
+	x := &l.rx
+	j := x.jobs
+	if len(j) == 0 {
+		return nil
+	}
+	x.jobs = nil
+	if n := len(x.spare); n > 0 {
+		x.jobs, x.spare = x.spare[n-1], x.spare[:n-1]
+	}
 	return j
 }
 

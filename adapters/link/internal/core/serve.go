@@ -26,14 +26,14 @@ func (l *Lane) serve(now time.Duration, f proto.Frame, p []byte) error {
 		l.answered(now)
 		l.send(proto.Frame{Type: proto.TypeOpened, Req: f.Req}, s.open(m.Manifest))
 	case proto.TypeHas, proto.TypeStat:
-		m, err := proto.ParseHas(p)
-		if err != nil {
+		m := &s.scratch.has
+		if err := m.Parse(p); err != nil {
 			return err
 		}
 		l.serveHas(now, f, m)
 	case proto.TypePull:
-		m, err := proto.ParsePull(p)
-		if err != nil {
+		m := &s.scratch.pull
+		if err := m.Parse(p); err != nil {
 			return err
 		}
 		l.servePull(now, f, m)
@@ -198,15 +198,17 @@ func (b *Block) have() proto.Have {
 	return h
 }
 
-func haves(b []Block) []proto.Have {
-	h := make([]proto.Have, len(b))
+// haves is good until the next call.
+func (s *Session) haves(b []Block) []proto.Have {
+	h := s.scratch.have[:0]
 	for i := range b {
-		h[i] = b[i].have()
+		h = append(h, b[i].have())
 	}
+	s.scratch.have = h
 	return h
 }
 
-func (l *Lane) serveHas(now time.Duration, f proto.Frame, m proto.Has) {
+func (l *Lane) serveHas(now time.Duration, f proto.Frame, m *proto.Has) {
 	r := l.admit(now, f, m.DeadlineMS, len(m.Items), 0)
 	if r == nil {
 		return
@@ -215,14 +217,14 @@ func (l *Lane) serveHas(now time.Duration, f proto.Frame, m proto.Has) {
 	b := s.wanted(m.Items)
 	s.cfg.Holder.Stat(b)
 	hide(m.Items, b)
-	l.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: haves(b)})
+	l.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: s.haves(b)})
 	r.blocks = b
 	r.dead, r.freed, r.terminal = true, true, true
 	s.sendEnd(now, r)
 	s.settle(now, r)
 }
 
-func (l *Lane) servePull(now time.Duration, f proto.Frame, m proto.Pull) {
+func (l *Lane) servePull(now time.Duration, f proto.Frame, m *proto.Pull) {
 	s := l.s
 	var room uint64
 	var keep bool
@@ -260,7 +262,7 @@ func (l *Lane) servePull(now time.Duration, f proto.Frame, m proto.Pull) {
 		}
 	}
 	r.blocks = b
-	t := proto.Table{Items: haves(b)}
+	t := proto.Table{Items: s.haves(b)}
 	if r.keep > 0 {
 		t.Lease = r.lease
 	}
@@ -293,13 +295,13 @@ func (l *Lane) servePush(now time.Duration, f proto.Frame, m proto.Push) {
 	r.blocks = b
 	r.refs++
 	l.rx.jobs = append(l.rx.jobs, Job{
-		r: r, holder: s.cfg.Holder, reserve: slices.Clone(b), ttl: r.deadline - now + pinSlack,
+		r: r, room: &roomJob{s.cfg.Holder, slices.Clone(b), r.deadline - now + pinSlack},
 	})
 }
 
 // granted answers a push for which room was made, or was not.
 func (l *Lane) granted(now time.Duration, j *Job) {
-	r, b := j.r, j.reserve
+	r, b := j.r, j.room.blocks
 	r.blocks = b
 	if r.dead {
 		l.s.unref(now, r)
@@ -445,7 +447,7 @@ func (s *Session) settlePush(now time.Duration, r *request) {
 	case r.committed:
 		r.freed = true
 		s.publish(r)
-		r.lane.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: haves(r.blocks)})
+		r.lane.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: s.haves(r.blocks)})
 		s.sendEnd(now, r)
 	}
 }

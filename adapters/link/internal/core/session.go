@@ -55,6 +55,15 @@ type Session struct {
 	rtt        time.Duration // of the last PING
 	released   bool
 	totals     Totals
+
+	// What messages are parsed to and made from, each until the next one.
+	scratch struct {
+		has   proto.Has
+		pull  proto.Pull
+		table proto.Table
+		want  []proto.Want
+		have  []proto.Have
+	}
 }
 
 // Totals count what a session did since it began.

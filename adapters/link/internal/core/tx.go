@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	proto "meridian/wire/link"
@@ -176,8 +177,7 @@ func (l *Lane) plan() {
 			continue
 		}
 		r := t.queue[c][0]
-		t.queue[c][0] = nil
-		t.queue[c] = t.queue[c][1:]
+		t.queue[c] = slices.Delete(t.queue[c], 0, 1) // in place: it comes back at the end
 		r.out.queue = false
 		l.planFrame(r)
 		return

@@ -1,0 +1,62 @@
+package link
+
+import "meridian/adapters/link/internal/core"
+
+// here says whether the reader does jobs itself, and no worker has to be woken:
+// hashes that are short; those of a read that brought less than there was room
+// for, since the socket then has nothing more; and all of them when every
+// processor has something to do already. What was read last is in this
+// processor's cache, and the socket's buffer takes what comes meanwhile. Else the
+// worker hashes while the reader reads on.
+func (l *lane) here(n int, jobs []core.Job) bool {
+	bytes := 0
+	for i := range jobs {
+		if !jobs[i].Hash() {
+			return false
+		}
+		bytes += jobs[i].Bytes()
+	}
+	if bytes <= quickHash || int(l.ses.node.hot.Load()) >= l.ses.node.procs {
+		return true
+	}
+	room := 0
+	for _, b := range l.in.iov {
+		room += len(b)
+	}
+	return n < room
+}
+
+// work does jobs, and those that come of them.
+func (l *lane) work(jobs []core.Job) {
+	s := l.ses
+	for len(jobs) > 0 {
+		for i := range jobs {
+			jobs[i].Run()
+		}
+		s.mu.Lock()
+		s.core.Finish(s.now(), jobs)
+		jobs = l.core.TakeJobs()
+		s.unlock()
+	}
+}
+
+// hand gives jobs to the worker, which starts with the first.
+func (l *lane) hand(jobs []core.Job) {
+	if l.jobs == nil {
+		l.jobs = make(chan []core.Job, jobQueue)
+		l.gone.Add(1)
+		go l.worker()
+	}
+	l.busy.Add(1)
+	l.jobs <- jobs
+}
+
+func (l *lane) worker() {
+	defer l.gone.Done()
+	for jobs := range l.jobs {
+		l.ses.node.hot.Add(1)
+		l.work(jobs)
+		l.ses.node.hot.Add(-1)
+		l.busy.Add(-1)
+	}
+}

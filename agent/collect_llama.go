@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// llamaSeries are served where [llama] is configured.
+var llamaSeries []series
+
+func llamaDesc(name, help string, labels ...string) *prometheus.Desc {
+	return document(&llamaSeries, kindOf(name), "llama_"+name, help, labels...)
+}
+
+var (
+	dLlamaUp       = llamaDesc("up", "1 while llama-server serves.")
+	dLlamaSlots    = llamaDesc("slots", "Slots by whether a request has them.", "state")
+	dLlamaRestarts = llamaDesc("restarts_total", "Times that llama-server ended or could not be started.")
+	dLlamaRequests = llamaDesc("requests_total", "Requests of the front that reached the node, by how they ended.", "outcome")
+	dLlamaPrefills = llamaDesc("prefills_total", "Prompts of a split: served for the partner, done by the partner, done here because the partner did not.", "by")
+	dLlamaPrompt   = llamaDesc("prompt_tokens_total", "Prompt tokens: computed by the model, or restored out of blocks.", "source")
+	dLlamaDecoded  = llamaDesc("decoded_tokens_total", "Tokens that the model decoded.")
+	dLlamaThink    = llamaDesc("think_tokens_total", "Thinking tokens that were shown.")
+	dLlamaDropped  = llamaDesc("think_tokens_dropped_total", "Thinking tokens whose KV was not kept, since the template leaves them out of the next turn.")
+	dLlamaForced   = llamaDesc("forced_total", "Requests whose thinking the node ended, by reason.", "reason")
+	dLlamaStates   = llamaDesc("states_total", "Slot states: saved, restored, refused by llama-server.", "outcome")
+	dLlamaStored   = llamaDesc("stored_blocks_total", "Blocks that were new to the daemon.")
+	dLlamaBad      = llamaDesc("bad_blocks_total", "Blocks whose bytes were not those of their checksum, caught before llama-server; none of them was used.")
+	dFrontActive   = llamaDesc("front_active_requests", "Generations that the front runs now.")
+	dFrontAnswers  = llamaDesc("front_answers_total", "Answers of the front by HTTP status; cancelled, slow and broken where there was no whole one.", "status")
+)
+
+func (c *collector) llama(f *llamaFace, gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	st := f.node.Stats()
+	gauge(dLlamaUp, oneIf(st.Up))
+	gauge(dLlamaSlots, float64(st.Busy), "busy")
+	gauge(dLlamaSlots, float64(st.Size-st.Busy), "free")
+	counter(dLlamaRestarts, st.Restarts)
+	counter(dLlamaRequests, st.Requests-min(st.Requests, st.Failed+st.Cancelled), "taken")
+	counter(dLlamaRequests, st.Failed, "failed")
+	counter(dLlamaRequests, st.Cancelled, "cancelled")
+	counter(dLlamaRequests, st.HandedOver, "handed_over")
+	counter(dLlamaPrefills, st.PrefillServed, "served")
+	counter(dLlamaPrefills, st.PrefillRemote, "partner")
+	counter(dLlamaPrefills, st.PrefillFallbacks, "fallback")
+	counter(dLlamaPrompt, st.ComputedTokens, "computed")
+	counter(dLlamaPrompt, st.RestoredTokens, "restored")
+	counter(dLlamaDecoded, st.DecodedTokens)
+	counter(dLlamaThink, st.ThinkTokens)
+	counter(dLlamaDropped, st.DroppedThinking)
+	for why, n := range st.Forced {
+		counter(dLlamaForced, n, why)
+	}
+	counter(dLlamaStates, st.Saves, "saved")
+	counter(dLlamaStates, st.Restores, "restored")
+	counter(dLlamaStates, st.RestoreFailures, "refused")
+	counter(dLlamaStored, st.StoredBlocks)
+	counter(dLlamaBad, st.BadBlocks)
+	front := f.front.Stats()
+	gauge(dFrontActive, float64(front.Active))
+	for _, status := range slices.Sorted(maps.Keys(front.Status)) {
+		counter(dFrontAnswers, front.Status[status], strconv.Itoa(status))
+	}
+	counter(dFrontAnswers, front.Cancelled, "cancelled")
+	counter(dFrontAnswers, front.Slow, "slow")
+	counter(dFrontAnswers, front.Broken, "broken")
+}

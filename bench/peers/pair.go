@@ -1,0 +1,279 @@
+package peers
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// drivers are the Python programs of Mooncake and NIXL.
+//
+//go:embed drivers/*.py
+var drivers embed.FS
+
+// pair is the two processes of one or more systems.
+type pair struct {
+	target, initiator *process
+	// peer is what the initiator gets where the target does not answer orders
+	// (Redis); nil: the target's own answer.
+	peer    any
+	version string
+	resting bool // it is stopped while others are measured
+}
+
+// MissingError is a peer that cannot be had here. Reason says what to install.
+type MissingError struct{ System, Reason string }
+
+// Error says what is missing.
+func (e *MissingError) Error() string { return e.System + " is not here: " + e.Reason }
+
+// startPair starts the processes of a pair. *MissingError where something is
+// not installed.
+func (r *run) startPair(ctx context.Context, name string) (*pair, error) {
+	switch name {
+	case "mooncake":
+		return r.startPython(ctx, name, "mooncake_te.py")
+	case "nixl-tcp":
+		return r.startNIXL(ctx, name, "tcp,self")
+	case "nixl-cma":
+		return r.startNIXL(ctx, name, "tcp,cma,self")
+	case "redis":
+		return r.startRedis(ctx)
+	}
+	p := &pair{}
+	var err error
+	if p.target, err = r.startOwn(ctx, name, roleTarget); err != nil {
+		return p, err
+	}
+	p.initiator, err = r.startOwn(ctx, name, roleInitiator)
+	return p, err
+}
+
+// startOwn starts this program again.
+func (r *run) startOwn(ctx context.Context, pair, role string) (*process, error) {
+	args := append(append([]string{}, r.opt.Self[1:]...), pair, role, r.dir)
+	p, err := start(r.dir, pair+"-"+role, exec.Command(r.opt.Self[0], args...), true)
+	if err != nil {
+		return nil, err
+	}
+	_, err = p.answer(ctx, "start", answerWait)
+	return p, err
+}
+
+// nixlEnv is what NIXL's own notes ask for on a host without an RDMA device:
+// software reads allowed, the loopback device only. UCX must not take over
+// signals.
+var nixlEnv = []string{"UCX_PROTO_EMULATION_ENABLE=y", "UCX_NET_DEVICES=lo", "UCX_DEBUG_SIGNO=0", "UCX_WARN_UNUSED_ENV_VARS=n"}
+
+func (r *run) startPython(ctx context.Context, name, driver string, env ...string) (*pair, error) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		return nil, &MissingError{name, "python3 is not installed"}
+	}
+	if _, err := os.Stat(filepath.Join(r.opt.Python, ".installed")); err != nil {
+		return nil, &MissingError{name, fmt.Sprintf("no Python packages at %q; internal/ci/python.sh peers installs them", r.opt.Python)}
+	}
+	packages, err := filepath.Abs(r.opt.Python)
+	if err != nil {
+		return nil, err
+	}
+	return r.startDrivers(ctx, name, []string{python, filepath.Join(r.dir, driver)}, append(env, "PYTHONPATH="+packages))
+}
+
+// startDrivers starts a target and an initiator in Python.
+func (r *run) startDrivers(ctx context.Context, name string, argv, env []string) (*pair, error) {
+	p := &pair{}
+	one := func(role string, bytes uint64) (*process, error) {
+		cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], role, strconv.FormatUint(bytes, 10))...)
+		cmd.Env = append(append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "HOME="+r.dir), env...)
+		q, err := start(r.dir, name+"-"+role, cmd, true)
+		if err != nil {
+			return nil, err
+		}
+		a, err := q.answer(ctx, "start", answerWait)
+		p.version = a.Version
+		return q, err
+	}
+	var err error
+	if p.target, err = one(roleTarget, r.farRoom()); err != nil {
+		return p, err
+	}
+	p.initiator, err = one(roleInitiator, r.nearRoom())
+	return p, err
+}
+
+// startNIXL is startPython for NIXL with UCX over some transports.
+func (r *run) startNIXL(ctx context.Context, name, transports string) (*pair, error) {
+	p, err := r.startPython(ctx, name, "nixl_ucx.py", append([]string{"UCX_TLS=" + transports}, nixlEnv...)...)
+	if p != nil {
+		p.resting = true // its progress thread wakes every millisecond
+	}
+	return p, err
+}
+
+// startRedis starts a server of its own, without persistence, which listens on a
+// Unix socket and a loopback port.
+func (r *run) startRedis(ctx context.Context) (*pair, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, &MissingError{"redis", "redis-server is not installed (Debian: redis-server)"}
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	peer := redisPeer{Unix: filepath.Join(r.dir, "redis.sock"), TCP: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+	p := &pair{peer: peer}
+	p.target, err = start(r.dir, "redis-server", exec.Command(path, "--bind", "127.0.0.1", "--port", strconv.Itoa(port),
+		"--unixsocket", peer.Unix, "--save", "", "--appendonly", "no", "--dir", r.dir), false)
+	if err != nil {
+		return p, err
+	}
+	if p.version, err = awaitRedis(ctx, p.target, peer.Unix); err != nil {
+		return p, err
+	}
+	p.initiator, err = r.startOwn(ctx, "redis", roleInitiator)
+	return p, err
+}
+
+// freePort is one that was free a moment ago.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// awaitRedis waits until the server answers, and returns its version.
+func awaitRedis(ctx context.Context, p *process, path string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	for {
+		if c, err := dialRESP("unix", path); err == nil {
+			v, err := c.info("redis_version")
+			return v, errors.Join(err, c.close())
+		}
+		select {
+		case <-p.done:
+			return "", p.failed("start", errors.Join(errors.New("it ended"), p.err))
+		case <-ctx.Done():
+			return "", p.failed("start", ctx.Err())
+		case <-t.C:
+		}
+	}
+}
+
+// prepare readies the pair for a cell and a mode, and proves that the bytes it
+// then moves are right.
+func (p *pair) prepare(ctx context.Context, s system, c Cell) error {
+	peer, err := p.ready(ctx, c)
+	if err != nil {
+		return err
+	}
+	if _, err := p.initiator.ask(ctx, command{Do: doPrepare, Cell: c, Mode: s.mode, Peer: peer}); err != nil {
+		return err
+	}
+	if c.Op == Write && p.peer == nil {
+		if _, err := p.target.ask(ctx, command{Do: doWipe, Cell: c}); err != nil {
+			return err
+		}
+	}
+	a, err := p.initiator.ask(ctx, command{Do: doCheck, Cell: c, Mode: s.mode})
+	if err != nil {
+		return err
+	}
+	compared := a.Bytes
+	if len(a.Wrote) > 0 {
+		if a, err = p.target.ask(ctx, command{Do: doVerify, Cell: c, Wrote: a.Wrote}); err != nil {
+			return err
+		}
+		compared = a.Bytes
+	}
+	if compared != c.near() {
+		return fmt.Errorf("%s: a check compared %d bytes, want the %d of a batch of each stream", s.name, compared, c.near())
+	}
+	return nil
+}
+
+// ready prepares the target and returns what its initiator needs to know.
+func (p *pair) ready(ctx context.Context, c Cell) (json.RawMessage, error) {
+	if p.peer != nil {
+		return json.Marshal(p.peer)
+	}
+	a, err := p.target.ask(ctx, command{Do: doPrepare, Cell: c})
+	return a.Peer, err
+}
+
+// sample is one round of one system.
+type sample struct {
+	rate float64 // GB/s
+	cpu  float64 // seconds a GB
+	took []time.Duration
+}
+
+// measure runs the mode for d.
+func (p *pair) measure(ctx context.Context, s system, c Cell, d time.Duration) (sample, error) {
+	before, err := p.cpu()
+	if err != nil {
+		return sample{}, err
+	}
+	a, err := p.initiator.ask(ctx, command{Do: doRun, Cell: c, Mode: s.mode, MS: d.Milliseconds()})
+	if err != nil {
+		return sample{}, err
+	}
+	after, err := p.cpu()
+	if err != nil {
+		return sample{}, err
+	}
+	if a.Bytes == 0 || a.Seconds <= 0 || a.Bytes != uint64(len(a.Took))*c.batchBytes() {
+		return sample{}, fmt.Errorf("%s: a run of %v moved %d bytes in %d batches and %v s", s.name, d, a.Bytes, len(a.Took), a.Seconds)
+	}
+	gb := float64(a.Bytes) / 1e9
+	out := sample{rate: gb / a.Seconds, cpu: (after - before).Seconds() / gb, took: make([]time.Duration, len(a.Took))}
+	for i, t := range a.Took {
+		out.took[i] = time.Duration(t)
+	}
+	return out, nil
+}
+
+// cpu is the processor time of all processes of the pair.
+func (p *pair) cpu() (time.Duration, error) {
+	t, err := p.target.cpu()
+	if err != nil {
+		return 0, err
+	}
+	i, err := p.initiator.cpu()
+	return t + i, err
+}
+
+// rest stops what does not keep still by itself.
+func (p *pair) rest() error {
+	if !p.resting {
+		return nil
+	}
+	return errors.Join(p.target.rest(), p.initiator.rest())
+}
+
+func (p *pair) wake() error { return errors.Join(p.target.wake(), p.initiator.wake()) }
+
+// stop ends both, the initiator first.
+func (p *pair) stop() error {
+	var errs []error
+	for _, q := range []*process{p.initiator, p.target} {
+		if q != nil {
+			errs = append(errs, q.stop())
+		}
+	}
+	return errors.Join(errs...)
+}
