@@ -1,14 +1,22 @@
 package link
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"meridian/adapters/link/internal/memstore"
 	"meridian/fabric"
 	"meridian/wire"
 	proto "meridian/wire/link"
@@ -60,15 +68,141 @@ func BenchmarkPull(b *testing.B) {
 	}
 }
 
+// BenchmarkPuller is the asking side alone, with the holder in a process of its
+// own and a pull for each processor under way at a time. Beside the processor
+// time of this process it reports how often one of its threads went to sleep for
+// each pull, which other load on the machine changes little. Its profile:
+//
+//	go test -run '^$' -bench Puller/16KiB -benchtime 3000x -cpuprofile puller.prof -o link.test ./adapters/link
+//	go tool pprof -top -nodecount=20 link.test puller.prof
+func BenchmarkPuller(b *testing.B) {
+	for _, c := range []struct{ size, batch int }{{16 << 10, 64}, {64 << 10, 64}, {1 << 20, 16}} {
+		b.Run(fmt.Sprintf("%dKiB", c.size>>10), func(b *testing.B) {
+			p, ns := benchPeer(b, c.size)
+			total := c.size * c.batch
+			b.SetBytes(int64(total))
+			before := usage(b)
+			defer cpuPerByte(b, total)()
+			var asked atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				room := make([]byte, c.batch*(wire.HeaderLen+c.size))
+				it := make([]fabric.Item, c.batch)
+				for pb.Next() {
+					from := int(asked.Add(int64(c.batch)))
+					for i := range it {
+						at := i * (wire.HeaderLen + c.size)
+						it[i] = fabric.Item{NS: ns, Key: key(ns, (from+i)%benchBlocks(c.size)), M: fabric.Mem{B: room[at : at+wire.HeaderLen+c.size]}}
+					}
+					p.Pull(WithClass(b.Context(), 0), it)
+					for i := range it {
+						if it[i].Err != nil {
+							b.Error(it[i].Err)
+							return
+						}
+					}
+				}
+			})
+			b.ReportMetric(float64(usage(b).Nvcsw-before.Nvcsw)/float64(b.N), "sleeps/op")
+		})
+	}
+}
+
+// benchHolder is set in the environment of BenchmarkPuller's holder: the size of
+// its blocks.
+const benchHolder = "MERIDIAN_TEST_LINK_HOLDER"
+
+// benchBlocks is how many blocks the holder has: 64 MiB, more than the caches
+// of a processor.
+func benchBlocks(size int) int { return 64 << 20 / size }
+
+// TestMain is the holder's process, too.
+func TestMain(m *testing.M) {
+	size, err := strconv.Atoi(os.Getenv(benchHolder))
+	if err != nil {
+		os.Exit(m.Run())
+	}
+	if err := hold(size); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// hold serves blocks of one size until its input ends.
+func hold(size int) error {
+	st := memstore.New(agentID(2), 20, 0)
+	reg := NewRegistry(func(wire.Namespace, [32]byte) error { return nil })
+	ns, err := reg.Add(testManifest("t"))
+	if err != nil {
+		return err
+	}
+	for i := range benchBlocks(size) {
+		st.Add(ns, key(ns, i), wire.OutputCritical, randomBody(size))
+	}
+	n, err := New(Config{Agent: agentID(2), Incarnation: 20, Store: st, Namespaces: reg, Insecure: true, Congestion: "cubic"})
+	if err != nil {
+		return err
+	}
+	a, err := n.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(a)
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, n.Close())
+}
+
+// benchPeer starts a holder's process, and an agent that is connected to it.
+func benchPeer(b *testing.B, size int) (*Peer, wire.Namespace) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), benchHolder+"="+strconv.Itoa(size))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			b.Error(err)
+		}
+	})
+	addr, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	here := start(b, 1, 10, "", func(c *Config) {
+		c.Congestion, c.Lanes = "cubic", 0
+		c.Peers = []PeerConfig{{Name: "b", Addr: "tcp://" + strings.TrimSpace(addr)}}
+	})
+	ready(b, here.Peer("b"))
+	ns, err := here.ns.Add(testManifest("t"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return here.Peer("b"), ns
+}
+
+func usage(b *testing.B) (u unix.Rusage) {
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u
+}
+
 // cpuPerByte reports the processor time of the process for each GB moved, which
-// unlike the speed does not depend on what else the machine does. Both agents
-// are in it: two cores that had nothing else to do would move 2/x GB/s at most.
+// unlike the speed does not depend on what else the machine does. Where both
+// agents are in it, two cores that had nothing else to do would move 2/x GB/s at
+// most.
 func cpuPerByte(b *testing.B, size int) func() {
 	used := func() time.Duration {
-		var u unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
+		u := usage(b)
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	before := used()

@@ -3,12 +3,11 @@ package link
 import "meridian/adapters/link/internal/core"
 
 // here says whether the reader does jobs itself, and no worker has to be woken:
-// hashes that are short; those of a read that brought less than there was room
-// for, since the socket then has nothing more; and all of them when every
-// processor has something to do already. What was read last is in this
-// processor's cache, and the socket's buffer takes what comes meanwhile. Else the
-// worker hashes while the reader reads on.
-func (l *lane) here(n int, jobs []core.Job) bool {
+// hashes that are short; those of a read after which the socket has nothing more;
+// and all of them when every processor has something to do already. What was read
+// last is in this processor's cache, and the socket's buffer takes what comes
+// meanwhile. Else the worker hashes while the reader reads on.
+func (l *lane) here(jobs []core.Job) bool {
 	bytes := 0
 	for i := range jobs {
 		if !jobs[i].Hash() {
@@ -19,11 +18,7 @@ func (l *lane) here(n int, jobs []core.Job) bool {
 	if bytes <= quickHash || int(l.ses.node.hot.Load()) >= l.ses.node.procs {
 		return true
 	}
-	room := 0
-	for _, b := range l.in.iov {
-		room += len(b)
-	}
-	return n < room
+	return l.in.drained()
 }
 
 // work does jobs, and those that come of them.

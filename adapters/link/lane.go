@@ -130,7 +130,7 @@ func (l *lane) rxGot(n int) {
 	l.answer(n, len(jobs) > 0, s.leave(buf[:0]))
 	switch {
 	case len(jobs) == 0:
-	case l.busy.Load() == 0 && l.here(n, jobs):
+	case l.busy.Load() == 0 && l.here(jobs):
 		l.work(jobs)
 	default:
 		l.hand(jobs)

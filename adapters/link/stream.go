@@ -77,6 +77,16 @@ func (s *stream) direct() error {
 	return s.err
 }
 
+// drained reports whether the last read brought less than there was room for. Of
+// what goes through the bounce buffer that says nothing.
+func (s *stream) drained() bool {
+	room := 0
+	for _, b := range s.iov {
+		room += len(b)
+	}
+	return s.raw != nil && s.n < room
+}
+
 // read moves bytes in once. io.EOF at the end.
 func (s *stream) read() error {
 	if s.raw == nil {

@@ -38,14 +38,16 @@ func tcpPair(t *testing.T, buffer int) (here, there net.Conn) {
 	return here, there
 }
 
-// narrow makes a socket's buffers small.
+// narrow makes a socket take no more than buffer bytes beyond what its peer has
+// room for, which is made small, too; less than some segments of loopback would
+// make TCP wait for timers.
 func narrow(t *testing.T, c net.Conn, buffer int) {
 	t.Helper()
 	tc, ok := c.(*net.TCPConn)
 	if !ok || buffer == 0 {
 		return
 	}
-	if err := errors.Join(tc.SetReadBuffer(buffer), tc.SetWriteBuffer(buffer)); err != nil {
+	if err := errors.Join(tc.SetReadBuffer(128<<10), tc.SetWriteBuffer(buffer)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -162,7 +164,7 @@ func TestDirectWritesAndTheWriterTakeTurns(t *testing.T) {
 	a, b := bare(here, true), bare(there, false)
 	var turns atomic.Int64
 	for idx := range uint8(2) {
-		x, y := tcpPair(t, 8<<10)
+		x, y := tcpPair(t, 64<<10)
 		bareLane(t, a, idx, x, counting(&turns))
 		bareLane(t, b, idx, y, counting(&turns))
 	}
@@ -246,7 +248,7 @@ func muted(t *testing.T, sizes ...int) (a, b *session, m *mute, num uint16, ns w
 		bareLane(t, b, idx, y, (*lane).writer)
 	}
 	num, ns, bodies = opened(t, a, here, there, sizes...)
-	x, y := tcpPair(t, 8<<10)
+	x, y := tcpPair(t, 64<<10)
 	t.Cleanup(func() { _ = x.Close() })
 	bareLane(t, b, 2, y, (*lane).writer)
 	return a, b, &mute{t: t, conn: x, req: 1<<40 | 1}, num, ns, bodies
@@ -271,18 +273,18 @@ func TestAPeerThatDoesNotReadIsStillHeard(t *testing.T) {
 	c := pullCall(num, ns, size)
 	a.call(testContext(t), c)
 	wantBodies(t, c, bodies)
-	for _, r := range reqs {
+	for _, r := range reqs[1:] {
 		m.send(proto.TypeCancel, proto.ClassUrgent, r, proto.Empty{})
 	}
-	// One of them has a frame at hand that must be finished, and keeps its pin.
-	until(t, func() bool { st := served(b); return st.Served <= 1 && st.ServedBytes <= size })
-	for range 2*proto.MaxReqs + 2 { // answers that nobody takes
+	// The first one keeps the socket full; another may have a frame at hand, that
+	// must be finished, and keeps its pin.
+	until(t, func() bool { st := served(b); return st.Served <= 2 && st.ServedBytes <= 2*size })
+	until(t, func() bool { // it takes as many answers as agreed to wait, and no more
 		m.req += 2
-		if _, err := m.conn.Write(proto.AppendMessage(nil, proto.Frame{Type: proto.TypePing, Req: m.req}, proto.Empty{})); err != nil {
-			break // refused already
-		}
-	}
-	until(t, func() bool { return b.node.Stats().Refusals > 0 })
+		_, err := m.conn.Write(proto.AppendMessage(nil, proto.Frame{Type: proto.TypePing, Req: m.req}, proto.Empty{}))
+		return err != nil || b.node.Stats().Refusals > 0
+	})
+	until(t, func() bool { return b.node.Stats().Refusals == 1 })
 	_ = m.conn.Close()
 	until(t, func() bool { st := served(b); return st.Served+st.Refs == 0 })
 	c = pullCall(num, ns, size)
@@ -290,15 +292,19 @@ func TestAPeerThatDoesNotReadIsStillHeard(t *testing.T) {
 	wantBodies(t, c, bodies)
 }
 
-// The reader that writes an answer itself looks for requests between two frames,
-// so one that is more urgent overtakes what is under way.
+// The reader writes an answer itself until the socket is full, and then reads on:
+// a request that is more urgent overtakes the answer at the next frame.
 func TestAnUrgentRequestOvertakesAnAnswerUnderWay(t *testing.T) {
 	const size = 4 << 20
 	_, b, m, num, ns, _ := muted(t, size, 5000)
 	bulk := m.pull(proto.ClassBulk, num, ns, 0, size)
-	until(t, func() bool { return served(b).Served == 1 })
+	until(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.lanes[2].turn == turnWriter
+	})
 	urgent := m.pull(proto.ClassUrgent, num, ns, 1, 5000)
-	until(t, func() bool { return served(b).Served == 2 })
+	until(t, func() bool { return served(b).Totals.RequestsIn == 2 })
 	sp := proto.Splitter{Begun: true}
 	buf := make([]byte, 64<<10)
 	got := map[uint64]int{}
@@ -355,22 +361,25 @@ func TestCancelDuringADirectWriteWaitsForIt(t *testing.T) {
 	num, ns, _ := opened(t, a, here, there)
 	x, y = tcpPair(t, 0)
 	l := bareLane(t, a, 1, x, (*lane).writer)
-	bareLane(t, b, 1, y, (*lane).writer)
 	gate := &gatedConn{RawConn: l.out.raw, at: make(chan struct{}), pass: make(chan struct{})}
 	a.mu.Lock()
 	l.out.raw = gate
 	a.mu.Unlock()
 
-	body := randomBody(100_000)
+	body := randomBody(2 * proto.MaxChunk) // more than the frame at hand
 	push := pushCall(num, ns, 0, body)
 	push.Timeout, push.Done = time.Minute, make(chan struct{})
+	asked := make(chan struct{})
 	go func() {
+		defer close(asked)
 		a.mu.Lock()
 		a.core.Start(a.now(), push)
 		a.unlock()
 	}()
 	<-gate.at // PUSH, by the caller
 	gate.pass <- struct{}{}
+	<-asked
+	bareLane(t, b, 1, y, (*lane).writer)
 	<-gate.at // DATA, by the reader that got GRANT
 	a.mu.Lock()
 	a.core.Cancel(a.now(), push, wire.CodeCancelled)
@@ -418,7 +427,7 @@ func TestBothSidesSendAtTheSameTime(t *testing.T) {
 			s.mu.Lock()
 			for _, l := range s.lanes {
 				if l != nil {
-					narrow(t, l.base, 16<<10)
+					narrow(t, l.base, 64<<10)
 				}
 			}
 			s.mu.Unlock()

@@ -60,8 +60,10 @@ type Done struct {
 	PromptTime, PredictTime time.Duration
 
 	// Lost: the server decoded a token without telling its id, since it ends
-	// within a character. The call was ended there: what follows the tokens that were
-	// told must be asked for again, with Whole. The other fields say nothing then.
+	// within a character. The call was ended there, and the other fields say nothing.
+	// The same call by Whole, seed and all, draws the told tokens again and then what
+	// was lost. To draw on from the told ones would make such tokens rarer than they
+	// should be: each would have to be drawn twice.
 	Lost bool
 }
 
@@ -269,13 +271,11 @@ func (s *Server) Stream(ctx context.Context, q Completion, f func(Token) error) 
 	if err := s.has(ctx, q.Slot); err != nil {
 		return Done{}, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // closes the connection, and so stops the server
 	resp, err := s.do(ctx, http.MethodPost, "/completion", q.body(true))
 	if err != nil {
 		return Done{}, err
 	}
-	defer func() { _ = resp.Body.Close() }()
+	defer func() { _ = resp.Body.Close() }() // closes the connection, and so stops the server
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, min(64<<10, s.limit)), s.limit)
 	told := 0

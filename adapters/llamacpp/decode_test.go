@@ -79,7 +79,13 @@ func TestACallAfterAStreamReachesTheServer(t *testing.T) {
 	p := running(t, plain)
 	p.compute(t, 0, quick)
 	for range 25 {
-		p.stream(t, llamacpp.Completion{Prompt: quick, Predict: 1})
+		_, err := p.Stream(patience(t), llamacpp.Completion{Prompt: quick, Predict: 1}, func(llamacpp.Token) error {
+			_, err := p.SaveSlot(patience(t), 0, "after.bin") // waits for the end of the stream
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if _, err := p.Detokenize(patience(t), quick); err != nil {
 			t.Fatal(err)
 		}

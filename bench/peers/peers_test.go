@@ -113,6 +113,20 @@ func TestADriverThatMisbehavesIsAFailure(t *testing.T) {
 	}
 }
 
+// A pair that ends is a failure of this and every later cell, never a row that
+// is silently not there.
+func TestAPairThatEndsFailsInEveryLaterCell(t *testing.T) {
+	s := system{name: "x", pair: "x", read: "x"}
+	r := &run{pairs: map[string]*pair{"x": faulty(t, "die")}, dead: map[string]error{}}
+	for cell := range 2 {
+		err := r.with(s, func(p *pair) error { return p.prepare(t.Context(), s, small) })
+		var gone *ProcessError
+		if !errors.As(err, &gone) || (cell > 0) != strings.Contains(err.Error(), "ended before") {
+			t.Errorf("cell %d: %v", cell, err)
+		}
+	}
+}
+
 func TestACheckThatComparesTooLittleIsAFailure(t *testing.T) {
 	err := faulty(t, "skip").prepare(t.Context(), system{name: "x"}, small)
 	if err == nil || !strings.Contains(err.Error(), "compared 100 bytes, want the 4096") {
@@ -207,7 +221,7 @@ func startRun(t *testing.T, only ...string) *run {
 	}
 	opt := filled(t, Options{Quick: true, Only: only, Python: filepath.Join(root(t), ".tools", "py", "peers"), Require: true})
 	opt.Self = []string{self(t), ownArgument}
-	r := &run{opt: opt, cells: matrix(opt), dir: dir, pairs: map[string]*pair{}, lost: map[string]error{}}
+	r := &run{opt: opt, cells: matrix(opt), dir: dir, pairs: map[string]*pair{}, lost: map[string]error{}, dead: map[string]error{}}
 	t.Cleanup(func() {
 		for _, p := range r.pairs {
 			if err := p.stop(); err != nil {

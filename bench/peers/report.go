@@ -88,7 +88,7 @@ func summarize(c Cell, all []system, samples map[string][]sample, failed map[str
 		}
 		mine := samples[s.name]
 		if len(mine) == 0 {
-			continue // skipped, or lost in an earlier cell
+			continue // skipped
 		}
 		res := Result{System: s.name}
 		var rate, cpu []float64

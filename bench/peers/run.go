@@ -22,7 +22,8 @@ type run struct {
 	cells []Cell
 	dir   string
 	pairs map[string]*pair
-	lost  map[string]error // pairs that could not be started or have died
+	lost  map[string]error // pairs that could not be started: skipped
+	dead  map[string]error // pairs that ended during the run: failed
 }
 
 // Run measures. The report is good as far as it goes where there is an error
@@ -31,7 +32,7 @@ func Run(ctx context.Context, opt Options) (rep Report, err error) {
 	if err := opt.fill(); err != nil {
 		return Report{}, err
 	}
-	r := &run{opt: opt, cells: matrix(opt), pairs: map[string]*pair{}, lost: map[string]error{}}
+	r := &run{opt: opt, cells: matrix(opt), pairs: map[string]*pair{}, lost: map[string]error{}, dead: map[string]error{}}
 	began := time.Now()
 	if rep, err = r.describe(); err != nil {
 		return rep, err
@@ -205,8 +206,11 @@ func (r *run) measure(ctx context.Context, c Cell) (CellReport, error) {
 }
 
 // with runs f on the pair of s while the others rest. A pair one of whose
-// processes does not answer any more is lost for the rest of the run.
+// processes does not answer any more has failed for the rest of the run.
 func (r *run) with(s system, f func(*pair) error) error {
+	if err := r.dead[s.pair]; err != nil {
+		return fmt.Errorf("%s: its processes ended before: %w", s.name, err)
+	}
 	p := r.pairs[s.pair]
 	err := p.wake()
 	if err == nil {
@@ -217,7 +221,7 @@ func (r *run) with(s system, f func(*pair) error) error {
 	}
 	var broken *ProcessError
 	if errors.As(err, &broken) && !errors.Is(err, errAnswer) {
-		r.lost[s.pair] = err
+		r.dead[s.pair] = err
 	}
 	return err
 }

@@ -111,7 +111,7 @@ func (p plot) draw() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, sans-serif" font-size="%d" role="img" aria-label="%s">`+"\n",
 		plotWidth, plotHeight, plotFontSize, escape(p.title))
-	b.WriteString("<style>text{fill:#333}.grid{stroke:#888;stroke-opacity:.3}@media (prefers-color-scheme:dark){text{fill:#ddd}}</style>\n")
+	b.WriteString("<style>text{fill:#767676}.grid{stroke:#888;stroke-opacity:.3}@media (prefers-color-scheme:light){text{fill:#333}}@media (prefers-color-scheme:dark){text{fill:#ddd}}</style>\n")
 	fmt.Fprintf(&b, `<text x="%d" y="24" font-size="15" font-weight="600">%s</text>`+"\n", plotLeft, escape(p.title))
 	fmt.Fprintf(&b, `<text x="%d" y="%d" font-size="11">%s</text>`+"\n", plotLeft, plotHeight-12, escape(p.note))
 	p.axes(&b, px, py, x0, x1, y0, y1)
@@ -144,8 +144,23 @@ func (p plot) ranges() (x0, x1, y0, y1 float64) {
 	if x0 == x1 {
 		x0, x1 = x0-2, x1+2
 	}
-	return x0, x1, math.Floor(y0), max(math.Ceil(y1), math.Floor(y0)+1)
+	lo, hi := math.Floor(y0), math.Ceil(y1)
+	for _, m := range ticks {
+		if e := math.Floor(y0) + math.Log10(m); e <= y0 {
+			lo = e
+		}
+		if e := math.Floor(y1) + math.Log10(m); e >= y1 {
+			hi = min(hi, e)
+		}
+	}
+	if hi-lo < 1 { // less than a power of ten would make noise look large
+		hi = lo + 1
+	}
+	return x0, x1, lo, hi
 }
+
+// ticks of the y axis in every power of ten.
+var ticks = []float64{1, 2, 5}
 
 // axes draws the grid: a line at every fourth size, and at 1, 2 and 5 of every
 // power of ten.
@@ -155,14 +170,14 @@ func (p plot) axes(b *strings.Builder, px, py func(float64) float64, x0, x1, y0,
 		fmt.Fprintf(b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x, plotTop, x, plotTop+plotDown)
 		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, plotTop+plotDown+18, escape(config.FormatBytes(uint64(math.Exp2(e)))))
 	}
-	for e := y0; e <= y1; e++ {
-		for _, m := range []float64{1, 2, 5} {
+	for e := math.Floor(y0); e <= y1; e++ {
+		for _, m := range ticks {
 			v := m * math.Pow(10, e)
-			if math.Log10(v) > y1+1e-9 {
-				break
+			if at := e + math.Log10(m); at < y0-1e-9 || at > y1+1e-9 {
+				continue
 			}
 			fmt.Fprintf(b, `<line class="grid" x1="%d" y1="%.1f" x2="%d" y2="%.1f"/>`+"\n", plotLeft, py(v), plotLeft+plotAcross, py(v))
-			fmt.Fprintf(b, `<text x="%d" y="%.1f" text-anchor="end">%g</text>`+"\n", plotLeft-8, py(v)+4, v)
+			fmt.Fprintf(b, `<text x="%d" y="%.1f" text-anchor="end">%.3g</text>`+"\n", plotLeft-8, py(v)+4, v)
 		}
 	}
 	fmt.Fprintf(b, `<text x="14" y="%d" transform="rotate(-90 14 %d)" text-anchor="middle">%s</text>`+"\n", plotTop+plotDown/2, plotTop+plotDown/2, escape(p.unit))

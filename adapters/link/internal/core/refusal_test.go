@@ -439,3 +439,30 @@ func TestAFloodThatReadsNoAnswersIsEnded(t *testing.T) {
 		}
 	}
 }
+
+// A call that the peer was too busy to begin with goes out once more as it was.
+func TestACallThatEndedBusyCanBeStartedAgain(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	num := r.open(0)
+	r.put(1, 300, "x")
+	r.end[1].cfg.Mine.BytesInFlight = 100 // less than it said
+	c := r.pull(0, proto.ClassUrgent, num, 150, "x")
+	r.run()
+	if c.Code != wire.CodeBusy || c.Items[0].Code != wire.CodeBusy || c.Retry != busyRetry {
+		t.Fatalf("%v, %v, retry %v", c.Code, c.Items[0].Code, c.Retry)
+	}
+	if !c.Again() || c.Again() {
+		t.Error("Again: want once")
+	}
+	r.end[1].cfg.Mine.BytesInFlight = 1000
+	c.Items[0].Room = make([]byte, 300)
+	r.end[0].Start(r.now, c)
+	r.run()
+	if c.Code != wire.CodeOK || string(c.Items[0].Room) != string(body("x", 300)) {
+		t.Errorf("the second time: %v, %v", c.Code, c.Items[0].Code)
+	}
+	if c.Again() {
+		t.Error("a call that was answered is started again")
+	}
+	r.settled()
+}
