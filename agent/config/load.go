@@ -143,7 +143,7 @@ func EnvName(key string) string {
 // Reserved variables are no keys: the file's place, the command line's own
 // settings, and those that the client library in other languages reads.
 func reserved(name string) bool {
-	return name == "MERIDIAN_CONFIG" || strings.HasPrefix(name, "MERIDIAN_CLI_") || strings.HasPrefix(name, "MERIDIAN_PY_")
+	return name == "MERIDIAN_CONFIG" || name == "MERIDIAN_OPENAI_URL" || strings.HasPrefix(name, "MERIDIAN_CLI_") || strings.HasPrefix(name, "MERIDIAN_PY_")
 }
 
 func (l *loader) readEnv() {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/agent/llama"
 	"meridian/agent/llama/pair"
 	"meridian/agent/openai"
 )
@@ -264,6 +266,16 @@ func badPrompts(t *testing.T, p *pair.Pair) {
 		if resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusConflict {
 			t.Errorf("prefill of %s: %s %s", body, resp.Status, b)
 		}
+	}
+}
+
+func TestNoWebPageMayAskForAPrefill(t *testing.T) {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPost, "http://localhost"+llama.PrefillPath, strings.NewReader("{}"))
+	r.Header.Set("Origin", "http://evil.example")
+	new(llama.Node).Handler(http.NotFoundHandler()).ServeHTTP(w, r)
+	if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "evil.example") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

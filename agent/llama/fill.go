@@ -14,14 +14,9 @@ import (
 func (j *job) fill(ctx context.Context) error {
 	held := j.held()
 	if held < j.prompt-1 {
-		found, err := j.find(ctx)
-		if err != nil {
-			return err
-		}
-		if j.asksPartner(max(found, held)) {
-			if found, err = j.askPartner(ctx, found); err != nil {
-				return err
-			}
+		found := j.find(ctx)
+		if j.asksPartner(max(found, held)) && j.askPartner(ctx) {
+			found = j.find(ctx)
 		}
 		if found > held {
 			held = j.restore(ctx, found)
@@ -41,19 +36,20 @@ func (j *job) fill(ctx context.Context) error {
 func (j *job) held() int { return common(j.slot.cached, j.tokens) }
 
 // find says how many prompt tokens lie in blocks that this daemon or a peer has,
-// in an unbroken run from the front.
-func (j *job) find(ctx context.Context) (tokens int, err error) {
+// in an unbroken run from the front. What cannot be looked up is missing.
+func (j *job) find(ctx context.Context) (tokens int) {
 	keys := j.keys(j.prompt, true)
 	j.away = 0
 	for at := 0; at < len(keys); {
 		batch := keys[at:min(len(keys), at+lookupBatch)]
 		answers, err := j.s.engine.Has(ctx, j.s.ns, batch, true)
 		if err != nil {
-			return 0, err
+			j.n.log.Warn("a prompt's blocks could not be looked up", "err", err)
+			return tokens
 		}
 		for _, a := range answers {
 			if a.Err != nil {
-				return tokens, nil
+				return tokens
 			}
 			if !a.Here {
 				j.away += uint64(a.Head.BodyLen)
@@ -62,7 +58,7 @@ func (j *job) find(ctx context.Context) (tokens int, err error) {
 			at++
 		}
 	}
-	return tokens, nil
+	return tokens
 }
 
 // lookupBatch bounds one look-up: a chain mostly ends early.
@@ -74,24 +70,23 @@ func (j *job) asksPartner(have int) bool {
 	return j.n.cfg.Role == Decode && j.n.partner != nil && j.r != nil && !j.r.Hop && j.prompt-have > j.n.cfg.Remote
 }
 
-// askPartner lets the partner prefill, and says how much can be had then. A
-// partner that cannot is no error: this node then does it.
-func (j *job) askPartner(ctx context.Context, found int) (int, error) {
+// askPartner lets the partner prefill, and says whether it has. A partner that
+// cannot is no error: this node then does it.
+func (j *job) askPartner(ctx context.Context) bool {
 	m := j.s.manifest
 	reply, err := j.n.partner.prefill(ctx, PrefillRequest{
 		Model: j.n.cfg.Name, Namespace: m.Namespace().String(), Manifest: string(m.Append(nil)), Tokens: j.tokens[:j.prompt],
 	})
-	if ctx.Err() != nil {
-		return found, ctx.Err()
-	}
 	if err != nil {
-		j.n.stats.prefillFallbacks.Add(1)
-		j.n.log.Warn("the partner did not prefill, so this node does", "err", err)
-		return found, nil
+		if ctx.Err() == nil {
+			j.n.stats.prefillFallbacks.Add(1)
+			j.n.log.Warn("the partner did not prefill, so this node does", "err", err)
+		}
+		return false
 	}
 	j.prefill = reply.Agent
 	j.n.stats.prefillRemote.Add(1)
-	return j.find(ctx)
+	return true
 }
 
 // restore pulls the first n prompt tokens' blocks and loads them into the slot.
@@ -194,6 +189,9 @@ func (j *job) handOver(ctx context.Context, emit func(openai.Token) error) (res 
 	}
 	if used {
 		j.n.stats.handedOver.Add(1)
+	}
+	if res.Prompt == 0 { // a stop string ended the answer before its counts came
+		res.Prompt, res.Cached = j.prompt, j.cached
 	}
 	return res, used, err
 }

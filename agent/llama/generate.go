@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -269,17 +270,29 @@ func (j *job) quantum(ctx context.Context, left int, emit func(openai.Token) err
 	n = min(n, left)
 	q := j.request(n)
 	q.Probs = max(q.Probs, probe)
-	took := func(t llamacpp.Token) error { return j.take(ctx, t, probe > 0, emit) }
 	j.quanta++
 	if j.whole {
-		tokens, done, err := j.s.api.Whole(ctx, q)
-		for i := 0; i < len(tokens) && err == nil; i++ {
-			err = took(tokens[i])
-		}
+		return j.takeWhole(ctx, q, 0, probe > 0, emit)
+	}
+	told := 0
+	done, err := j.s.api.Stream(ctx, q, func(t llamacpp.Token) error {
+		told++
+		return j.take(ctx, t, probe > 0, emit)
+	})
+	if err != nil || !done.Lost {
 		return done.EOS, err
 	}
-	done, err := j.s.api.Stream(ctx, q, took)
-	j.whole = done.Lost // from here on: text that has one such token has many
+	j.whole = true // text that has one token that ends within a character has many
+	return j.takeWhole(ctx, q, told, probe > 0, emit)
+}
+
+// takeWhole makes a call whose answer comes as a whole, and leaves out the tokens
+// that were told already: the same call draws the same ones.
+func (j *job) takeWhole(ctx context.Context, q llamacpp.Completion, told int, probe bool, emit func(openai.Token) error) (stop bool, err error) {
+	tokens, done, err := j.s.api.Whole(ctx, q)
+	for i := told; i < len(tokens) && err == nil; i++ {
+		err = j.take(ctx, tokens[i], probe, emit)
+	}
 	return done.EOS, err
 }
 
@@ -291,7 +304,7 @@ func (j *job) request(n int) llamacpp.Completion {
 		n = max(1, min(n, wholeQuantum))
 	}
 	return llamacpp.Completion{
-		Prompt: j.tokens, Slot: j.slot.id, Predict: n,
+		Prompt: slices.Clone(j.tokens), Slot: j.slot.id, Predict: n, // a repeated call needs the same prompt
 		Temperature: r.Temperature, TopK: r.TopK, TopP: r.TopP, MinP: r.MinP,
 		FrequencyPenalty: r.FrequencyPenalty, PresencePenalty: r.PresencePenalty,
 		Seed: uint32(j.seed + j.quanta), Probs: r.LogProbs,
@@ -326,8 +339,8 @@ func (j *job) take(ctx context.Context, t llamacpp.Token, probe bool, emit func(
 // the one that completes it adds all, by the server's own detokenizer, since bytes
 // of a call are only those of its own tokens.
 func (j *job) text(ctx context.Context, t llamacpp.Token) ([]byte, error) {
-	if len(j.part) == 0 && len(t.Bytes) > 0 && utf8.Valid(t.Bytes) {
-		return t.Bytes, nil
+	if len(j.part) == 0 && !t.Part && utf8.Valid(t.Bytes) {
+		return t.Bytes, nil // none for the end of the sequence
 	}
 	j.part = append(j.part, t.ID)
 	text, err := j.s.api.Detokenize(ctx, j.part)

@@ -42,7 +42,7 @@ func (n *Node) meet(ctx context.Context, p *process) (*server, error) {
 			return nil, err
 		}
 	}
-	s.manifest = llamacpp.Manifest(n.cfg.Tenant, llamacpp.Model{Name: n.cfg.Name, Hash: n.modelHash, Build: props.Build}, s.geometry, n.cfg.BlockTokens)
+	s.manifest = llamacpp.Manifest(n.cfg.Tenant, llamacpp.Model{Name: n.cfg.Name, Hash: n.modelHash, Build: n.cfg.build(props.Build)}, s.geometry, n.cfg.BlockTokens)
 	if err := s.manifest.Check(); err != nil {
 		return nil, err
 	}

@@ -114,6 +114,10 @@ func (n *Node) answerPrefill(w http.ResponseWriter, r *http.Request) (PrefillRep
 		return PrefillReply{}, &openai.Error{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
 			Message: fmt.Sprintf("%s %s: only POST", r.Method, r.URL.Path)}
 	}
+	if o := r.Header.Get("Origin"); o != "" { // a browser sends it with every POST
+		return PrefillReply{}, &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "origin_not_allowed",
+			Message: fmt.Sprintf("origin %q: no web page may ask for a prefill", o)}
+	}
 	got := []byte(r.Header.Get("Authorization"))
 	if n.cfg.Token != "" && subtle.ConstantTimeCompare(got, []byte("Bearer "+n.cfg.Token)) != 1 {
 		return PrefillReply{}, &openai.Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: "invalid_api_key",

@@ -46,13 +46,18 @@ func newBenchCmd(a *app) *cobra.Command {
 func newBenchLinkCmd(a *app) *cobra.Command {
 	var opt linkbench.Options
 	var sizes []string
+	var baseline, ratios string
 	c := &cobra.Command{
 		Use:   "link",
 		Short: "Measure pulls over loopback TCP and mapped reads, beside what the machine can do",
 		Long: `Measures verified pulls between two processes over loopback TCP beside plain
 sockets and the hash alone in the same run, an engine's mapped read beside a
 bare socket round trip, and an urgent pull while offloads saturate the peer.
-Stop other work first: it takes about a minute and both processors.`,
+Stop other work first: it takes about a minute and both processors.
+
+--ratios writes what of it can be held against another run, ours to the bound of
+the same run; --baseline holds this run against such a file, and says what fell
+beyond noise. It never fails for that: the machine may be to blame.`,
 		Example:     "  mrdn bench link\n  mrdn bench link --sizes 64KiB --rounds 9 --json",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},
@@ -64,7 +69,16 @@ Stop other work first: it takes about a minute and both processors.`,
 	f.IntVar(&opt.Rounds, "rounds", 5, "rounds, of which the median is shown")
 	f.DurationVar(&opt.Round, "round", 500*time.Millisecond, "length of one measurement")
 	f.StringVar(&opt.Congestion, "congestion", "", "congestion control of all sockets (default: cubic where the kernel has it)")
+	f.StringVar(&ratios, "ratios", "", "write the ratios of this run to this file, as JSON")
+	f.StringVar(&baseline, "baseline", "", "compare with the ratios of this file")
 	c.RunE = a.longCommand(func(ctx context.Context, _ []string) (result, error) {
+		var base linkbench.Ratios
+		if baseline != "" {
+			var err error
+			if base, err = linkbench.ReadRatios(baseline); err != nil {
+				return nil, usage("--baseline: %v", err)
+			}
+		}
 		for _, s := range sizes {
 			n, err := config.ParseBytes(s)
 			if err != nil || n == 0 || n > 64<<20 {
@@ -84,14 +98,28 @@ Stop other work first: it takes about a minute and both processors.`,
 		if err != nil {
 			return nil, err
 		}
-		return benchResult{rep}, nil
+		res := benchResult{Report: rep, Ratios: rep.Ratios()}
+		if base != nil {
+			res.Compared = res.Ratios.Compare(base)
+		}
+		if ratios != "" {
+			err = res.Ratios.Write(ratios)
+		}
+		return res, err
 	})
 	return c
 }
 
-type benchResult struct{ linkbench.Report }
+type benchResult struct {
+	linkbench.Report
+	Ratios   linkbench.Ratios `json:"ratios"`
+	Compared [][]string       `json:"compared,omitempty"` // name, now, baseline, verdict
+}
 
 func (r benchResult) grid(bool) grid {
 	head, rows := r.Rows()
+	for _, c := range r.Compared {
+		rows = append(rows, []string{"ratio: " + c[0], "", "", c[1], c[2] + " in the baseline: " + c[3]})
+	}
 	return grid{head: head, rows: rows, note: r.Note()}
 }

@@ -30,7 +30,10 @@ var arguments = map[string][]string{
 	"mrdn completion":    {"bash"},
 }
 
-var startDaemons = map[string]bool{"mrdn demo": true, "mrdn bench link": true, "mrdn chat": true}
+var startDaemons = map[string]bool{
+	"mrdn demo": true, "mrdn bench link": true, "mrdn bench peers": true, "mrdn bench llama": true,
+	"mrdn llama up": true, "mrdn llama run": true, "mrdn chat": true,
+}
 
 func TestEveryCommandIsDescribed(t *testing.T) {
 	each(tree(), func(c *cobra.Command) {
