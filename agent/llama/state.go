@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"meridian/adapters/llamacpp"
 	"meridian/agent/client"
@@ -207,10 +208,8 @@ func (j *job) missing(ctx context.Context, keys []wire.Key) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		for i, a := range answers {
-			if a.Err != nil || !a.Here {
-				return at + i, nil
-			}
+		if i := slices.IndexFunc(answers, func(a client.Found) bool { return a.Err != nil || !a.Here }); i >= 0 {
+			return at + i, nil
 		}
 	}
 	return -1, nil

@@ -53,6 +53,8 @@ type Options struct {
 	Dir string                      // folder of sockets, states and logs; empty: one in memory, removed by Close
 }
 
+var errEnded = errors.New("its process is over")
+
 // Node is one running node.
 type Node struct {
 	Name string
@@ -222,7 +224,7 @@ func (n *Node) await(ctx context.Context) error {
 		}
 		select {
 		case <-n.done:
-			return fmt.Errorf("%s ended before it served: %v%s", n.Name, n.err, n.tail())
+			return fmt.Errorf("%s ended before it served: %w%s", n.Name, errors.Join(n.err, errEnded), n.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s does not become ready: %w%s", n.Name, ctx.Err(), n.tail())
 		case <-t.C:
