@@ -1,0 +1,55 @@
+package pair
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"meridian/agent/config"
+)
+
+func TestTheConfigurationsAreValidAndPointAtEachOther(t *testing.T) {
+	p := &Pair{Dir: t.TempDir()}
+	o := Options{Server: "/bin/server", Model: "/m/a \"b\".gguf", Args: []string{"-ngl", "0"}, Name: "m", Context: 512, Slots: 3, Threads: 1,
+		Capacity: 64 << 20, ListenDecode: "127.0.0.1:0", Llama: "block_tokens = 8\n", Extra: "[scheduler]\nmax_think_tokens = 9\nmin_think_tokens = 0\n"}
+	loaded := map[string]*config.Config{}
+	for _, name := range []string{Prefill, Decode} {
+		path, err := p.write(&o, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, _, err := config.Load(config.Options{Path: path})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		l := cfg.Llama
+		if l.Role != name || l.Model != o.Model || !slices.Equal(l.Args, o.Args) || l.Slots != 3 || l.BlockTokens != 8 || cfg.Scheduler.MaxThinkTokens != 9 {
+			t.Errorf("%s: %+v", name, l)
+		}
+		loaded[name] = cfg
+	}
+	for name, other := range map[string]string{Prefill: Decode, Decode: Prefill} {
+		if got, want := loaded[name].Llama.Partner, "unix://"+filepath.Join(loaded[other].Llama.Dir, "front.sock"); got != want {
+			t.Errorf("%s: partner %s, want %s", name, got, want)
+		}
+		if got, want := loaded[name].Link.Peers[0].Address, loaded[other].Link.Listen[0]; got != want {
+			t.Errorf("%s: peer at %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestANodeThatEndsIsToldWithItsLastWordsAndLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	// The program is a shell that says something and ends: no node ever serves.
+	_, err := Start(context.Background(), Options{Self: []string{"/bin/sh", "-c", "echo no such model >&2; exit 3", "sh"}, Server: "s", Model: "m", Dir: filepath.Join(dir, "pair")})
+	if err == nil || !strings.Contains(err.Error(), "no such model") || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("%v; want the node's last words and status", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pair", Prefill, "meridian.toml")); err != nil {
+		t.Errorf("a folder that was named is kept: %v", err)
+	}
+}
