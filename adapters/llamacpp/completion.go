@@ -10,7 +10,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"time"
 )
 
 // Completion is one call of the model on a slot.
@@ -24,7 +23,6 @@ type Completion struct {
 	TopK                              int
 	Seed                              uint32 // 2^32-1, the server's word for any, is taken as the one below
 	FrequencyPenalty, PresencePenalty float64
-	RepeatPenalty                     float64 // a factor; 0 and 1 are none
 
 	Probs int // most likely tokens to tell at each place; at least 1 is asked for
 }
@@ -50,14 +48,10 @@ type TokenProb struct {
 
 // Done says how a call ended.
 type Done struct {
-	Cached    int    // prompt tokens that the slot had
-	Computed  int    // prompt tokens that went through the model
-	Predicted int    // tokens decoded, the end of the sequence included
-	StopType  string // the server's word: limit, eos
-	EOS       bool   // the model ended the sequence
-	Truncated bool   // the context is full
-
-	PromptTime, PredictTime time.Duration
+	Cached    int  // prompt tokens that the slot had
+	Computed  int  // prompt tokens that went through the model
+	Predicted int  // tokens decoded, the end of the sequence included
+	EOS       bool // the model ended the sequence
 
 	// Lost: the server decoded a token without telling its id, since it ends
 	// within a character. The call was ended there, and the other fields say nothing.
@@ -92,16 +86,13 @@ func (q *Completion) body(stream bool) completionBody {
 	b := completionBody{
 		Prompt: q.Prompt, Slot: q.Slot, Predict: q.Predict, Cache: true, Tokens: true, Stream: stream,
 		Temperature: q.Temperature, TopK: q.TopK, TopP: q.TopP, MinP: q.MinP, Seed: min(q.Seed, anySeed-1),
-		Frequency: q.FrequencyPenalty, Presence: q.PresencePenalty, Repeat: q.RepeatPenalty,
+		Frequency: q.FrequencyPenalty, Presence: q.PresencePenalty, Repeat: 1, // a factor: none
 	}
 	if q.Predict > 0 {
 		b.Probs = max(1, q.Probs)
 	}
 	if q.TopP == 0 {
 		b.TopP = 1
-	}
-	if q.RepeatPenalty == 0 {
-		b.Repeat = 1
 	}
 	return b
 }
@@ -162,15 +153,12 @@ type answer struct {
 	Slot      int `json:"id_slot"` // -1 in the middle of a stream
 	Tokens    []int32
 	Stop      bool
-	StopType  string `json:"stop_type"`
-	Truncated bool
+	StopType  string        `json:"stop_type"`
 	Predicted int           `json:"tokens_predicted"`
 	Probs     []probability `json:"completion_probabilities"`
 	Timings   struct {
-		Cached      int     `json:"cache_n"`
-		Computed    int     `json:"prompt_n"`
-		PromptTime  float64 `json:"prompt_ms"`
-		PredictTime float64 `json:"predicted_ms"`
+		Cached   int `json:"cache_n"`
+		Computed int `json:"prompt_n"`
 	}
 	Error *struct {
 		Code          int
@@ -183,12 +171,7 @@ func (a *answer) done(q *Completion) (Done, error) {
 	if a.Slot != q.Slot {
 		return Done{}, fmt.Errorf("llama-server: slot %d answered a call on slot %d", a.Slot, q.Slot)
 	}
-	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
-	return Done{
-		Cached: a.Timings.Cached, Computed: a.Timings.Computed, Predicted: a.Predicted,
-		StopType: a.StopType, EOS: a.StopType == "eos", Truncated: a.Truncated,
-		PromptTime: ms(a.Timings.PromptTime), PredictTime: ms(a.Timings.PredictTime),
-	}, nil
+	return Done{Cached: a.Timings.Cached, Computed: a.Timings.Computed, Predicted: a.Predicted, EOS: a.StopType == "eos"}, nil
 }
 
 // Compute runs a prompt through the model.

@@ -150,13 +150,10 @@ func (s *Server) Health(ctx context.Context) error {
 
 // Props is what a server says of itself.
 type Props struct {
-	Context      int // tokens a slot; a prompt must have fewer
-	Slots        int
-	Vocabulary   int
-	Build        string
-	ModelPath    string
-	ChatTemplate string
-	BOS, EOS     string // markers, as the template writes them
+	Context    int // tokens a slot; a prompt must have fewer
+	Slots      int
+	Vocabulary int
+	Build      string
 }
 
 // Props asks for it.
@@ -165,12 +162,8 @@ func (s *Server) Props(ctx context.Context) (Props, error) {
 		Settings struct {
 			Context int `json:"n_ctx"`
 		} `json:"default_generation_settings"`
-		Slots    int    `json:"total_slots"`
-		Build    string `json:"build_info"`
-		Path     string `json:"model_path"`
-		Template string `json:"chat_template"`
-		BOS      string `json:"bos_token"`
-		EOS      string `json:"eos_token"`
+		Slots int    `json:"total_slots"`
+		Build string `json:"build_info"`
 	}
 	if err := s.call(ctx, http.MethodGet, "/props", nil, &p); err != nil {
 		return Props{}, err
@@ -190,10 +183,7 @@ func (s *Server) Props(ctx context.Context) (Props, error) {
 			maxStreams, p.Settings.Context, p.Slots, p.Build, m.Data)
 	}
 	s.slots.Store(int32(p.Slots))
-	return Props{
-		Context: p.Settings.Context, Slots: p.Slots, Vocabulary: m.Data[0].Meta.Vocabulary, Build: p.Build, ModelPath: p.Path,
-		ChatTemplate: p.Template, BOS: p.BOS, EOS: p.EOS,
-	}, nil
+	return Props{Context: p.Settings.Context, Slots: p.Slots, Vocabulary: m.Data[0].Meta.Vocabulary, Build: p.Build}, nil
 }
 
 // has refuses a slot that there is not. The server itself would take another.

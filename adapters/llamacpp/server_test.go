@@ -24,7 +24,7 @@ func fake(t *testing.T, answers map[string]http.HandlerFunc) *Server {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }
 	}
 	for path, body := range map[string]string{
-		"/props":     `{"default_generation_settings":{"n_ctx":64},"total_slots":2,"build_info":"b1","model_path":"/m"}`,
+		"/props":     `{"default_generation_settings":{"n_ctx":64},"total_slots":2,"build_info":"b1"}`,
 		"/v1/models": `{"data":[{"meta":{"n_vocab":9}}]}`,
 	} {
 		if answers[path] == nil {
@@ -282,11 +282,11 @@ func TestEveryChoiceOfSamplingIsSent(t *testing.T) {
 	}
 	got = sent(t, Completion{
 		Prompt: []int32{1}, Predict: 1, Temperature: 0.5, TopP: 0.9, MinP: 0.1, TopK: 5, Seed: 1<<32 - 1,
-		FrequencyPenalty: 0.2, PresencePenalty: 0.3, RepeatPenalty: 1.1, Probs: 7,
+		FrequencyPenalty: 0.2, PresencePenalty: 0.3, Probs: 7,
 	})
 	for field, want := range map[string]any{
 		"temperature": 0.5, "top_p": 0.9, "min_p": 0.1, "top_k": 5., "seed": float64(1<<32 - 2), "frequency_penalty": 0.2,
-		"presence_penalty": 0.3, "repeat_penalty": 1.1, "n_probs": 7.,
+		"presence_penalty": 0.3, "repeat_penalty": 1., "n_probs": 7.,
 	} {
 		if got[field] != want {
 			t.Errorf("%s is %v, want %v", field, got[field], want)
