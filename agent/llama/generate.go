@@ -197,12 +197,7 @@ func (s *server) promptTokens(ctx context.Context, r *openai.Request, cfg *Confi
 func (s *server) render(ctx context.Context, r *openai.Request, cfg *Config) ([]int32, error) {
 	if !r.Chat {
 		if r.PromptTokens != nil {
-			for i, t := range r.PromptTokens {
-				if t < 0 || int(t) >= s.vocabulary {
-					return nil, invalid("prompt", fmt.Sprintf("token %d is %d; the vocabulary has %d", i, t, s.vocabulary))
-				}
-			}
-			return append([]int32(nil), r.PromptTokens...), nil
+			return slices.Clone(r.PromptTokens), s.known("prompt", r.PromptTokens)
 		}
 		return s.api.Tokenize(ctx, r.Prompt, true, true)
 	}
@@ -219,6 +214,16 @@ func (s *server) render(ctx context.Context, r *openai.Request, cfg *Config) ([]
 		tokens = append(tokens, s.open...)
 	}
 	return tokens, err
+}
+
+// known refuses ids that the model does not have.
+func (s *server) known(param string, tokens []int32) error {
+	for i, t := range tokens {
+		if t < 0 || int(t) >= s.vocabulary {
+			return invalid(param, fmt.Sprintf("token %d is %d; the vocabulary has %d", i, t, s.vocabulary))
+		}
+	}
+	return nil
 }
 
 // decode draws tokens until the model, the request or the context ends.
@@ -304,7 +309,7 @@ func (j *job) request(n int) llamacpp.Completion {
 		n = max(1, min(n, wholeQuantum))
 	}
 	return llamacpp.Completion{
-		Prompt: slices.Clone(j.tokens), Slot: j.slot.id, Predict: n, // a repeated call needs the same prompt
+		Prompt: j.tokens, Slot: j.slot.id, Predict: n, // as it is now: tokens are only ever appended
 		Temperature: r.Temperature, TopK: r.TopK, TopP: r.TopP, MinP: r.MinP,
 		FrequencyPenalty: r.FrequencyPenalty, PresencePenalty: r.PresencePenalty,
 		Seed: uint32(j.seed + j.quanta), Probs: r.LogProbs,

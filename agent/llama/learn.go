@@ -135,12 +135,7 @@ func (s *server) agrees(name string, q PrefillRequest) error {
 	if len(q.Tokens) == 0 || len(q.Tokens) >= s.context {
 		return invalid("tokens", fmt.Sprintf("%d tokens; it must be at least 1 and fewer than the context of %d", len(q.Tokens), s.context))
 	}
-	for i, t := range q.Tokens {
-		if t < 0 || int(t) >= s.vocabulary {
-			return invalid("tokens", fmt.Sprintf("token %d is %d; the vocabulary has %d", i, t, s.vocabulary))
-		}
-	}
-	return nil
+	return s.known("tokens", q.Tokens)
 }
 
 // conflictError says that two nodes of a split do not belong together.

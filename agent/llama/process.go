@@ -48,10 +48,11 @@ type process struct {
 	tail []string
 }
 
-// command is the argument list for a configuration. The server listens on a Unix
-// socket in a folder that only this user may enter, and keeps no prompt cache of
-// its own beside the slots: blocks are the cache.
-func (c *Config) command(socket, slots string) []string {
+// Command is llama-server as a node runs it, for whoever compares one without a
+// node. The server listens on a Unix socket in a folder that only this user may
+// enter, and keeps no prompt cache of its own beside the slots: blocks are the
+// cache. It ends with the thread that starts it.
+func (c *Config) Command(socket, slots string) *exec.Cmd {
 	args := []string{
 		"--model", c.Model, "--host", socket, "--no-webui",
 		"--ctx-size", strconv.Itoa(c.Context * c.Slots), "--parallel", strconv.Itoa(c.Slots), "--no-kv-unified",
@@ -60,16 +61,16 @@ func (c *Config) command(socket, slots string) []string {
 	if c.Threads > 0 {
 		args = append(args, "--threads", strconv.Itoa(c.Threads))
 	}
-	return append(args, c.Args...)
+	cmd := exec.Command(c.Server, append(args, c.Args...)...)
+	cmd.Env = withLibraries(os.Environ(), filepath.Dir(c.Server))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	return cmd
 }
 
 // startProcess starts llama-server and does not wait for its model.
 func startProcess(c *Config, socket, slots string, log *slog.Logger) (*process, error) {
 	_ = os.Remove(socket) // of a run that was killed
-	p := &process{socket: socket, log: log, gone: make(chan struct{})}
-	p.cmd = exec.Command(c.Server, c.command(socket, slots)...)
-	p.cmd.Env = withLibraries(os.Environ(), filepath.Dir(c.Server))
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	p := &process{cmd: c.Command(socket, slots), socket: socket, log: log, gone: make(chan struct{})}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -119,19 +120,12 @@ func (p *process) wait(out io.ReadCloser) {
 		defer func() { _ = out.Close() }()
 		p.follow(out)
 	}()
-	err := p.cmd.Wait()
+	_ = p.cmd.Wait() // ProcessState says how it ended
 	<-read
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.err = fmt.Errorf("llama-server ended (%v); its last words: %s", errOr(err, "exit status 0"), strings.Join(p.tail, " | "))
+	p.err = fmt.Errorf("llama-server ended (%v); its last words: %s", p.cmd.ProcessState, strings.Join(p.tail, " | "))
 	close(p.gone)
-}
-
-func errOr(err error, none string) string {
-	if err == nil {
-		return none
-	}
-	return err.Error()
 }
 
 // follow hands llama-server's own log on, and keeps the end of it.

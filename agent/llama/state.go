@@ -105,14 +105,18 @@ func (j *job) offer(ctx context.Context) error {
 	return j.save(ctx, j.prompt, first, wire.ThinkComplete, true)
 }
 
+// tier is that of prompt and answer, while their request runs here.
+func (j *job) tier() wire.Tier {
+	if j.req == 0 {
+		return wire.ThinkComplete
+	}
+	return wire.OutputCritical
+}
+
 // keepPrompt stores the prompt's blocks that are new, the short one too: the same
 // prompt may come again, here or at the partner.
 func (j *job) keepPrompt(ctx context.Context) {
-	tier := wire.OutputCritical
-	if j.req == 0 {
-		tier = wire.ThinkComplete // of no request that runs here
-	}
-	if err := j.save(ctx, j.prompt, j.cached/j.n.cfg.BlockTokens, tier, true); err != nil {
+	if err := j.save(ctx, j.prompt, j.cached/j.n.cfg.BlockTokens, j.tier(), true); err != nil {
 		j.n.log.Warn("a prompt's KV was not kept", "err", err)
 	}
 }
@@ -139,11 +143,7 @@ func (j *job) keepAnswer() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
-	tier := wire.OutputCritical
-	if j.req == 0 {
-		tier = wire.ThinkComplete
-	}
-	if err := j.save(ctx, len(j.tokens)-1, j.prompt/j.n.cfg.BlockTokens, tier, false); err != nil {
+	if err := j.save(ctx, len(j.tokens)-1, j.prompt/j.n.cfg.BlockTokens, j.tier(), false); err != nil {
 		j.n.log.Warn("an answer's KV was not kept", "err", err)
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"syscall"
 	"time"
 
 	"meridian/adapters/llamacpp"
+	"meridian/agent/llama"
 	"meridian/agent/llama/pair"
 )
 
@@ -29,14 +28,8 @@ func startPlain(ctx context.Context, o *pair.Options) (*plain, error) {
 		return nil, err
 	}
 	socket := filepath.Join(dir, "llama.sock")
-	args := []string{"--model", o.Model, "--host", socket, "--no-webui", "--ctx-size", strconv.Itoa(o.Context * o.Slots),
-		"--parallel", strconv.Itoa(o.Slots), "--no-kv-unified", "--cache-ram", "0", "--no-context-shift"}
-	if o.Threads > 0 {
-		args = append(args, "--threads", strconv.Itoa(o.Threads))
-	}
-	p := &plain{cmd: exec.Command(o.Server, append(args, o.Args...)...), api: llamacpp.NewServer(socket), dir: dir, done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(o.Server)+":"+os.Getenv("LD_LIBRARY_PATH"))
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c := llama.Config{Server: o.Server, Model: o.Model, Args: o.Args, Context: o.Context, Slots: o.Slots, Threads: o.Threads}
+	p := &plain{cmd: c.Command(socket, dir), api: llamacpp.NewServer(socket), dir: dir, done: make(chan struct{})}
 	if err := p.cmd.Start(); err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err

@@ -219,18 +219,9 @@ func (r *runner) firstToken(ctx context.Context, rep *Report) error {
 		}
 		warm, f.Pulled = append(warm, b.TTFT.Seconds()), b.Pulled
 	}
-	f.Cold, f.Warm = median(cold), median(warm)
+	f.Cold, f.Warm = measure.Median(cold), measure.Median(warm)
 	rep.First = f
 	return nil
-}
-
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	s := slices.Clone(v)
-	slices.Sort(s)
-	return s[len(s)/2]
 }
 
 func (r *runner) chain(ctx context.Context, rep *Report) error {

@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -49,8 +48,7 @@ type Options struct {
 	Extra string // further configuration, TOML tables
 	Llama string // further keys of [llama]
 
-	Log func(node string) io.Writer // where a node's log goes; nil: a file in Dir
-	Dir string                      // folder of sockets, states and logs; empty: one in memory, removed by Close
+	Dir string // folder of sockets, states and logs; empty: one in memory, removed by Close
 }
 
 var errEnded = errors.New("its process is over")
@@ -61,13 +59,12 @@ type Node struct {
 	URL  string // of its front
 	// Ports are the addresses that the daemon has bound, by kind.
 	Ports map[string][]string
-	// Dir is its llama.dir.
-	Dir string
 
-	cmd  *exec.Cmd
-	log  string
-	done chan struct{}
-	err  error
+	cmd   *exec.Cmd
+	log   string
+	ports string // the file of Ports
+	done  chan struct{}
+	err   error
 }
 
 // Pair is two nodes.
@@ -177,22 +174,17 @@ func (p *Pair) write(o *Options, name string) (string, error) {
 }
 
 func (p *Pair) spawn(o *Options, name, config string) (*Node, error) {
-	n := &Node{Name: name, Dir: p.path(name, "llama"), log: p.path(name, "log"), done: make(chan struct{})}
-	ports := p.path(name, "ports.json")
-	_ = os.Remove(ports) // of an earlier run
-	args := append(append([]string{}, o.Self[1:]...), config, ports)
+	n := &Node{Name: name, log: p.path(name, "log"), ports: p.path(name, "ports.json"), done: make(chan struct{})}
+	_ = os.Remove(n.ports) // of an earlier run
+	args := append(append([]string{}, o.Self[1:]...), config, n.ports)
 	n.cmd = exec.Command(o.Self[0], args...)
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if o.Log != nil {
-		n.cmd.Stderr = o.Log(name)
-	} else {
-		f, err := os.Create(n.log)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }()
-		n.cmd.Stderr = f
+	f, err := os.Create(n.log)
+	if err != nil {
+		return nil, err
 	}
+	defer func() { _ = f.Close() }()
+	n.cmd.Stderr = f
 	if err := n.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -200,17 +192,15 @@ func (p *Pair) spawn(o *Options, name, config string) (*Node, error) {
 		n.err = n.cmd.Wait()
 		close(n.done)
 	}()
-	n.Ports = map[string][]string{"file": {ports}}
 	return n, nil
 }
 
 // await waits until the node is ready: its daemon, its peer and its model.
 func (n *Node) await(ctx context.Context) error {
-	file := n.Ports["file"][0]
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
 	for {
-		if b, err := os.ReadFile(file); err == nil {
+		if b, err := os.ReadFile(n.ports); err == nil {
 			if err := json.Unmarshal(b, &n.Ports); err != nil {
 				return err
 			}
