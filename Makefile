@@ -1,7 +1,7 @@
 # Two commands do everything: `go run ./cmd/mrdn demo` and `make test`.
 GO ?= go
 
-.PHONY: test test-full setup build bench bench-peers lint generate clean
+.PHONY: test test-full setup build bench bench-peers regressions lint generate clean
 
 # Everything: sets up what the tests need, then runs them all.
 test: setup
@@ -27,6 +27,12 @@ bench:
 # FLAGS are those of `mrdn bench peers`, such as FLAGS="--full --out results".
 bench-peers:
 	./internal/ci/bench-peers.sh $(FLAGS)
+
+# Each fault that once was: its test fails on COMMIT and passes here. FLAGS are
+# those of regressions.sh, such as FLAGS="-only 1,2 -v".
+COMMIT ?= 12272bd
+regressions:
+	./internal/ci/regressions.sh $(FLAGS) $(COMMIT)
 
 lint:
 	./internal/ci/lint.sh

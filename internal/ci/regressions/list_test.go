@@ -1,0 +1,93 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParseListReadsEntriesAndTheirTests(t *testing.T) {
+	got, err := parseList(strings.NewReader(`# a comment
+
+1 One title.
+    ./adapters/link  -run TestA|TestB  adapters/link/a_test.go adapters/link/testdata
+    wire -run '^TestC$' wire/c_test.go !wire/old_test.go newly built
+
+K Words.
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []entry{
+		{id: "1", title: "One title.", lines: []line{
+			{at: 4, pkg: "adapters/link", run: "TestA|TestB", copied: []string{"adapters/link/a_test.go", "adapters/link/testdata"}},
+			{at: 5, pkg: "wire", run: "^TestC$", copied: []string{"wire/c_test.go"}, removed: []string{"wire/old_test.go"}, newlyBuilt: true},
+		}},
+		{id: "K", title: "Words."},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestParseListNamesTheLineItCannotRead(t *testing.T) {
+	for name, c := range map[string]struct{ list, want string }{
+		"a test first":      {"    wire -run X\n", "line 1: a test before"},
+		"no -run":           {"1 T\n    wire TestX f_test.go\n", "line 2: "},
+		"a bad pattern":     {"1 T\n    wire -run ( f_test.go\n", "line 2: "},
+		"a path outside":    {"1 T\n    wire -run X ../f_test.go\n", `"../f_test.go" is not a path`},
+		"an absolute path":  {"1 T\n    wire -run X /f_test.go\n", `"/f_test.go" is not a path`},
+		"a package outside": {"1 T\n    ../wire -run X\n", `"../wire" is not a path`},
+		"no title":          {"1\n", "line 1: "},
+		"an id twice":       {"1 T\n1 U\n", "entry 1 is there twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := parseList(strings.NewReader(c.list)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestOutcomeIsReadFromWhatGoTestPrints(t *testing.T) {
+	for _, c := range []struct {
+		ok     bool
+		output string
+		want   outcome
+	}{
+		{true, "=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\nok  \tp\t0.1s\n", passed},
+		{true, "--- SKIP: TestA (0.00s)\nPASS\n", skippedAll},
+		{true, "--- SKIP: TestA (0.00s)\n--- PASS: TestB (0.00s)\n", passed},
+		{true, "testing: warning: no tests to run\nPASS\nok  \tp\t0.1s [no tests to run]\n", noTest},
+		{false, "--- FAIL: TestA (0.00s)\nFAIL\n", failed},
+		{false, "panic: test timed out after 5m0s\n", failed},
+		{false, "# p\n./a_test.go:3:2: undefined: X\nFAIL\tp [build failed]\n", unbuilt},
+		{false, "FAIL\tp [setup failed]\n", unbuilt},
+	} {
+		if got := read(c.ok, c.output); got != c.want {
+			t.Errorf("%v, %q: %v, want %v", c.ok, c.output, got, c.want)
+		}
+	}
+}
+
+func TestVerdictWantsAFaultBeforeAndNoneNow(t *testing.T) {
+	for _, c := range []struct {
+		before, now outcome
+		newly, good bool
+	}{
+		{failed, passed, false, true},
+		{unbuilt, passed, true, true},
+		{failed, passed, true, true},
+		{unbuilt, passed, false, false},
+		{passed, passed, false, false},
+		{noTest, passed, false, false},
+		{skippedAll, passed, true, false},
+		{failed, failed, false, false},
+		{failed, skippedAll, false, false},
+		{failed, noTest, false, false},
+	} {
+		if got := verdict(line{newlyBuilt: c.newly}, c.before, c.now); (got == "") != c.good {
+			t.Errorf("old %v, new %v, newly built %v: verdict %q", c.before, c.now, c.newly, got)
+		}
+	}
+}
