@@ -19,6 +19,7 @@ import (
 	"meridian/agent/config"
 	"meridian/agent/engine"
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/fabric"
 	"meridian/fabric/synthetic"
 	"meridian/scheduler"
@@ -67,6 +68,7 @@ type Agent struct {
 	running   atomic.Pointer[config.Config] // as of the last reload; cfg stays that of the start
 	selftest  *selfTest
 	quiet     quarantine
+	quota     quota.Book // of what the rooms hand out but the arena's bytes
 
 	admin *adminFace
 	http  *httpFace
@@ -93,6 +95,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), transfers: newTransferLog(), selftest: newSelfTest(), tracer: otel.Tracer("meridian/agent")}
 	a.quiet.a = a
+	a.setQuotas()
 	a.live.set(cfg.Agent)
 	a.running.Store(cfg)
 	a.run, a.stop = context.WithCancel(context.Background())

@@ -64,6 +64,9 @@ var (
 	dForceReason   = desc("budget_force_reason_total", "The same by reason.", "reason")
 	dVocab         = desc("vocab_fallback_total", "Requests whose token ids came from the built-in table.")
 	dSessions      = desc("engine_sessions", "Connected engines.")
+	dQuotaUsed     = desc("quota_used", "What the holder that has most of the resource has, by resource and kind of holder.", "resource", "kind")
+	dQuotaLimit    = desc("quota_limit", "What one holder of the kind may have of the resource.", "resource", "kind")
+	dQuotaRefused  = desc("quota_refused_total", "Requests refused because a holder's limit was reached.", "resource", "kind")
 )
 
 // Describe sends nothing: some series appear with their first peer, so the
@@ -79,6 +82,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	c.blocks(gauge, counter)
+	c.quota(gauge, counter)
 	if c.a.node != nil {
 		c.peers(gauge)
 		gauge(dReady, oneIf(len(c.a.unready()) == 0))
@@ -124,6 +128,19 @@ func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), cou
 	gauge(dLeaked, float64(st.Leaked), "slots")
 	counter(dReclaimed, st.OffloadedBytes)
 	gauge(dRemote, float64(st.Remote))
+}
+
+// quota shows the accounts that have a limit. Each is there from the start.
+func (c *collector) quota(gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	for _, r := range c.a.quota.Stats() {
+		if !r.Limited {
+			continue
+		}
+		resource, kind := r.Resource.String(), r.Kind.String()
+		gauge(dQuotaUsed, float64(r.Used), resource, kind)
+		gauge(dQuotaLimit, float64(r.Limit), resource, kind)
+		counter(dQuotaRefused, r.Refused, resource, kind)
+	}
 }
 
 func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {

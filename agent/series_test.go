@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/agent/client"
+	"meridian/blocks/quota"
 	"meridian/deploy/grafana"
 	"meridian/wire"
 )
@@ -88,6 +89,7 @@ fabric = "link"
 	think(t, b, 5) // more tokens than the cap, so it is forced; a fallback from "gone"
 	until(t, "offloaded", func() bool { return decode.offloader.blocks.Load() == 5 })
 	driveLeases(t, decode, b, moved)
+	driveQuota(t, decode, moved)
 	drivePhases(t, decode, b, moved)
 	driveFailures(t, decode, b)
 	driveEvictions(t, decode, b)
@@ -153,6 +155,20 @@ func driveLeases(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
 		t.Errorf("renewal of a lapsed lease: %v", err)
 	}
 	n.store.Drop(o)
+}
+
+// driveQuota takes an account to its limit and one beyond.
+func driveQuota(t *testing.T, n *testNode, moved movedSeries) {
+	src := quota.Holder{Kind: quota.Source, Name: "192.0.2.1"}
+	h, err := n.quota.Take(quota.HalfOpen, uint64(n.cfg.Quota.SourceHalfOpen), src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Give()
+	if _, err := n.quota.Take(quota.HalfOpen, 1, src); !errors.Is(err, wire.CodeTooMany) {
+		t.Errorf("one above the limit: %v", err)
+	}
+	moved.scrape(t, n)
 }
 
 func drivePhases(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {

@@ -18,6 +18,7 @@ type Config struct {
 	Agent     Agent
 	Arena     Arena
 	Engine    Engine
+	Quota     Quota
 	Link      Link
 	Security  Security
 	Admin     Admin

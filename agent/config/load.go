@@ -82,7 +82,9 @@ func Load(o Options) (*Config, []Warning, error) {
 }
 
 // tables are all tables that exist once.
-func tables() []table[Config] { return slices.Concat(seedTables, ourTables) }
+func tables() []table[Config] {
+	return slices.Concat(seedTables, ourTables, []table[Config]{quotaTable})
+}
 
 // source is where a value was written.
 type source struct {

@@ -1,0 +1,166 @@
+package quota
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Limit is what one holder of a kind may have of a resource.
+type Limit struct {
+	Max uint64
+	Key string            // the configuration key that sets Max, for refusals
+	Own map[string]uint64 // holders with a limit of their own, by name
+}
+
+func (l *Limit) of(name string) uint64 {
+	if own, ok := l.Own[name]; ok {
+		return own
+	}
+	return l.Max
+}
+
+// Share is a fraction of a total, rounded down: how a limit is made of a
+// configured share. A fraction above 1 is 1, below 0 it is 0.
+func Share(total uint64, fraction float64) uint64 {
+	switch {
+	case !(fraction > 0):
+		return 0
+	case fraction >= 1:
+		return total
+	}
+	return min(uint64(float64(total)*fraction), total)
+}
+
+type class struct {
+	r Resource
+	k Kind
+}
+
+type account struct {
+	limit   Limit
+	limited bool
+	used    map[string]uint64 // by holder; an entry goes when it is 0
+	refused uint64
+}
+
+// Book has the accounts of all holders. The zero Book is ready and has no limits:
+// it counts and refuses nothing. All methods may be called at the same time.
+type Book struct {
+	mu       sync.Mutex
+	accounts map[class]*account
+}
+
+// SetLimit sets what each holder of a kind may have. Who has more already keeps
+// it and gets no more. A change applies to what is asked for afterwards.
+func (b *Book) SetLimit(r Resource, k Kind, l Limit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.account(r, k)
+	a.limit, a.limited = Limit{Max: l.Max, Key: l.Key, Own: maps.Clone(l.Own)}, true
+}
+
+func (b *Book) account(r Resource, k Kind) *account {
+	c := class{r, k}
+	a := b.accounts[c]
+	if a == nil {
+		if b.accounts == nil {
+			b.accounts = map[class]*account{}
+		}
+		a = &account{used: map[string]uint64{}}
+		b.accounts[c] = a
+	}
+	return a
+}
+
+// Take counts n of a resource for every holder named, or for none: a limit that
+// would be exceeded is an *Error, and the Hold is nil.
+func (b *Book) Take(r Resource, n uint64, who ...Holder) (*Hold, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, h := range who {
+		if slices.Contains(who[:i], h) {
+			continue
+		}
+		a := b.account(r, h.Kind)
+		used, most := a.used[h.Name], a.limit.of(h.Name)
+		if a.limited && (used > most || n > most-used) {
+			a.refused++
+			return nil, &Error{Resource: r, Holder: h, InUse: used, Want: n, Limit: most, Key: a.limit.Key}
+		}
+	}
+	hold := &Hold{book: b, r: r, n: n}
+	for i, h := range who {
+		if slices.Contains(who[:i], h) {
+			continue
+		}
+		hold.who = append(hold.who, h)
+		if n > 0 {
+			b.account(r, h.Kind).used[h.Name] += n
+		}
+	}
+	return hold, nil
+}
+
+// Used is what a holder has.
+func (b *Book) Used(r Resource, h Holder) uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.account(r, h.Kind).used[h.Name]
+}
+
+// Hold is an amount that was taken. A nil Hold holds nothing.
+type Hold struct {
+	book *Book
+	r    Resource
+	n    uint64
+	who  []Holder
+}
+
+// Give gives the amount back. Only the first call counts.
+func (h *Hold) Give() {
+	if h == nil {
+		return
+	}
+	b := h.book
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range h.who {
+		a := b.account(h.r, w.Kind)
+		if a.used[w.Name] -= h.n; a.used[w.Name] == 0 {
+			delete(a.used, w.Name)
+		}
+	}
+	h.who = nil
+}
+
+// Row is the state of one resource for one kind of holder: what the metrics
+// meridian_quota_used, meridian_quota_limit and meridian_quota_refused_total show.
+type Row struct {
+	Resource Resource
+	Kind     Kind
+	Used     uint64 // of the holder that has most
+	Holders  int    // that have anything
+	Limit    uint64 // of a holder without a limit of its own
+	Limited  bool   // false: nothing is refused, Limit means nothing
+	Refused  uint64 // Take calls, since the start
+}
+
+// Stats returns a row for each account that was ever limited or used, in order of
+// resource and kind.
+func (b *Book) Stats() []Row {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rows := make([]Row, 0, len(b.accounts))
+	for c, a := range b.accounts {
+		row := Row{Resource: c.r, Kind: c.k, Holders: len(a.used), Limit: a.limit.Max, Limited: a.limited, Refused: a.refused}
+		for _, n := range a.used {
+			row.Used = max(row.Used, n)
+		}
+		rows = append(rows, row)
+	}
+	slices.SortFunc(rows, func(x, y Row) int {
+		return int(x.Resource)*int(kinds) + int(x.Kind) - int(y.Resource)*int(kinds) - int(y.Kind)
+	})
+	return rows
+}

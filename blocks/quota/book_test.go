@@ -1,0 +1,197 @@
+package quota_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"meridian/blocks/quota"
+	"meridian/wire"
+)
+
+func peer(name string) quota.Holder { return quota.Holder{Kind: quota.Peer, Name: name} }
+
+func TestARefusalNamesHolderAmountLimitAndKey(t *testing.T) {
+	var b quota.Book
+	b.SetLimit(quota.ArenaBytes, quota.Peer, quota.Limit{Max: 1 << 30, Key: "quota.peer_arena_share"})
+	if _, err := b.Take(quota.ArenaBytes, 1<<29, peer("b")); err != nil {
+		t.Fatal(err)
+	}
+	h, err := b.Take(quota.ArenaBytes, 1<<30, peer("b"))
+	var e *quota.Error
+	if h != nil || !errors.As(err, &e) || !errors.Is(err, wire.CodeBusy) {
+		t.Fatalf("got hold %v and error %v", h, err)
+	}
+	want := quota.Error{Resource: quota.ArenaBytes, Holder: peer("b"), InUse: 1 << 29, Want: 1 << 30, Limit: 1 << 30, Key: "quota.peer_arena_share"}
+	if *e != want {
+		t.Errorf("got %+v, want %+v", *e, want)
+	}
+	for _, part := range []string{"peer b", "1 GiB of the arena", "has 512 MiB", "quota.peer_arena_share"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+}
+
+func TestOneHoldersUseIsNotAnothers(t *testing.T) {
+	var b quota.Book
+	b.SetLimit(quota.Sessions, quota.Peer, quota.Limit{Max: 2, Own: map[string]uint64{"big": 3, "none": 0}})
+	for name, want := range map[string]int{"a": 2, "b": 2, "big": 3, "none": 0} {
+		got := 0
+		for {
+			if _, err := b.Take(quota.Sessions, 1, peer(name)); err != nil {
+				break
+			}
+			got++
+		}
+		if got != want {
+			t.Errorf("%s got %d, want %d", name, got, want)
+		}
+	}
+}
+
+func TestTakeIsAllOrNothing(t *testing.T) {
+	var b quota.Book
+	b.SetLimit(quota.StagingBytes, quota.Engine, quota.Limit{Max: 100})
+	b.SetLimit(quota.StagingBytes, quota.All, quota.Limit{Max: 150})
+	engine := func(name string) quota.Holder { return quota.Holder{Kind: quota.Engine, Name: name} }
+	if _, err := b.Take(quota.StagingBytes, 100, engine("1"), quota.Total); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Take(quota.StagingBytes, 51, engine("2"), quota.Total)
+	var e *quota.Error
+	if !errors.As(err, &e) || e.Holder != quota.Total {
+		t.Fatalf("got %v, want a refusal of the total", err)
+	}
+	if n := b.Used(quota.StagingBytes, engine("2")); n != 0 {
+		t.Errorf("a refused holder has %d", n)
+	}
+	if _, err := b.Take(quota.StagingBytes, 50, engine("2"), quota.Total); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAHoldIsGivenBackOnce(t *testing.T) {
+	var b quota.Book
+	b.SetLimit(quota.HalfOpen, quota.Source, quota.Limit{Max: 2})
+	src := quota.SourceOf(netip.MustParseAddr("192.0.2.1"))
+	first, _ := b.Take(quota.HalfOpen, 1, src)
+	if _, err := b.Take(quota.HalfOpen, 1, src); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(first.Give)
+	}
+	wg.Wait()
+	if n := b.Used(quota.HalfOpen, src); n != 1 {
+		t.Errorf("after eight Gives of one hold %d are used, want 1", n)
+	}
+	(*quota.Hold)(nil).Give()
+}
+
+func TestAHolderNamedTwiceCountsOnce(t *testing.T) {
+	var b quota.Book
+	h, err := b.Take(quota.Namespaces, 5, peer("a"), peer("a"))
+	if err != nil || b.Used(quota.Namespaces, peer("a")) != 5 {
+		t.Fatalf("used %d, error %v", b.Used(quota.Namespaces, peer("a")), err)
+	}
+	h.Give()
+	if n := b.Used(quota.Namespaces, peer("a")); n != 0 {
+		t.Errorf("%d left", n)
+	}
+}
+
+func TestAmountsNearTheLargestDoNotWrap(t *testing.T) {
+	var b quota.Book
+	b.SetLimit(quota.ArenaBytes, quota.Peer, quota.Limit{Max: math.MaxUint64})
+	if _, err := b.Take(quota.ArenaBytes, math.MaxUint64-1, peer("a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Take(quota.ArenaBytes, 2, peer("a")); err == nil {
+		t.Error("a sum above 2^64 was taken")
+	}
+	b.SetLimit(quota.ArenaBytes, quota.Peer, quota.Limit{Max: 10})
+	if _, err := b.Take(quota.ArenaBytes, 1, peer("a")); err == nil {
+		t.Error("a holder above a lowered limit got more")
+	}
+}
+
+func TestAnIPv6HostIsItsPrefix(t *testing.T) {
+	a := quota.SourceOf(netip.MustParseAddr("2001:db8:1:2:3::1"))
+	if b := quota.SourceOf(netip.MustParseAddr("2001:db8:1:2:ffff::9")); a != b || a.Name != "2001:db8:1:2::/64" {
+		t.Errorf("got %v and %v", a, b)
+	}
+	if m := quota.SourceOf(netip.MustParseAddr("::ffff:192.0.2.7")); m.Name != "192.0.2.7" {
+		t.Errorf("a mapped address is %v", m)
+	}
+}
+
+func TestShareStaysWithinTheTotal(t *testing.T) {
+	for _, c := range []struct {
+		total    uint64
+		fraction float64
+		want     uint64
+	}{{100, 0.25, 25}, {100, 0, 0}, {100, -1, 0}, {100, math.NaN(), 0}, {100, 2, 100}, {math.MaxUint64, 1, math.MaxUint64}, {7, 0.5, 3}} {
+		if got := quota.Share(c.total, c.fraction); got != c.want {
+			t.Errorf("Share(%d, %v) = %d, want %d", c.total, c.fraction, got, c.want)
+		}
+	}
+}
+
+// Against a model: sums of what is held, checked after each step.
+func TestBookAgreesWithAModel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var b quota.Book
+	b.SetLimit(quota.Namespaces, quota.Peer, quota.Limit{Max: 7})
+	b.SetLimit(quota.Namespaces, quota.Tenant, quota.Limit{Max: 12})
+	type held struct {
+		h            *quota.Hold
+		peer, tenant string
+		n            uint64
+	}
+	var holds []held
+	used := map[string]uint64{}
+	for range 20000 {
+		if len(holds) > 0 && rng.IntN(2) == 0 {
+			i := rng.IntN(len(holds))
+			x := holds[i]
+			x.h.Give()
+			used["p"+x.peer] -= x.n
+			used["t"+x.tenant] -= x.n
+			holds = append(holds[:i], holds[i+1:]...)
+		} else {
+			x := held{peer: string('a' + rune(rng.IntN(4))), tenant: string('x' + rune(rng.IntN(2))), n: uint64(rng.IntN(4))}
+			fits := used["p"+x.peer]+x.n <= 7 && used["t"+x.tenant]+x.n <= 12
+			h, err := b.Take(quota.Namespaces, x.n, peer(x.peer), quota.Holder{Kind: quota.Tenant, Name: x.tenant})
+			if fits != (err == nil) {
+				t.Fatalf("take %+v of %v: %v", x, used, err)
+			}
+			if x.h = h; err == nil {
+				holds = append(holds, x)
+				used["p"+x.peer] += x.n
+				used["t"+x.tenant] += x.n
+			}
+		}
+		for _, r := range b.Stats() {
+			if r.Used > r.Limit {
+				t.Fatalf("%s of %s: %d used, limit %d", r.Resource, r.Kind, r.Used, r.Limit)
+			}
+		}
+	}
+	for _, x := range holds {
+		x.h.Give()
+	}
+	for _, r := range b.Stats() {
+		if r.Used != 0 || r.Holders != 0 {
+			t.Errorf("%s of %s: %d used by %d holders at the end", r.Resource, r.Kind, r.Used, r.Holders)
+		}
+		if r.Refused == 0 {
+			t.Errorf("%s of %s: no refusal in the whole run", r.Resource, r.Kind)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package quota
+
+import (
+	"fmt"
+	"net/netip"
+
+	"meridian/wire"
+)
+
+// Resource is what a holder can use up.
+type Resource uint8
+
+// The resources.
+const (
+	ArenaBytes   Resource = iota // bytes of the arena that are reserved or leased
+	StagingBytes                 // bytes of staging rings
+	Namespaces                   // namespaces held open
+	Sessions                     // sessions that passed HELLO
+	HalfOpen                     // connections whose HELLO is not through
+	LogLines                     // log lines within the limiter's interval
+	resources
+)
+
+// A resource's name, as metrics and refusals show it, and the code of a refusal.
+var resourceTable = [resources]struct {
+	name, words string
+	bytes       bool
+	code        wire.Code
+}{
+	ArenaBytes:   {"arena_bytes", "of the arena in reservations and leases", true, wire.CodeBusy},
+	StagingBytes: {"staging_bytes", "of staging rings", true, wire.CodeBusy},
+	Namespaces:   {"namespaces", "namespaces", false, wire.CodeTooMany},
+	Sessions:     {"sessions", "sessions", false, wire.CodeTooMany},
+	HalfOpen:     {"half_open", "connections without HELLO", false, wire.CodeTooMany},
+	LogLines:     {"log_lines", "log lines", false, wire.CodeTooMany},
+}
+
+// Resources returns all of them, in order.
+func Resources() []Resource {
+	all := make([]Resource, resources)
+	for i := range all {
+		all[i] = Resource(i)
+	}
+	return all
+}
+
+// String returns the name in metrics.
+func (r Resource) String() string {
+	if r >= resources {
+		return fmt.Sprintf("resource %d", uint8(r))
+	}
+	return resourceTable[r].name
+}
+
+// Code is that of a refusal: BUSY for what comes free by itself, TOO_MANY for
+// what somebody has to close.
+func (r Resource) Code() wire.Code {
+	if r >= resources {
+		return wire.CodeInternal
+	}
+	return resourceTable[r].code
+}
+
+// amount writes n of the resource in words.
+func (r Resource) amount(n uint64) string {
+	if r >= resources {
+		return fmt.Sprint(n)
+	}
+	t := &resourceTable[r]
+	if !t.bytes {
+		return fmt.Sprintf("%d %s", n, t.words)
+	}
+	return size(n) + " " + t.words
+}
+
+// size writes a number of bytes with a binary unit where it is whole.
+func size(n uint64) string {
+	for _, u := range []struct {
+		shift uint
+		name  string
+	}{{40, "TiB"}, {30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n >= 1<<u.shift && n%(1<<u.shift) == 0 {
+			return fmt.Sprintf("%d %s", n>>u.shift, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// Kind is what sort of holder has an account.
+type Kind uint8
+
+// The kinds.
+const (
+	Peer   Kind = iota // another agent, by its proven name
+	Tenant             // all that works for a tenant, local or not
+	Engine             // one engine session
+	Source             // a remote address, before anything is proved
+	All                // the daemon as a whole: the total
+	kinds
+)
+
+var kindNames = [kinds]string{"peer", "tenant", "engine", "source", "all"}
+
+// String returns the name in metrics.
+func (k Kind) String() string {
+	if k >= kinds {
+		return fmt.Sprintf("kind %d", uint8(k))
+	}
+	return kindNames[k]
+}
+
+// Holder is who has an account.
+type Holder struct {
+	Kind Kind
+	Name string // of a peer or tenant, an engine's process, an address; empty for All
+}
+
+// Total is the daemon as a whole.
+var Total = Holder{Kind: All}
+
+// SourceOf is the holder for a remote address: an IPv4 address, or the /64 of an
+// IPv6 address, since one host has all addresses of it.
+func SourceOf(a netip.Addr) Holder {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		p, _ := a.Prefix(64) // cannot fail for an IPv6 address
+		return Holder{Source, p.String()}
+	}
+	return Holder{Source, a.String()}
+}
+
+// String names the holder in refusals and logs.
+func (h Holder) String() string {
+	if h.Kind == All {
+		return "all holders together"
+	}
+	return h.Kind.String() + " " + h.Name
+}
+
+// Error is a refusal. It matches the code of its resource.
+type Error struct {
+	Resource Resource
+	Holder   Holder
+	InUse    uint64 // what the holder has
+	Want     uint64 // what it asked for on top
+	Limit    uint64
+	Key      string // the configuration key of Limit; empty: not configurable
+}
+
+// Error says who, what, how much, and which key to change.
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%s may have %s and has %s; %s more would exceed that", e.Holder, e.Resource.amount(e.Limit), amountOnly(e.Resource, e.InUse), amountOnly(e.Resource, e.Want))
+	if e.Key == "" {
+		return s
+	}
+	return s + " (" + e.Key + ")"
+}
+
+func amountOnly(r Resource, n uint64) string {
+	if r < resources && resourceTable[r].bytes {
+		return size(n)
+	}
+	return fmt.Sprint(n)
+}
+
+// Unwrap makes the error match the resource's code.
+func (e *Error) Unwrap() error { return e.Resource.Code() }
