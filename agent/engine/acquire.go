@@ -60,15 +60,25 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 	return err
 }
 
-// wanted makes a view of each item. One of a namespace that is not open here gets
-// none, so the store cannot find it.
+// wanted makes a view of each item.
 func (s *session) wanted(v []blocks.View, items []link.Want) []blocks.View {
 	v = slices.Grow(v[:0], len(items))[:len(items)]
 	for i := range items {
-		v[i] = blocks.View{Key: items[i].Key}
-		if n := int(items[i].NS); n < len(s.spaces) {
-			v[i].NS = s.spaces[n].ns
-		}
+		v[i] = s.view(s.spaces, &items[i])
+	}
+	return v
+}
+
+// view names the block of an item: by reference where the item has a generation,
+// else by key. An item of a namespace that is not open here gets no namespace, so
+// the store cannot find it.
+func (s *session) view(spaces []space, w *link.Want) blocks.View {
+	v := blocks.View{Key: w.Key}
+	if n := int(w.NS); n < len(spaces) {
+		v.NS = spaces[n].ns
+	}
+	if w.Gen != 0 {
+		v.Ref = wire.Ref{Agent: s.srv.cfg.Agent, Inc: s.srv.cfg.Incarnation, Slot: w.Slot, Gen: w.Gen}
 	}
 	return v
 }
@@ -92,8 +102,6 @@ func placesOf(p []link.Place, spaces []space, items []link.Want, v []blocks.View
 		case int(items[i].NS) >= len(spaces):
 			p[i].Status = wire.CodeNSUnknown
 		case v[i].Err != nil:
-		case items[i].Gen != 0 && (items[i].Gen != v[i].Ref.Gen || items[i].Slot != v[i].Ref.Slot):
-			p[i].Status = wire.CodeStale
 		default:
 			p[i] = link.Place{
 				Tier: v[i].Tier, Att: v[i].Att, Slot: v[i].Ref.Slot, Gen: v[i].Ref.Gen,
@@ -152,7 +160,7 @@ func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.V
 	}
 	failed := s.fetchMissing(fl, x.Items, v)
 	for i := range v {
-		v[i] = blocks.View{NS: v[i].NS, Key: v[i].Key}
+		v[i] = s.view(spaces, &x.Items[i])
 	}
 	lease, err := store.Acquire(s.owner, v, leaseTime(x.LeaseMS), x.Hold)
 	store.Release(s.owner, first)

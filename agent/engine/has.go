@@ -24,6 +24,7 @@ func (s *session) has(f link.Frame, p []byte) error {
 	}
 	s.in.views = s.wanted(s.in.views, x.Items)
 	s.lookup(s.in.views)
+	s.lookupRefs(s.in.views, x.Items)
 	s.in.haves = havesOf(s.in.haves, s.spaces, x.Items, s.in.views)
 	if !fetchable(x.Items, s.in.views) {
 		s.answerTable(f.Req, s.in.haves)
@@ -68,6 +69,32 @@ func (s *session) lookup(v []blocks.View) {
 		for j := at; j < i; j++ {
 			v[j].NS, v[j].Key = ns, s.in.keys[j-at] // also where it was not found
 		}
+	}
+}
+
+// lookupRefs fills the views of items that name a slot and generation. The store
+// looks a reference up only to lease it, so there is a lease for that moment.
+func (s *session) lookupRefs(v []blocks.View, items []link.Want) {
+	var refs []blocks.View
+	for i := range items {
+		if items[i].Gen != 0 {
+			refs = append(refs, s.view(s.spaces, &items[i]))
+		}
+	}
+	if refs == nil {
+		return
+	}
+	lease, err := s.srv.cfg.Store.Acquire(s.owner, refs, time.Second, false)
+	s.srv.cfg.Store.Release(s.owner, lease)
+	for i, n := 0, 0; i < len(items); i++ {
+		if items[i].Gen == 0 {
+			continue
+		}
+		v[i] = refs[n]
+		if err != nil {
+			v[i].Err = err
+		}
+		n++
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -295,6 +296,8 @@ func (s *session) dispatch(f link.Frame, p []byte) error {
 		return s.tokens(p)
 	case link.TypeCancel:
 		return s.cancel(f)
+	case link.TypeError:
+		return s.peerError(p)
 	}
 	if f.Req&1 == 0 {
 		return s.wrong(wire.CodeState, f.Type.String()+" without an odd request number")
@@ -325,6 +328,15 @@ func (s *session) dispatch(f link.Frame, p []byte) error {
 		return s.unsupported(f)
 	}
 	return s.wrong(wire.CodeState, f.Type.String()+" does not come from an engine")
+}
+
+// peerError ends the session because the engine says that it must end.
+func (s *session) peerError(p []byte) error {
+	var x link.Error
+	if err := s.parse(&x, p); err != nil {
+		return err
+	}
+	return fmt.Errorf("the engine sent ERROR %s: %s", x.Code, x.Text)
 }
 
 // parse sets m from p. The offset of what is wrong with p counts from the lane's
