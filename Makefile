@@ -1,7 +1,7 @@
 # Two commands do everything: `go run ./cmd/mrdn demo` and `make test`.
 GO ?= go
 
-.PHONY: test test-full setup build bench bench-peers regressions lint generate clean
+.PHONY: test test-full setup build bench bench-peers regressions mutation lint generate clean
 
 # Everything: sets up what the tests need, then runs them all.
 test: setup
@@ -33,6 +33,11 @@ bench-peers:
 COMMIT ?= 12272bd
 regressions:
 	./internal/ci/regressions.sh $(FLAGS) $(COMMIT)
+
+# One changed operator at a time, and which changes no test notices. Hours for
+# all of the core rooms; PKG="wire/link blocks" for fewer.
+mutation:
+	./internal/ci/mutation.sh $(PKG)
 
 lint:
 	./internal/ci/lint.sh
