@@ -22,6 +22,7 @@ import (
 	"meridian/blocks/quota"
 	"meridian/fabric"
 	"meridian/fabric/synthetic"
+	"meridian/internal/loglimit"
 	"meridian/scheduler"
 	"meridian/wire"
 )
@@ -63,7 +64,6 @@ type Agent struct {
 	transfers *transferLog
 	moved     movedBytes
 	checksums atomic.Uint64
-	limited   logLimiter
 	live      live
 	running   atomic.Pointer[config.Config] // as of the last reload; cfg stays that of the start
 	selftest  *selfTest
@@ -108,7 +108,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	if err != nil {
 		return nil, err
 	}
-	a.log = opt.Log.With("agent", a.id.name)
+	a.log = loglimit.Logger(opt.Log).With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
 	for _, step := range []func(context.Context) error{a.openStore, a.openFabrics, a.openLink, a.openEngines, a.openFaces, a.openLlama} {
 		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {
@@ -313,7 +313,12 @@ func (a *Agent) Drain(ctx context.Context) error {
 // fabric may still touch is not unmapped: the error then says so.
 func (a *Agent) Close() error {
 	var err error
-	a.closed.Do(func() { err = a.close() })
+	a.closed.Do(func() {
+		err = a.close()
+		if a.log != nil { // else Start failed before it
+			a.log.Handler().(*loglimit.Handler).Flush()
+		}
+	})
 	return err
 }
 

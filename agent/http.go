@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"time"
@@ -26,7 +27,7 @@ func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
 		return nil, fmt.Errorf("admin.http: %w", err)
 	}
 	f := &httpFace{ln: ln, done: make(chan struct{}), srv: &http.Server{
-		Handler: a.httpHandler(), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: a.httpHandler(), ErrorLog: log.New(serverLog{a.log}, "", 0), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}}
 	go func() {
 		defer close(f.done)

@@ -4,15 +4,11 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"sync"
-	"time"
+	"strings"
 
 	"meridian/agent/config"
+	"meridian/internal/loglimit"
 )
-
-// logEvery is how often one kind of warning may be written; what was left out
-// is counted in the next one.
-const logEvery = time.Second
 
 // NewLogger makes the daemon's logger from its configuration.
 func NewLogger(w io.Writer, c config.Agent, level *slog.LevelVar) *slog.Logger {
@@ -24,39 +20,18 @@ func NewLogger(w io.Writer, c config.Agent, level *slog.LevelVar) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// logLimiter remembers when each kind of warning was last written. Kinds are
-// constants of this package with names of the config or bounded labels, so there
-// are few.
-type logLimiter struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-	left map[string]int
-}
-
-// allow says whether kind may be written now, and how many were left out.
-func (l *logLimiter) allow(kind string, now time.Time) (bool, int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.last == nil {
-		l.last, l.left = map[string]time.Time{}, map[string]int{}
-	}
-	if now.Sub(l.last[kind]) < logEvery {
-		l.left[kind]++
-		return false, 0
-	}
-	n := l.left[kind]
-	l.last[kind], l.left[kind] = now, 0
-	return true, n
-}
-
-// logLimited writes at most one record of a kind each logEvery.
+// logLimited writes a record whose kind is named, where level, message and peer do
+// not tell kinds apart. How many records of a kind are written is decided in
+// loglimit, as for every record of the daemon.
 func (a *Agent) logLimited(level slog.Level, kind, msg string, args ...any) {
-	ok, left := a.limited.allow(kind, time.Now())
-	if !ok {
-		return
-	}
-	if left > 0 {
-		args = append(args, "left_out", left)
-	}
-	a.log.Log(context.Background(), level, msg, args...)
+	a.log.Log(loglimit.WithKind(context.Background(), kind), level, msg, args...)
+}
+
+// serverLog takes what net/http says of connections, as records of one message:
+// its texts hold addresses.
+type serverLog struct{ log *slog.Logger }
+
+func (s serverLog) Write(text []byte) (int, error) {
+	s.log.Warn("http connection", "text", strings.TrimSpace(string(text)))
+	return len(text), nil
 }

@@ -142,24 +142,6 @@ func TestOnlyAPathTestedForThisIncarnationCounts(t *testing.T) {
 	}
 }
 
-func TestTheLogLimiterCountsWhatItLeavesOut(t *testing.T) {
-	var l logLimiter
-	now := time.Unix(1000, 0)
-	allow := func(kind string, after time.Duration, want bool, left int) {
-		t.Helper()
-		now = now.Add(after)
-		if ok, n := l.allow(kind, now); ok != want || n != left {
-			t.Errorf("%s: %v with %d left out, want %v with %d", kind, ok, n, want, left)
-		}
-	}
-	allow("a", 0, true, 0)
-	allow("a", 0, false, 0)
-	allow("b", 0, true, 0) // kinds do not hinder each other
-	allow("a", logEvery/2, false, 0)
-	allow("a", logEvery/2, true, 2)
-	allow("a", logEvery, true, 0)
-}
-
 func TestTransfersListRunningFirstAndForgetTheOldest(t *testing.T) {
 	l := newTransferLog()
 	for range recentTransfers + 3 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"meridian/adapters/link/internal/core"
+	"meridian/internal/loglimit"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -130,6 +131,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	c.Log = loglimit.Logger(c.Log)
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}

@@ -1,0 +1,131 @@
+package loglimit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// page keeps lines.
+type page struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (p *page) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.buf.Write(b)
+}
+
+func (p *page) lines() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Split(strings.TrimSuffix(p.buf.String(), "\n"), "\n")
+}
+
+func logger() (*slog.Logger, *page) {
+	p := &page{}
+	return Logger(slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug}))), p
+}
+
+func TestAFloodIsAFewLinesAndACount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, p := logger()
+		for i := range 10_000 {
+			log.Warn("refused", "peer", "a", "from", i)
+		}
+		log.Warn("refused", "peer", "b")
+		time.Sleep(Every)
+		synctest.Wait()
+		got := p.lines()
+		if len(got) != Burst+2 || !strings.Contains(got[Burst+1], `msg="refused: and 9995 more" more=9995 within=10s`) {
+			t.Errorf("%d lines:\n%s", len(got), strings.Join(got, "\n"))
+		}
+	})
+}
+
+func TestAFloodWithoutEndIsAFewLinesInEachEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, p := logger()
+		for range 6000 {
+			log.Info("refused")
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := len(p.lines()); got < 6*Burst || got > 7*(Burst+1) {
+			t.Errorf("%d lines in a minute", got)
+		}
+	})
+}
+
+// The account is of all loggers that come of one.
+func TestLoggersWithAttributesShareTheAccount(t *testing.T) {
+	log, p := logger()
+	for i := range 1000 {
+		Logger(log.With("agent", "x")).With("peer", "a", "n", i).Info("gone")
+		log.With("peer", "b").WithGroup("g").Info("gone", "n", i)
+	}
+	if got := len(p.lines()); got != 2*Burst {
+		t.Errorf("%d lines, want %d", got, 2*Burst)
+	}
+	log.Handler().(*Handler).Flush()
+	got := p.lines()
+	if len(got) != 2*Burst+2 || !strings.Contains(got[2*Burst], "and 995 more") {
+		t.Errorf("after Flush: %s", strings.Join(got[2*Burst:], "\n"))
+	}
+}
+
+func TestKindsByNameAndDebugRecords(t *testing.T) {
+	log, p := logger()
+	for i := range 100 {
+		log.Log(WithKind(context.Background(), fmt.Sprint("kind ", i%2)), slog.LevelError, fmt.Sprint("text ", i))
+		log.Debug("a line of llama-server")
+	}
+	if got := len(p.lines()); got != 100+2*Burst {
+		t.Errorf("%d lines, want %d", got, 100+2*Burst)
+	}
+}
+
+// Who makes a new kind for each record is limited all the same, and holds no
+// memory for them.
+func TestTheNumberOfKindsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, p := logger()
+		for i := range 20_000 {
+			log.Warn(fmt.Sprint("message ", i))
+		}
+		kinds := func() int {
+			a := log.Handler().(*Handler).account
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return len(a.kinds)
+		}
+		if n := kinds(); n > MaxKinds+1 {
+			t.Errorf("%d kinds", n)
+		}
+		time.Sleep(Every)
+		synctest.Wait()
+		got := p.lines()
+		if len(got) > MaxKinds+Burst+1 || !strings.Contains(got[len(got)-1], "log lines of more kinds than are counted apart: and") {
+			t.Errorf("%d lines, the last: %s", len(got), got[len(got)-1])
+		}
+		time.Sleep(Every)
+		log.Warn("one more")
+		if n := kinds(); n > 2 {
+			t.Errorf("%d kinds are left when their time is over", n)
+		}
+	})
+}
+
+func TestOneLimitIsEnough(t *testing.T) {
+	log, _ := logger()
+	if h := log.Handler(); New(h) != h {
+		t.Error("a limited handler was limited again")
+	}
+}
