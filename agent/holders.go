@@ -66,6 +66,7 @@ type found struct {
 	holder int
 	h      fabric.Handle
 	head   wire.Header
+	att    wire.Attest
 }
 
 // find asks every holder for items at the same time and returns, for each
@@ -89,7 +90,7 @@ func find(ctx context.Context, holders []holder, items []fabric.Item) ([][]found
 			it := &answers[i][k]
 			switch {
 			case it.Err == nil:
-				out[k] = append(out[k], found{holder: i, h: it.H, head: it.Head})
+				out[k] = append(out[k], found{holder: i, h: it.H, head: it.Head, att: it.Att})
 			case !saysAbsent(it.Err) && saysAbsent(errs[k]):
 				errs[k] = it.Err
 			}

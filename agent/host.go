@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"meridian/adapters/link"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/scheduler"
@@ -25,7 +24,7 @@ func (h host) OpenNamespace(m wire.Manifest) (wire.Namespace, error) {
 func (h host) Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys []wire.Key, transient bool) []error {
 	ctx, span := h.a.tracer.Start(ctx, "meridian.fetch")
 	defer span.End()
-	ctx = link.WithClass(ctx, proto.ClassUrgent) // an engine, and so a user, waits
+	ctx = fabric.WithClass(ctx, fabric.ClassUrgent) // an engine, and so a user, waits
 	return h.a.loader.fetch(ctx, loadJob{owner: o, ns: ns, keys: keys, transient: transient})
 }
 
@@ -44,7 +43,7 @@ func (h host) FindRemote(ctx context.Context, ns wire.Namespace, keys []wire.Key
 			continue
 		}
 		head := f[0].head
-		out[i] = proto.Have{Status: wire.CodeOK, Tier: head.Tier, Att: wire.AttestProducer, Len: head.BodyLen}
+		out[i] = proto.Have{Status: wire.CodeOK, Tier: head.Tier, Att: f[0].att, Len: head.BodyLen}
 		head.Append(out[i].Head[:0])
 	}
 	return out

@@ -159,11 +159,11 @@ func (o *offloader) route(ns wire.Namespace, views []blocks.View, todo []int, fa
 func (o *offloader) push(ctx context.Context, d destination, b offloadBatch, views []blocks.View, idx []int, failed []map[string]error) (left []int) {
 	items := make([]fabric.Item, len(idx))
 	for k, i := range idx {
-		items[k] = fabric.Item{NS: b.ns, Key: views[i].Key, Tier: views[i].Tier,
+		items[k] = fabric.Item{NS: b.ns, Key: views[i].Key, Tier: views[i].Tier, Att: views[i].Att,
 			M: fabric.Mem{B: o.a.store.Payload(views[i]), Seg: views[i].Seg, Off: views[i].Off}}
 	}
 	h := holder{name: d.name, Fabric: d.fabric}
-	ctx = link.WithClass(ctx, proto.ClassBulk)
+	ctx = fabric.WithClass(ctx, fabric.ClassBulk)
 	o.a.transfer(ctx, h, dirOut, "push", proto.ClassBulk, items, func(ctx context.Context) { d.fabric.Push(ctx, items) })
 	o.a.quiet.hold(d.fabric, items, func(k int) uint32 { return views[idx[k]].Ref.Slot })
 	moved := make([]blocks.Moved, 0, len(items))

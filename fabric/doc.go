@@ -7,13 +7,17 @@
 // namespace and key) and returns the payload, checked. Everything else is an
 // optional interface that a caller finds by a type assertion:
 //
-//	Finder   is it there, and how long is it
-//	Dropper  forget it
-//	Lister   what is there
-//	Prober   which transport is really used, and how fast
-//	Memory   one-sided reads and writes of a peer's ranges
-//	Target   the other end of Memory: windows that peers may touch
-//	Placer   two-phase object stores: place, write, seal
+//	Finder       is it there, and how long is it
+//	Dropper      forget it
+//	Lister       what is there
+//	Prober       which transport is really used, and how fast
+//	Gate         can calls be made now, and why not
+//	Peered       the peers that it is made of, and how they stand
+//	Keeper       may the copy that a handle names still be there
+//	Transporter  the transports that it can use
+//	Memory       one-sided reads and writes of a peer's ranges
+//	Target       the other end of Memory: windows that peers may touch
+//	Placer       two-phase object stores: place, write, seal
 //
 // A Registry holds the fabrics of one agent by name and closes them. Routes
 // choose one of them for a block, and can say why.
@@ -34,6 +38,10 @@
 //     memory is quarantined, not reused, and what arrives in it counts for
 //     nothing: a late completion never turns a failure into a success.
 //   - After a failed Pull the content of M is undefined and is not looked at.
+//   - Att goes out with a Push and comes back with a Find or Pull as it went, or
+//     as AttestNone where the fabric cannot carry it. A fabric that is not
+//     Verified has compared nothing: whoever pulls from it hashes the body before
+//     anybody reads it, and vouches for it as AttestIngest.
 //   - A fabric that has CodeAbsent for every item of a batch still did its
 //     work: failures are per item, always, and one of them spoils no other.
 //   - A Handle is opaque and may be stored. The zero Handle is never returned

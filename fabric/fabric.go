@@ -17,7 +17,8 @@ type Mem struct {
 type Handle [32]byte
 
 // Item is one block of a Push, Pull, Find or Drop. The caller fills NS, Key,
-// Tier, H (zero: by key) and M; the fabric fills H, Head, Via, Loose and Err.
+// Tier, H (zero: by key), M and, for a Push, Att; the fabric fills H, Head, Via,
+// Loose, Err and, for a Pull or Find, Att.
 type Item struct {
 	NS    wire.Namespace
 	Key   wire.Key
@@ -25,15 +26,21 @@ type Item struct {
 	H     Handle
 	M     Mem // Push: exactly header + body. Pull: room for header + the largest body wanted.
 	Head  wire.Header
-	Via   string // the transport really used: tcp, tls, unix, mem, ...
-	Loose bool   // M may still be touched until Quiesce returns
-	Err   error  // matches a wire.Code by errors.Is
+	Att   wire.Attest // who vouched for Head.Sum: travels with the block and is never raised on the way
+	Via   string      // the transport really used: tcp, tls, unix, mem, ...
+	Loose bool        // M may still be touched until Quiesce returns
+	Err   error       // matches a wire.Code by errors.Is
 }
 
 // Caps says what a fabric can do.
 type Caps struct {
-	Verified, Persistent, OneSided, NeedsSegment, TwoPhase bool
-	MaxItem, MaxBatch                                      int
+	Verified   bool // Pull has hashed each body and compared it with Head; else the caller hashes
+	Persistent bool
+	OneSided   bool
+	TwoPhase   bool
+	MaxItem    int // bytes of a payload, header included; 0: no limit
+	MaxBatch   int // items of one call; 0: no limit
+	Lanes      int // calls that move bytes side by side; 0: one
 }
 
 // Fabric moves blocks. Every item has its own Err; a batch never fails as a

@@ -1,6 +1,11 @@
 package fabric
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"meridian/wire"
+)
 
 // Finder is a fabric that can say whether a block is there without moving it.
 type Finder interface {
@@ -33,4 +38,41 @@ type Prober interface {
 	// other end) and returns the transport really used and its speed in 10^9
 	// bytes a second; 0 where the clock was too coarse to tell.
 	Probe(ctx context.Context, peer string) (via string, gbps float64, err error)
+}
+
+// Gate is a fabric that cannot take calls at all times.
+type Gate interface {
+	// Usable is nil while calls for blocks of ns can be made, and else says why
+	// not; the zero namespace asks whether any call can be made. It answers at
+	// once from memory: it is asked for every batch.
+	Usable(ns wire.Namespace) error
+}
+
+// Peered is a fabric that is made of peers. Each is a fabric of its own, whose
+// registry name is PeerName of this fabric's and the peer's.
+type Peered interface {
+	// Peers tells how each peer stands, in ascending order of names.
+	Peers() []Peer
+}
+
+// Peer is how one peer of a fabric stands.
+type Peer struct {
+	Name string
+	Inc  uint64        // incarnation; another one is another peer
+	Via  string        // the transport really used; "" while there is none
+	RTT  time.Duration // of the last round trip; 0: not measured
+	Err  error         // why no call can be made; nil: it is ready
+}
+
+// Keeper is a fabric whose copies can go with the peer that has them.
+type Keeper interface {
+	// Keeps says whether the copy that h names may still be there. False means
+	// that it is gone for good or cannot be reached now.
+	Keeps(h Handle) bool
+}
+
+// Transporter is a fabric that knows the transports it can use: the values of
+// Via. Counters of each begin at 0.
+type Transporter interface {
+	Transports() []string
 }

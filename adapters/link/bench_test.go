@@ -49,7 +49,7 @@ func BenchmarkPull(b *testing.B) {
 					there.store.Add(ns, key(ns, i), wire.OutputCritical, randomBody(size))
 					it[i] = fabric.Item{NS: ns, Key: key(ns, i), M: fabric.Mem{B: make([]byte, wire.HeaderLen+size)}}
 				}
-				ctx := WithClass(b.Context(), 0)
+				ctx := fabric.WithClass(b.Context(), fabric.ClassUrgent)
 				b.SetBytes(total)
 				defer cpuPerByte(b, total)()
 				for b.Loop() {
@@ -93,7 +93,7 @@ func BenchmarkPuller(b *testing.B) {
 						at := i * (wire.HeaderLen + c.size)
 						it[i] = fabric.Item{NS: ns, Key: key(ns, (from+i)%benchBlocks(c.size)), M: fabric.Mem{B: room[at : at+wire.HeaderLen+c.size]}}
 					}
-					p.Pull(WithClass(b.Context(), 0), it)
+					p.Pull(fabric.WithClass(b.Context(), fabric.ClassUrgent), it)
 					for i := range it {
 						if it[i].Err != nil {
 							b.Error(it[i].Err)

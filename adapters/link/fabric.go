@@ -21,17 +21,11 @@ var (
 
 type fabricCall = core.Call
 
-type classKey struct{}
-
-// WithClass sets the urgency of calls made with the context. Without it the
-// tier decides: OutputCritical is urgent, ThinkActive normal, ThinkComplete bulk.
-func WithClass(ctx context.Context, c proto.Class) context.Context {
-	return context.WithValue(ctx, classKey{}, min(c, proto.ClassBulk))
-}
-
+// classOf is the context's class. Without one the tier decides: OutputCritical is
+// urgent, ThinkActive normal, ThinkComplete bulk.
 func classOf(ctx context.Context, it []fabric.Item) proto.Class {
-	if c, ok := ctx.Value(classKey{}).(proto.Class); ok {
-		return c
+	if c, ok := fabric.ClassOf(ctx); ok {
+		return proto.Class(c)
 	}
 	class := proto.ClassBulk
 	for i := range it {
@@ -158,6 +152,7 @@ func (b *batch) found(c *core.Call, at []int) {
 		if a.Code != wire.CodeOK && a.Code != wire.CodeExists || a.Gen == 0 {
 			continue
 		}
+		x.Att = a.Att
 		x.H = wire.Ref{Agent: b.s.peer.agent, Inc: b.s.peer.inc, Slot: a.Slot, Gen: a.Gen}.Handle()
 		if h, err := wire.ParseHeader(a.Head[:], wire.Strict, wire.MaxBody); err == nil {
 			x.Head = h
@@ -207,15 +202,15 @@ func (p *Peer) Probe(ctx context.Context, peer string) (via string, gbps float64
 	if err != nil {
 		return s.via, 0, err
 	}
-	it := []fabric.Item{{NS: ns, Key: wire.KeyOf(ns, []byte(probeModel)), M: fabric.Mem{B: payload}}}
-	p.Push(WithClass(ctx, proto.ClassUrgent), it)
+	it := []fabric.Item{{NS: ns, Key: wire.KeyOf(ns, []byte(probeModel)), Att: wire.AttestProducer, M: fabric.Mem{B: payload}}}
+	p.Push(fabric.WithClass(ctx, fabric.ClassUrgent), it)
 	if it[0].Err != nil && wire.CodeOf(it[0].Err) != wire.CodeExists {
 		return s.via, 0, it[0].Err
 	}
 	it[0].H = fabric.Handle{}
 	it[0].M.B = make([]byte, len(payload))
 	start := p.node.cfg.Clock()
-	p.Pull(WithClass(ctx, proto.ClassUrgent), it)
+	p.Pull(fabric.WithClass(ctx, fabric.ClassUrgent), it)
 	took := p.node.cfg.Clock() - start
 	if it[0].Err != nil {
 		return it[0].Via, 0, it[0].Err

@@ -159,7 +159,7 @@ func TestRestartOnTheSameAddress(t *testing.T) {
 	old := fabric.Item{NS: ns, Key: key0(ns), H: ref.Handle(), M: fabric.Mem{B: make([]byte, 1_000_000)}}
 	running := []fabric.Item{old}
 	var done sync.WaitGroup
-	done.Go(func() { p.Pull(WithClass(ctx, proto.ClassBulk), running) }) // lane 2
+	done.Go(func() { p.Pull(fabric.WithClass(ctx, fabric.ClassBulk), running) }) // lane 2
 	until(t, func() bool { return b.Stats().BytesOut > 0 })
 	b.stop(t)
 	g.cut()
@@ -207,7 +207,7 @@ func TestCancelStormOverSocketsComesBackToZero(t *testing.T) {
 					p.Push(ctx, push)
 				} else {
 					it := pullItems(ns, sizes...)
-					p.Pull(WithClass(ctx, proto.Class(r%4)), it)
+					p.Pull(fabric.WithClass(ctx, fabric.Class(r%4)), it)
 					for i := range it {
 						clear(it[i].M.B)
 					}

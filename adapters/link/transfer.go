@@ -234,7 +234,7 @@ func (b *batch) pushSlice(ctx context.Context, at []int) {
 	for n, i := range at {
 		x := &b.it[i]
 		c.Items[n] = core.Item{
-			NS: b.num[i], Key: x.Key, Tier: x.Tier, Att: wire.AttestProducer, Room: x.M.B[wire.HeaderLen:],
+			NS: b.num[i], Key: x.Key, Tier: x.Tier, Att: x.Att, Room: x.M.B[wire.HeaderLen:],
 			Head: [wire.HeaderLen]byte(x.M.B),
 		}
 	}

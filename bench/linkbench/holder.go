@@ -170,7 +170,7 @@ func (h *holder) offload(ctx context.Context, size uint32, set uint64) error {
 	p := h.node.Peer("puller")
 	ns := manifest(size).Namespace()
 	h.stop, h.done = make(chan struct{}), make(chan uint64, 1)
-	ctx = link.WithClass(ctx, proto.ClassBulk)
+	ctx = fabric.WithClass(ctx, fabric.ClassBulk)
 	payload, err := wire.AppendPayload(nil, wire.ThinkComplete, make([]byte, size))
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (h *holder) offload(ctx context.Context, size uint32, set uint64) error {
 				}
 				items := make([]fabric.Item, n)
 				for i := range items {
-					items[i] = fabric.Item{NS: ns, Key: wire.KeyOf(ns, []byte(fmt.Sprint("offload", w, round, i))), M: fabric.Mem{B: payload}}
+					items[i] = fabric.Item{NS: ns, Key: wire.KeyOf(ns, []byte(fmt.Sprint("offload", w, round, i))), Att: wire.AttestProducer, M: fabric.Mem{B: payload}}
 				}
 				p.Push(ctx, items)
 				for i := range items {

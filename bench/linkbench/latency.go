@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"meridian/adapters/link"
 	"meridian/agent/client"
 	"meridian/bench/measure"
+	"meridian/fabric"
 	"meridian/wire"
-	proto "meridian/wire/link"
 )
 
 // mapped measures an engine's ACQUIRE of a batch with the release of the one
@@ -62,12 +61,12 @@ func (r *run) overtaking(ctx context.Context, size uint32) (Overtaken, error) {
 	o := Overtaken{BlockBytes: size, Batch: mappedBatch}
 	p := r.newPuller(size, o.Batch, 0)
 	d := time.Duration(r.opt.Rounds) * r.opt.Round
-	pull := func(class proto.Class) ([]time.Duration, error) {
-		c := link.WithClass(ctx, class)
+	pull := func(class fabric.Class) ([]time.Duration, error) {
+		c := fabric.WithClass(ctx, class)
 		_, took, err := during(1, d, int(size)*o.Batch, func(int) error { return p.pull(c) })
 		return took, err
 	}
-	idle, err := pull(proto.ClassUrgent)
+	idle, err := pull(fabric.ClassUrgent)
 	if err != nil {
 		return o, err
 	}
@@ -75,11 +74,11 @@ func (r *run) overtaking(ctx context.Context, size uint32) (Overtaken, error) {
 		return o, err
 	}
 	began := time.Now()
-	loaded, err := pull(proto.ClassUrgent)
+	loaded, err := pull(fabric.ClassUrgent)
 	if err != nil {
 		return o, err
 	}
-	plain, err := pull(proto.ClassBulk)
+	plain, err := pull(fabric.ClassBulk)
 	if err != nil {
 		return o, err
 	}

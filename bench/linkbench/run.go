@@ -21,7 +21,6 @@ import (
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/wire"
-	proto "meridian/wire/link"
 )
 
 // mappedBatch is the batch of the mapped read.
@@ -240,7 +239,7 @@ func (r *run) pulls(ctx context.Context, size uint32) (Pull, error) {
 		plain[i] = c
 		pullers[i] = r.newPuller(size, batch, i)
 	}
-	ctx = link.WithClass(ctx, proto.ClassUrgent)
+	ctx = fabric.WithClass(ctx, fabric.ClassUrgent)
 	var s, h, rate, ratio []float64
 	var took []time.Duration
 	for round := -1; round < r.opt.Rounds; round++ { // the first one warms up

@@ -13,7 +13,6 @@ import (
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/wire"
-	proto "meridian/wire/link"
 )
 
 // linkModes are the transports of the link; each initiator is a node of its own
@@ -168,7 +167,7 @@ func (l *linkInitiator) connect(ctx context.Context, addr string, c Cell) error 
 }
 
 func (l *linkInitiator) move(ctx context.Context, stream, k int, seen *seen) error {
-	ctx = link.WithClass(ctx, proto.ClassUrgent)
+	ctx = fabric.WithClass(ctx, fabric.ClassUrgent)
 	if l.order.Op == Write {
 		return l.push(ctx, stream, seen)
 	}
@@ -212,7 +211,7 @@ func (l *linkInitiator) push(ctx context.Context, stream int, seen *seen) error 
 	s := &l.streams[stream]
 	for j := range s.items {
 		n := l.pushed.next()
-		s.items[j] = fabric.Item{NS: l.ns, Key: putKey(l.ns, n), Tier: wire.OutputCritical, M: fabric.Mem{B: s.out[j]}}
+		s.items[j] = fabric.Item{NS: l.ns, Key: putKey(l.ns, n), Tier: wire.OutputCritical, Att: wire.AttestProducer, M: fabric.Mem{B: s.out[j]}}
 		if seen != nil {
 			seen.put(j, n)
 		}

@@ -15,6 +15,7 @@ func basicChecks() []Check {
 		{Name: "label and capabilities", Run: checkCaps},
 		{Name: "pull gives header and bytes as pushed", Run: checkRoundTrip},
 		{Name: "header keeps its tier", Run: checkTier},
+		{Name: "attestation is never raised", Run: checkAttest},
 		{Name: "pull by key", Run: checkByKey},
 		{Name: "pull is idempotent", Run: checkIdempotent},
 		{Name: "empty batch", Run: checkEmptyBatch},
@@ -39,6 +40,8 @@ func checkCaps(_ context.Context, h *Harness) error {
 		return fmt.Errorf("MaxItem %d is less than a header", c.MaxItem)
 	case c.MaxBatch < 0:
 		return fmt.Errorf("MaxBatch is %d", c.MaxBatch)
+	case c.Lanes < 0:
+		return fmt.Errorf("Lanes is %d", c.Lanes)
 	}
 	_, oneSided := h.Fabric.(fabric.Memory)
 	_, twoPhase := h.Fabric.(fabric.Placer)
@@ -88,6 +91,28 @@ func checkTier(ctx context.Context, h *Harness) error {
 		pull[0].Tier = b.tier
 		if err := h.pulled(b, &pull[0]); err != nil {
 			return fmt.Errorf("header of tier %v, held in tier %v: %w", b.tier, now, err)
+		}
+	}
+	return nil
+}
+
+// checkAttest: who vouched for a checksum comes back as it went, or not at all.
+func checkAttest(ctx context.Context, h *Harness) error {
+	for _, att := range []wire.Attest{wire.AttestNone, wire.AttestIngest, wire.AttestProducer} {
+		b := h.newBlock("attested-"+att.String(), 100, wire.ThinkActive)
+		push := []fabric.Item{h.pushItem(b)}
+		push[0].Att = att
+		if h.Fabric.Push(ctx, push); push[0].Err != nil {
+			return fmt.Errorf("push: %w", push[0].Err)
+		}
+		it, _ := h.pullItem(b.byKey(), len(b.payload))
+		it.Att = wire.AttestProducer // left over from an earlier use
+		pull := []fabric.Item{it}
+		if h.far().Pull(ctx, pull); pull[0].Err != nil {
+			return fmt.Errorf("pull: %w", pull[0].Err)
+		}
+		if got := pull[0].Att; got != att && got != wire.AttestNone {
+			return fmt.Errorf("pushed with attest %v, pulled with %v", att, got)
 		}
 	}
 	return nil

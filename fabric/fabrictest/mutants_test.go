@@ -93,6 +93,9 @@ var blockMutants = []mutant{
 			}
 		})
 	}, []string{"header keeps its tier"}},
+	{"every checksum is the producer's", func(b *broken) {
+		b.pull = after(b.pull, func(it *fabric.Item) { it.Att = wire.AttestProducer })
+	}, []string{"attestation is never raised"}},
 	{"Head is not filled", func(b *broken) {
 		b.pull = after(b.pull, func(it *fabric.Item) { it.Head = wire.Header{} })
 	}, []string{"pull gives header and bytes as pushed"}},

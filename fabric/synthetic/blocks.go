@@ -65,7 +65,7 @@ func (f *Fabric) store(it *fabric.Item, v verdict) error {
 	if err != nil {
 		return err
 	}
-	f.w.publish(&block{h: h, id: id, tier: it.Tier, head: head, buf: buf})
+	f.w.publish(&block{h: h, id: id, tier: it.Tier, att: it.Att, head: head, buf: buf})
 	it.Head = head
 	return nil
 }
@@ -88,7 +88,7 @@ func (f *Fabric) Pull(ctx context.Context, it []fabric.Item) {
 			if err != nil {
 				return err
 			}
-			it[i].H, it[i].Head = handleOf(blk.h), head
+			it[i].H, it[i].Head, it[i].Att = handleOf(blk.h), head, blk.att
 			return nil
 		},
 		late: func(i int) (*lateOp, error) {
@@ -161,7 +161,7 @@ func (f *Fabric) Find(ctx context.Context, it []fabric.Item) {
 	f.each(ctx, it, func(it *fabric.Item) error {
 		b, err := f.w.find(it)
 		if err == nil {
-			it.H, it.Head = handleOf(b.h), b.head
+			it.H, it.Head, it.Att = handleOf(b.h), b.head, b.att
 		}
 		return err
 	})
@@ -197,7 +197,7 @@ func (f *Fabric) List(ctx context.Context, fn func(fabric.Item) bool) error {
 		if b == nil {
 			continue
 		}
-		if !fn(fabric.Item{NS: b.id.ns, Key: b.id.key, Tier: b.tier, H: handleOf(h), Head: b.head, Via: Via}) {
+		if !fn(fabric.Item{NS: b.id.ns, Key: b.id.key, Tier: b.tier, H: handleOf(h), Head: b.head, Att: b.att, Via: Via}) {
 			return nil
 		}
 	}

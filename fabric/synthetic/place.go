@@ -17,6 +17,7 @@ type placement struct {
 	h     uint64
 	id    ident
 	tier  wire.Tier
+	att   wire.Attest
 	buf   []byte
 	win   *window
 	until time.Time
@@ -65,7 +66,7 @@ func (f *Fabric) place(it *fabric.Item) (fabric.Range, error) {
 	if err != nil {
 		return fabric.Range{}, err
 	}
-	p := &placement{h: h, id: id, tier: it.Tier, buf: make([]byte, size), until: time.Now().Add(PlaceTTL)}
+	p := &placement{h: h, id: id, tier: it.Tier, att: it.Att, buf: make([]byte, size), until: time.Now().Add(PlaceTTL)}
 	p.win, err = w.space.open(nil, fabric.Window{M: []fabric.Mem{{B: p.buf}}, Write: true, Peers: []string{f.name}})
 	if err != nil {
 		w.used -= uint64(size)
@@ -150,7 +151,7 @@ func (f *Fabric) seal(ctx context.Context, it *fabric.Item, ok bool) error {
 		w.used -= uint64(len(p.buf))
 		return err
 	}
-	w.publish(&block{h: p.h, id: p.id, tier: p.tier, head: head, buf: p.buf})
+	w.publish(&block{h: p.h, id: p.id, tier: p.tier, att: p.att, head: head, buf: p.buf})
 	it.Head = head
 	return nil
 }

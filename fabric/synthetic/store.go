@@ -14,6 +14,7 @@ type block struct {
 	h    uint64
 	id   ident
 	tier wire.Tier
+	att  wire.Attest
 	head wire.Header
 	buf  []byte // header, body
 }
