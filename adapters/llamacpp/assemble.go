@@ -79,7 +79,7 @@ func (a *Assembler) frame(tokens []int32) error {
 		return nil
 	}
 	n := uint32(len(tokens))
-	put(stateMagic, stateVersion, n+4, ^uint32(0), 1, n)
+	put(stateMagic, a.geo.Version, n+4, ^uint32(0), 1, n)
 	for _, t := range tokens {
 		put(uint32(t))
 	}
@@ -92,6 +92,9 @@ func (a *Assembler) frame(tokens []int32) error {
 		transposed = 1
 	}
 	put(transposed, uint32(len(a.geo.Layers)))
+	if a.geo.rotates() {
+		put(a.geo.RotationK, a.geo.RotationV)
+	}
 	a.k, a.v = make([]int64, len(a.geo.Layers)), make([]int64, len(a.geo.Layers))
 	for i, l := range a.geo.Layers {
 		t := l.K

@@ -30,7 +30,9 @@ func TestAnAssemblerRefusesWhatMakesNoState(t *testing.T) {
 		{good, three, 0, "blocks of 0 tokens"},
 		{good, three, -1, "blocks of -1 tokens"},
 		{Geometry{}, three, 1, "version 0"},
-		{wrong(func(g *Geometry) { g.Version = 4 }), three, 1, "version 4: this build writes version 2"},
+		{wrong(func(g *Geometry) { g.Version = 3 }), three, 1, "version 3: this build writes versions 2 and 4"},
+		{wrong(func(g *Geometry) { g.RotationV = 64 }), three, 1, "rotations of 0 and 64: version 2 has none"},
+		{wrong(func(g *Geometry) { g.Version, g.RotationK = 4, 1<<16+1 }), three, 1, "rotations of 65537 and 0 are not both at most 65536"},
 		{wrong(func(g *Geometry) { g.Streams = 0 }), three, 1, "0 streams"},
 		{wrong(func(g *Geometry) { g.Streams = 257 }), three, 1, "257 streams"},
 		{wrong(func(g *Geometry) { g.Layers = nil }), three, 1, "0 layers"},
@@ -135,6 +137,7 @@ func FuzzAssembler(f *testing.F) {
 	f.Add(uint32(2), uint32(1), true, int32(1), 6, int32(0), 8, 4, 9, 4, uint64(2))
 	f.Add(uint32(2), uint32(3), false, int32(8), 34, int32(8), 68, 0, 1, 16, uint64(3))
 	f.Add(uint32(2), uint32(3), true, int32(8), 34, int32(8), 68, 0, 1, 16, uint64(3))
+	f.Add(uint32(4), uint32(2), false, int32(8), 34, int32(8), 68, 0, 5, 4, uint64(5))
 	f.Add(uint32(4), uint32(0), true, int32(-1), -34, int32(99), 0, 0, 0, 0, uint64(4))
 	f.Fuzz(func(t *testing.T, version, streams uint32, transposed bool, kt int32, kr int, vt int32, vr, ve, n, blockTokens int, seed uint64) {
 		if n < 0 || n > 64 || kr > 256 || vr > 256 {
@@ -147,6 +150,9 @@ func FuzzAssembler(f *testing.F) {
 		}
 		l := Layer{Tensor{Type: kt, Row: kr}, Tensor{Type: vt, Row: vr, Element: ve}}
 		g := Geometry{Version: version, Streams: streams, Transposed: transposed, Layers: []Layer{l, l}}
+		if version == 4 {
+			g.RotationK, g.RotationV = r.Uint32N(maxRotation+2), r.Uint32N(maxRotation+1)
+		}
 		var out memory
 		a, err := NewAssembler(&out, g, tokens, blockTokens)
 		if err != nil {

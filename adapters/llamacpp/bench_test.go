@@ -13,8 +13,8 @@ import (
 // of 16 tokens, and from these to another file.
 func BenchmarkSplitAndJoin(b *testing.B) {
 	row := Tensor{Type: 1, Row: 384}
-	g := Geometry{Version: stateVersion, Streams: 2, Layers: slices.Repeat([]Layer{{row, row}}, 30)}
-	t := Geometry{Version: stateVersion, Streams: 2, Layers: slices.Clone(g.Layers)}
+	g := Geometry{Version: 2, Streams: 2, Layers: slices.Repeat([]Layer{{row, row}}, 30)}
+	t := Geometry{Version: 2, Streams: 2, Layers: slices.Clone(g.Layers)}
 	t.transpose()
 	for name, g := range map[string]Geometry{"rows": g, "transposed": t} {
 		b.Run(name, func(b *testing.B) {

@@ -5,7 +5,8 @@
 // # State files
 //
 // llama-server saves and restores a slot as a file (POST /slots/ID?action=save).
-// Version 2, little-endian, as build b1-7e4c0a9 writes it, which the tests use:
+// Versions 2 and 4, little-endian, as build b1-7e4c0a9 and xllamacpp 2026.10.11549
+// write them:
 //
 //	u32 0x67677371, u32 version
 //	u32 n, i32[n]: -1, 1, N, N tokens, 0
@@ -13,6 +14,7 @@
 //	  u32 cells; nothing more if 0, else
 //	  cells × { i32 position, u32 1, i32 sequence }
 //	  u32 transposed, u32 layers
+//	  version 4: u32 K rotation, u32 V rotation
 //	  K: layers × { i32 type, u64 row bytes, cells rows }
 //	  V: the same; transposed: layers × { i32 type, u32 element bytes, u32 rows,
 //	     rows × cells elements }
@@ -22,6 +24,9 @@
 // puts the cells where the restoring slot is and reads the sequence without using
 // it, so a state may be restored into another slot than it was saved from. An
 // Assembler writes what slot 0 would. V is transposed where flash attention is off.
+// A rotation is how many elements are rotated together before they are quantised: 0
+// with an f16 cache, 64 with q8_0. A server takes states of its own version and
+// rotations only, so both are part of the geometry and are written as they were read.
 //
 // The file has no checksum: the server takes a changed byte without a word, and
 // answers every other fault with the same HTTP 400 and an empty slot. So a state

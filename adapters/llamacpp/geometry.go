@@ -12,7 +12,10 @@ type Geometry struct {
 	Version    uint32 // of the state file
 	Streams    uint32 // one a slot, or one for all
 	Transposed bool   // V, where flash attention is off
-	Layers     []Layer
+	// Elements that are rotated together before they are quantised; 0: not at all.
+	// Version 2 has no rotation.
+	RotationK, RotationV uint32
+	Layers               []Layer
 }
 
 // Layer is one layer's part of a token.
@@ -39,7 +42,8 @@ var kinds = map[int32]kind{
 
 // Equal says whether two servers can read each other's states.
 func (g Geometry) Equal(o Geometry) bool {
-	return g.Version == o.Version && g.Streams == o.Streams && g.Transposed == o.Transposed && slices.Equal(g.Layers, o.Layers)
+	return g.Version == o.Version && g.Streams == o.Streams && g.Transposed == o.Transposed &&
+		g.RotationK == o.RotationK && g.RotationV == o.RotationV && slices.Equal(g.Layers, o.Layers)
 }
 
 // TokenBytes is the size of one token's rows in all layers.
@@ -57,8 +61,12 @@ func (g Geometry) BlockBytes(n int) int { return n * g.TokenBytes() }
 // check says why there can be no state of this geometry.
 func (g Geometry) check() error {
 	switch {
-	case g.Version != stateVersion:
-		return fmt.Errorf("version %d: this build writes version %d", g.Version, stateVersion)
+	case !knownVersion(g.Version):
+		return fmt.Errorf("version %d: this build writes versions %s", g.Version, stateVersions)
+	case !g.rotates() && (g.RotationK != 0 || g.RotationV != 0):
+		return fmt.Errorf("rotations of %d and %d: version %d has none", g.RotationK, g.RotationV, g.Version)
+	case g.RotationK > maxRotation || g.RotationV > maxRotation:
+		return fmt.Errorf("rotations of %d and %d are not both at most %d", g.RotationK, g.RotationV, maxRotation)
 	case g.Streams < 1 || g.Streams > maxStreams:
 		return fmt.Errorf("%d streams are not between 1 and %d", g.Streams, maxStreams)
 	case len(g.Layers) < 1 || len(g.Layers) > maxLayers:
@@ -74,6 +82,9 @@ func (g Geometry) check() error {
 	}
 	return nil
 }
+
+// rotates says whether states of the geometry's version tell of rotations.
+func (g Geometry) rotates() bool { return g.Version == stateVersionRotated }
 
 // wrong says what is wrong with a tensor, "" if nothing.
 func (t Tensor) wrong(transposed bool) string {
@@ -116,6 +127,9 @@ func (g Geometry) layout() string {
 		v = "transposed"
 	}
 	fmt.Fprintf(&b, "llamacpp-state%d streams=%d v=%s", g.Version, g.Streams, v)
+	if g.rotates() {
+		fmt.Fprintf(&b, " rotation=%d+%d", g.RotationK, g.RotationV)
+	}
 	for i := 0; i < len(g.Layers); {
 		from, l := i, g.Layers[i]
 		for i < len(g.Layers) && g.Layers[i] == l {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"meridian/adapters/llamacpp"
+	"meridian/adapters/llamacpp/portable"
 )
 
 // The llama-servers of the tests. Each is started by the first test that asks for
@@ -181,16 +182,19 @@ func parts(t *testing.T) (server, model string) {
 		dir = filepath.Dir(dir)
 	}
 	root := filepath.Join(dir, ".tools", "py", "llama")
-	servers, _ := filepath.Glob(filepath.Join(root, "*", "bin", "llama-server"))
 	models, _ := filepath.Glob(filepath.Join(root, "*", "*.gguf"))
-	if len(servers) == 0 || len(models) == 0 {
+	server, err = portable.Put(root)
+	if err != nil && !errors.Is(err, portable.ErrMissing) {
+		t.Fatal(err)
+	}
+	if err != nil || len(models) == 0 {
 		const text = "no llama-server and model in .tools/py/llama: internal/ci/python.sh llama installs both"
 		if os.Getenv("CI") != "" {
 			t.Fatal(text)
 		}
 		t.Skip(text)
 	}
-	return servers[0], models[0]
+	return server, models[0]
 }
 
 // patience is the context of a test's calls.

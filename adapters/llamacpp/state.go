@@ -8,10 +8,16 @@ import (
 	"io"
 )
 
+// The versions of state files that are read and written. A server takes only its
+// own, so a state is written in the version that the server's own states have.
 const (
-	stateMagic   = 0x67677371
-	stateVersion = 2
+	stateMagic          = 0x67677371
+	stateVersionPlain   = 2
+	stateVersionRotated = 4 // says how K and V are rotated
+	stateVersions       = "2 and 4"
 )
+
+func knownVersion(v uint32) bool { return v == stateVersionPlain || v == stateVersionRotated }
 
 // Bounds of what a state may say of itself, checked before anything is allocated.
 const (
@@ -20,6 +26,8 @@ const (
 	maxLayers  = 1024
 	maxRow     = 1 << 20 // bytes of a layer's K or V for one token
 	maxElement = 8       // bytes of one number
+
+	maxRotation = 1 << 16 // elements
 )
 
 // StateError says what is wrong with a state file, and where.
@@ -77,10 +85,10 @@ func (s *State) header(c *cursor) {
 	if m := c.u32("magic"); m != stateMagic {
 		c.fail("magic", "%#x is no slot state: want %#x", m, stateMagic)
 	}
-	if v := c.u32("version"); v != stateVersion {
-		c.fail("version", "state version %d: this build reads version %d", v, stateVersion)
+	s.geo.Version = c.u32("version")
+	if !knownVersion(s.geo.Version) {
+		c.fail("version", "state version %d: this build reads versions %s", s.geo.Version, stateVersions)
 	}
-	s.geo.Version = stateVersion
 	packed := c.count("token list", 4+MaxTokens)
 	lead := [3]int32{c.i32("token list"), c.i32("token list"), c.i32("token count")}
 	if c.err != nil {
@@ -165,6 +173,10 @@ func (s *State) layers(c *cursor) {
 	n := c.count("layers", maxLayers)
 	if n == 0 {
 		c.fail("layers", "there is none")
+	}
+	if s.geo.rotates() {
+		s.geo.RotationK = uint32(c.count("K rotation", maxRotation))
+		s.geo.RotationV = uint32(c.count("V rotation", maxRotation))
 	}
 	if c.err != nil {
 		return

@@ -98,7 +98,7 @@ func TestAPrefixIsWhatAShorterStateHolds(t *testing.T) {
 }
 
 func TestAStateCutAnywhereNamesTheField(t *testing.T) {
-	for _, name := range []string{"base", "transposed", "one stream"} {
+	for _, name := range []string{"base", "transposed", "one stream", "V rotated", "version 4, transposed"} {
 		y := synthState(geometries()[name], []int32{1, 2, 3}, 0)
 		for cut := range y.b {
 			_, err := openBytes(y.b[:cut])
@@ -131,7 +131,10 @@ func TestWhatIsNotUnderstoodIsNamed(t *testing.T) {
 		as, want        string
 	}{
 		{"base", "magic", 0, 0x67677372, "", "0x67677372"},
-		{"base", "version", 0, 4, "", "state version 4: this build reads version 2"},
+		{"base", "version", 0, 3, "", "state version 3: this build reads versions 2 and 4"},
+		{"base", "version", 0, 5, "", "state version 5"},
+		{"V rotated", "K rotation", 0, 1<<16 + 1, "", "65537 is above the limit of 65536"},
+		{"V rotated", "V rotation", 0, 1 << 31, "", "2147483648 is above"},
 		{"base", "version", 0, 0, "", "state version 0"},
 		{"base", "token list", 0, 1 << 31, "", "2147483648 is above the limit of 4194308"},
 		{"base", "token list", 0, 6, "token list", "6 entries"},
@@ -190,7 +193,7 @@ func TestWhatIsNotUnderstoodIsNamed(t *testing.T) {
 }
 
 func TestTypesThatCannotBeTransposedAreRefused(t *testing.T) {
-	g := Geometry{Version: stateVersion, Streams: 1, Transposed: true, Layers: []Layer{{Tensor{Type: 1, Row: 2}, Tensor{Type: 8, Row: 34, Element: 2}}}}
+	g := Geometry{Version: 2, Streams: 1, Transposed: true, Layers: []Layer{{Tensor{Type: 1, Row: 2}, Tensor{Type: 8, Row: 34, Element: 2}}}}
 	_, err := openBytes(synthState(g, []int32{1}, 0).b)
 	if err == nil || !strings.Contains(err.Error(), "q8_0 cannot be transposed") {
 		t.Error(err)
@@ -269,7 +272,7 @@ func TestReadBlockRefusesWhatIsNotThere(t *testing.T) {
 // What a file says of itself reserves nothing that the file does not have.
 func TestALyingFileReservesNothing(t *testing.T) {
 	y := &synth{}
-	y.u32("all", stateMagic, stateVersion, 4+MaxTokens, ^uint32(0), 1, MaxTokens)
+	y.u32("all", stateMagic, 2, 4+MaxTokens, ^uint32(0), 1, MaxTokens)
 	y.b = append(y.b, make([]byte, 100)...)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

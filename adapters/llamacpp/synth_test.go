@@ -88,6 +88,10 @@ func (s *synth) layers(g Geometry, n int) {
 	}
 	s.u32("transposed", transposed)
 	s.u32("layers", uint32(len(g.Layers)))
+	if g.Version == 4 {
+		s.u32("K rotation", g.RotationK)
+		s.u32("V rotation", g.RotationV)
+	}
 	for _, l := range g.Layers {
 		s.u32("K type", uint32(l.K.Type))
 		s.u64("K row bytes", uint64(l.K.Row))
@@ -109,7 +113,7 @@ func (s *synth) layers(g Geometry, n int) {
 func geometries() map[string]Geometry {
 	f16 := Tensor{Type: 1, Row: 6}
 	base := func() Geometry {
-		return Geometry{Version: stateVersion, Streams: 2, Layers: []Layer{{f16, f16}, {f16, f16}}}
+		return Geometry{Version: 2, Streams: 2, Layers: []Layer{{f16, f16}, {f16, f16}}}
 	}
 	with := func(change func(*Geometry)) Geometry {
 		g := base()
@@ -117,10 +121,14 @@ func geometries() map[string]Geometry {
 		return g
 	}
 	return map[string]Geometry{
-		"base":       base(),
-		"one stream": with(func(g *Geometry) { g.Streams = 1 }),
-		"three":      with(func(g *Geometry) { g.Streams = 3 }),
-		"transposed": with(func(g *Geometry) { g.transpose() }),
+		"base":                  base(),
+		"one stream":            with(func(g *Geometry) { g.Streams = 1 }),
+		"three":                 with(func(g *Geometry) { g.Streams = 3 }),
+		"version 4":             with(func(g *Geometry) { g.Version = 4 }),
+		"K rotated":             with(func(g *Geometry) { g.Version, g.RotationK = 4, 64 }),
+		"V rotated":             with(func(g *Geometry) { g.Version, g.RotationV = 4, 64 }),
+		"version 4, transposed": with(func(g *Geometry) { g.Version = 4; g.transpose() }),
+		"transposed":            with(func(g *Geometry) { g.transpose() }),
 		"bf16": with(func(g *Geometry) {
 			g.Layers = slices.Repeat([]Layer{{Tensor{Type: 30, Row: 6}, Tensor{Type: 30, Row: 6}}}, 2)
 		}),

@@ -25,7 +25,7 @@ var rules = map[string][]string{
 	"meridian/agent/openai":      {"meridian/agent/openai"},
 	"meridian/agent/llama":       {"meridian/agent/llama", "meridian/adapters/llamacpp", "meridian/agent/client", "meridian/agent/openai", "meridian/scheduler", "meridian/wire"},
 	"meridian/agent/llama/pair":  {},
-	"meridian/agent/llama/fetch": {},
+	"meridian/agent/llama/fetch": {"meridian/adapters/llamacpp/portable"},
 	"meridian/agent/adminpb":     {"google.golang.org"},
 	"meridian/conformance":       {"meridian/conformance", "meridian/wire", "meridian/agent/client"},
 	"meridian/bench":             {"meridian/bench", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/agent", "meridian/conformance", "meridian/internal", "golang.org/x"},

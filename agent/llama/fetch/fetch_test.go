@@ -23,14 +23,23 @@ func TestBothPartsAreFoundOrNone(t *testing.T) {
 	if _, err := Find(dir); !errors.Is(err, ErrMissing) {
 		t.Errorf("an empty folder: %v", err)
 	}
-	server, model := filepath.Join(dir, "any_server", "bin", "llama-server"), filepath.Join(dir, "any_model", "m.gguf")
-	touch(t, server)
+	server, model := filepath.Join(dir, "bin", "llama-server"), filepath.Join(dir, "any_model", "m.gguf")
+	touch(t, filepath.Join(dir, "xllamacpp", "__init__.py"))
 	if _, err := Find(dir); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("without a model: %v", err)
 	}
 	touch(t, model)
 	if p, err := Find(dir); err != nil || p.Server != server || p.Model != model {
 		t.Errorf("%+v, %v", p, err)
+	}
+	if info, err := os.Stat(server); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the server is no program: %v, %v", info, err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "xllamacpp")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Find(dir); !errors.Is(err, ErrMissing) {
+		t.Errorf("a launcher without its package: %v", err)
 	}
 }
 
