@@ -30,6 +30,9 @@ import (
 // Options are what a configuration file cannot say.
 type Options struct {
 	Log *slog.Logger // nil: discarded
+	// LogLost is how many lines of Log could not be written; nil: it is not known,
+	// and reported as 0.
+	LogLost func() uint64
 	// Level is the logger's, for SIGHUP to change; may be nil.
 	Level *slog.LevelVar
 	// Reload reads the configuration again, for SIGHUP; nil: it cannot.
@@ -92,6 +95,9 @@ type port struct{ Kind, Address string }
 func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.LogLost == nil {
+		opt.LogLost = func() uint64 { return 0 }
 	}
 	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), transfers: newTransferLog(), selftest: newSelfTest(), tracer: otel.Tracer("meridian/agent")}
 	a.quiet.a = a

@@ -128,7 +128,7 @@ func startNode(t testing.TB, dir, name, text string, fabrics ...fabric.Fabric) *
 func startConfig(t testing.TB, cfg *config.Config, fabrics ...fabric.Fabric) *testNode {
 	t.Helper()
 	n := &testNode{log: &logBuffer{}}
-	opt := Options{Version: "test", Log: NewLogger(n.log, cfg.Agent, new(slog.LevelVar)), Fabrics: map[string]fabric.Fabric{}}
+	opt := Options{Version: "test", LogLost: func() uint64 { return 1 }, Log: NewLogger(n.log, cfg.Agent, new(slog.LevelVar)), Fabrics: map[string]fabric.Fabric{}}
 	for _, f := range fabrics {
 		opt.Fabrics[f.Label()] = f
 		t.Cleanup(func() { _ = f.Close() })

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"meridian/agent/config"
+	"meridian/internal/safefile"
 )
 
 // identity is who this daemon is. The agent id survives restarts, the
@@ -40,10 +41,13 @@ func newIdentity(cfg config.Agent, now time.Time) (identity, error) {
 	return id, nil
 }
 
-// keptID reads the id kept in path, or makes one. The file is linked into
-// place, so that two daemons that start at once keep the same one.
+// maxIDFile is more than an id with white space needs.
+const maxIDFile = 1024
+
+// keptID reads the id kept in path, or makes one. Of two daemons that start at
+// once, one creates the file and both keep what it holds.
 func keptID(path string) (string, error) {
-	if b, err := os.ReadFile(path); err == nil {
+	if b, err := safefile.Read(path, maxIDFile); err == nil {
 		return strings.TrimSpace(string(b)), nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -55,18 +59,10 @@ func keptID(path string) (string, error) {
 	if _, err := rand.Read(raw[:]); err != nil {
 		return "", err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "agent-id-")
-	if err != nil {
+	err := safefile.Create(path, []byte(hex.EncodeToString(raw[:])+"\n"), 0o600)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }()
-	_, err = tmp.WriteString(hex.EncodeToString(raw[:]) + "\n")
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return "", err
-	}
-	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
-	b, err := os.ReadFile(path)
+	b, err := safefile.Read(path, maxIDFile)
 	return strings.TrimSpace(string(b)), err
 }

@@ -53,25 +53,25 @@ func newMetrics(version, wireVersion string) *metrics {
 		return h
 	}
 	m.transferBlocks = counter("meridian_transfer_blocks_total",
-		"Blocks of transfers by outcome.", "fabric", "direction", "outcome")
+		"Blocks that transfers carried, by outcome.", "fabric", "direction", "outcome")
 	m.failures = counter("meridian_failures_total",
-		"Blocks and requests that failed, by the name of their code in errors.json.", "reason")
+		"Blocks and requests that failed, by the name of their error code (see mrdn errors list).", "reason")
 	m.refusals = counter("meridian_refusals_total",
-		"Requests and connections that this daemon refused, by the name of the code.", "reason")
+		"Requests and connections that this daemon refused, by the name of the error code.", "reason")
 	m.checksumFailures = counter("meridian_checksum_failures_total",
-		"Bodies that did not match their BLAKE3-128, by where they were caught; none of them was served.", "where")
+		"Block bodies that did not match their BLAKE3-128 checksum, by where that was found; none of them was served.", "where")
 	m.incarnations = counter("meridian_peer_incarnation_changes_total",
-		"Restarts of a peer seen by this daemon.", "peer")
+		"Restarts that this daemon saw of a peer.", "peer")
 	m.fallbacks = counter("meridian_fabric_fallbacks_total",
-		"Blocks that a prefer route sent over another fabric than the one it names.", "wanted", "used")
+		"Blocks sent over another fabric than the one their route prefers.", "wanted", "used")
 	m.offloadedBlocks = counter("meridian_disagg_blocks_offloaded_total",
-		"Blocks copied to a fabric because their request stopped thinking.", "fabric")
+		"Blocks offloaded to a fabric because their request stopped thinking.", "fabric")
 	m.offloadedBytes = counter("meridian_disagg_bytes_offloaded_total",
-		"Body bytes of those blocks.", "fabric")
+		"Bytes of the bodies of blocks offloaded to a fabric because their request stopped thinking.", "fabric")
 	m.transferSeconds = histogram("meridian_transfer_duration_seconds",
-		"From the first frame of a batch to its end.", "fabric", "direction")
+		"Duration of a transfer in seconds, from its first frame to its end.", "fabric", "direction")
 	m.acquireSeconds = histogram("meridian_engine_acquire_duration_seconds",
-		"Time in the daemon of an engine's ACQUIRE, fetches included.").WithLabelValues()
+		"Time that the daemon takes to answer an engine's ACQUIRE, in seconds, with the fetches from other nodes.").WithLabelValues()
 	m.buildInfo(version, wireVersion)
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -79,7 +79,7 @@ func newMetrics(version, wireVersion string) *metrics {
 
 // buildInfo registers what runs, as labels.
 func (m *metrics) buildInfo(version, wireVersion string) {
-	const name, help = "meridian_build_info", "Always 1; the labels say what runs."
+	const name, help = "meridian_build_info", "Always 1; the labels name the version of the daemon and of the wire format."
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: name, Help: help, ConstLabels: prometheus.Labels{"version": version, "wire_version": wireVersion}})
 	build.Set(1)

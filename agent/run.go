@@ -3,12 +3,13 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"meridian/agent/config"
+	"meridian/internal/safefile"
 )
 
 // Run starts a daemon, writes its ports to portsFile if one is named, tells
@@ -16,6 +17,11 @@ import (
 // SIGTERM, SIGINT or the end of ctx: it drains for at most agent.drain_timeout;
 // a second signal ends that at once. SIGHUP reads the configuration again.
 func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string) error {
+	if portsFile != "" {
+		if err := safefile.Check(portsFile); err != nil { // before anything is brought up
+			return fmt.Errorf("--ports-file: %w", err)
+		}
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	hup := make(chan os.Signal, 1) // from the first moment on: SIGHUP would end the process
@@ -59,22 +65,14 @@ func (a *Agent) shutdown(ctx context.Context) error {
 	return err
 }
 
-// writePorts puts the bound addresses into a JSON file, whole or not at all.
+// writePorts puts the bound addresses into a JSON file.
 func (a *Agent) writePorts(path string) error {
 	b, err := json.MarshalIndent(a.Ports(), "", "  ")
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-")
-	if err != nil {
-		return err
+	if err := safefile.Write(path, append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("--ports-file: %w", err)
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }()
-	if _, err = tmp.Write(append(b, '\n')); err == nil {
-		err = tmp.Close()
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"meridian/agent/config"
+	"meridian/internal/safefile"
 )
 
 // Ratios are a report's figures that another run, and another machine of the same
@@ -101,5 +102,5 @@ func (r Ratios) Write(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(b.String()), 0o644)
+	return safefile.Write(path, []byte(b.String()), 0o644)
 }

@@ -7,20 +7,30 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"meridian/agent"
 	"meridian/agent/config"
+	"meridian/internal/logwriter"
 )
 
 func main() {
+	// A log pipe whose reader has gone must not end the daemon. Not Ignore: child
+	// processes would inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(run(context.Background(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr, agent.Run))
 }
 
 // daemon is agent.Run; tests put another in its place.
 type daemon func(ctx context.Context, cfg *config.Config, opt agent.Options, portsFile string) error
+
+// logFlush is how long the end of the process waits for the reader of its log.
+const logFlush = time.Second
 
 // stopped is an error of the daemon or its configuration, as opposed to one of
 // the command line.
@@ -29,7 +39,9 @@ type stopped struct{ err error }
 func (s stopped) Error() string { return s.err.Error() }
 func (s stopped) Unwrap() error { return s.err }
 
-func run(ctx context.Context, args, env []string, out, errOut io.Writer, start daemon) int {
+func run(ctx context.Context, args, env []string, out, stderr io.Writer, start daemon) int {
+	errOut := logwriter.New(stderr)
+	defer errOut.Close(logFlush)
 	c := newCommand(env, out, errOut, start)
 	c.SetArgs(args)
 	c.SetOut(out)
@@ -52,11 +64,11 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer, start d
 		code = 2
 		lines = append(lines, "hint: --help shows the flags")
 	}
-	_, _ = fmt.Fprintln(errOut, strings.Join(lines, "\n")) // there is nobody to tell of a failure
+	_, _ = fmt.Fprintln(errOut, strings.Join(lines, "\n"))
 	return code
 }
 
-func newCommand(env []string, out, errOut io.Writer, start daemon) *cobra.Command {
+func newCommand(env []string, out io.Writer, errOut *logwriter.Writer, start daemon) *cobra.Command {
 	var path, portsFile string
 	var test bool
 	var set []string
@@ -95,12 +107,14 @@ logs what needs a restart.`,
 			return stopped{err}
 		}
 		if test {
-			_, err := fmt.Fprintln(out, "the configuration is valid:", source(cfg))
-			return err
+			if _, err := fmt.Fprintln(out, "the configuration is valid:", source(cfg)); err != nil {
+				return stopped{err}
+			}
+			return nil
 		}
 		level := new(slog.LevelVar)
 		opt := agent.Options{
-			Log: agent.NewLogger(errOut, cfg.Agent, level), Level: level, Version: agent.BuildVersion(),
+			Log: agent.NewLogger(errOut, cfg.Agent, level), LogLost: errOut.Lost, Level: level, Version: agent.BuildVersion(),
 			Reload: func() (*config.Config, error) {
 				next, _, err := config.Load(o)
 				return next, err

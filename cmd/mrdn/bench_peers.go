@@ -13,6 +13,7 @@ import (
 	"meridian/agent"
 	"meridian/agent/config"
 	"meridian/bench/peers"
+	"meridian/internal/safefile"
 )
 
 // peersProcess is the first argument of benchProcess for a process of
@@ -118,7 +119,7 @@ func writePeers(dir string, rep peers.Report) error {
 	files := rep.Plots()
 	files["report.json"] = string(b)
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		if err := safefile.Write(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}

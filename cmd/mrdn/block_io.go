@@ -11,6 +11,7 @@ import (
 
 	"meridian/agent/client"
 	"meridian/agent/config"
+	"meridian/internal/safefile"
 	"meridian/wire"
 )
 
@@ -211,7 +212,7 @@ do not match, and then nothing is written.`,
 		if out == "" {
 			return bodyResult{r, body}, nil
 		}
-		if err := os.WriteFile(out, body, 0o600); err != nil { // a prompt's KV is as private as the prompt
+		if err := safefile.Write(out, body, 0o600); err != nil { // a prompt's KV is as private as the prompt
 			return nil, failed("", "%w", err)
 		}
 		return r, nil

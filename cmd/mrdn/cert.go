@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"meridian/internal/safefile"
 )
 
 // backdate makes a new certificate valid for a node whose clock is a little
@@ -203,14 +205,11 @@ func writePair(dir, certName, keyName string, t, parent *x509.Certificate, key, 
 }
 
 func writeNew(path, kind string, der []byte, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return failed("move it away, or write to another --dir", "%s is there already", path)
-		}
-		return err
+	err := safefile.Create(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode)
+	if errors.Is(err, fs.ErrExist) {
+		return failed("move it away, or write to another --dir", "%s is there already", path)
 	}
-	return errors.Join(pem.Encode(f, &pem.Block{Type: kind, Bytes: der}), f.Close())
+	return err
 }
 
 type certResult struct {

@@ -29,7 +29,7 @@ var rules = map[string][]string{
 	"meridian/agent/adminpb":     {"google.golang.org"},
 	"meridian/conformance":       {"meridian/conformance", "meridian/wire", "meridian/agent/client"},
 	"meridian/bench":             {"meridian/bench", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/agent", "meridian/conformance", "meridian/internal", "golang.org/x"},
-	"meridian/cmd":               {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
+	"meridian/cmd":               {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "meridian/internal", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
 	"meridian/deploy":            {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
 }
 

@@ -1,0 +1,108 @@
+package safefile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// SpecialError says that a path names something that must not be replaced by a
+// regular file.
+type SpecialError struct {
+	Path string
+	Kind string // such as "a device"
+}
+
+// Error names the path, what is there, and what would do.
+func (e *SpecialError) Error() string {
+	return fmt.Sprintf("%s is %s: name a regular file, or one that does not exist yet", e.Path, e.Kind)
+}
+
+// Write puts data into the file at path, with mode, instead of what it held. A
+// reader sees the old content or the new one, never a part. Anything but a
+// regular file at path is a *SpecialError and stays as it is.
+func Write(path string, data []byte, mode fs.FileMode) error {
+	if err := Check(path); err != nil {
+		return err
+	}
+	return place(path, data, mode, os.Rename)
+}
+
+// Create is Write for a file that must not be there yet: one that is there
+// matches fs.ErrExist and stays as it is. Of two callers at the same time one
+// creates it.
+func Create(path string, data []byte, mode fs.FileMode) error {
+	if err := Check(path); err != nil {
+		return err
+	}
+	return place(path, data, mode, os.Link) // unlike rename it refuses an existing name
+}
+
+// Check tells before the work whether Write would refuse path.
+func Check(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().IsRegular():
+		return nil
+	}
+	return &SpecialError{Path: path, Kind: kindOf(info.Mode())}
+}
+
+// Read returns a regular file's content, of at most limit bytes.
+func Read(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &SpecialError{Path: path, Kind: kindOf(info.Mode())}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	return b, err
+}
+
+// place writes a temporary file in the folder of path, and gives it that name.
+func place(path string, data []byte, mode fs.FileMode, name func(from, to string) error) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }() // after a rename it is gone already
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
+	if err != nil {
+		return err
+	}
+	return name(tmp.Name(), path)
+}
+
+func kindOf(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a folder"
+	case m&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	case m&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	}
+	return "no regular file"
+}
