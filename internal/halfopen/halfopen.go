@@ -5,7 +5,12 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 )
+
+// Patience is how long after its last message a connection keeps its place when
+// another one needs it: many times what the answer to a message takes.
+const Patience = 500 * time.Millisecond
 
 // Limits bounds the half-open connections of one listener. The keys are the
 // configuration's names of the limits: a refusal shows them.
@@ -34,6 +39,7 @@ type Conn struct {
 	source string
 	evict  func(*Refusal)
 	spoke  bool
+	last   time.Duration // when it came, or sent its last message
 }
 
 // Refusal says which limit left a connection without a place.
@@ -52,18 +58,18 @@ func (r *Refusal) Error() string {
 	}
 	text := fmt.Sprintf("%s: the limit %s is %d", who, r.Key, r.Limit)
 	if r.Silent {
-		text += ", and this one had sent nothing"
+		text += ", and this one was silent for longest"
 	}
 	return text
 }
 
-// Enter takes a place for a connection from a source. Where the place must be
-// taken from another connection, that one's evict is called before Enter
-// returns, in the same goroutine; it must not block, and must not call the table.
-// Who gets a place owes Leave.
-func (t *Table) Enter(source string, evict func(*Refusal)) (*Conn, *Refusal) {
+// Enter takes a place for a connection from a source. Now is any monotonic clock.
+// Where the place must be taken from another connection, that one's evict is
+// called before Enter returns, in the same goroutine; it must not block, and must
+// not call the table. Who gets a place owes Leave.
+func (t *Table) Enter(now time.Duration, source string, evict func(*Refusal)) (*Conn, *Refusal) {
 	t.mu.Lock()
-	victim, why := t.makeRoom(source)
+	victim, why := t.makeRoom(now, source)
 	if why != nil && victim == nil {
 		t.mu.Unlock()
 		return nil, why
@@ -71,7 +77,7 @@ func (t *Table) Enter(source string, evict func(*Refusal)) (*Conn, *Refusal) {
 	if victim != nil {
 		t.remove(victim)
 	}
-	c := &Conn{table: t, source: source, evict: evict}
+	c := &Conn{table: t, source: source, evict: evict, last: now}
 	t.all = append(t.all, c)
 	t.mu.Unlock()
 	if victim != nil {
@@ -82,7 +88,7 @@ func (t *Table) Enter(source string, evict func(*Refusal)) (*Conn, *Refusal) {
 
 // makeRoom finds the connection that must go for a newcomer, if one must. A
 // refusal without a connection: there is none that may go.
-func (t *Table) makeRoom(source string) (*Conn, *Refusal) {
+func (t *Table) makeRoom(now time.Duration, source string) (*Conn, *Refusal) {
 	count := map[string]int{}
 	for _, c := range t.all {
 		count[c.source]++
@@ -90,26 +96,36 @@ func (t *Table) makeRoom(source string) (*Conn, *Refusal) {
 	l := t.limits
 	switch {
 	case count[source] >= l.PerSource:
-		victim := t.oldestSilent(func(c *Conn) bool { return c.source == source })
+		victim := t.silent(now, func(c *Conn) bool { return c.source == source })
 		return victim, &Refusal{Key: l.PerSourceKey, Limit: l.PerSource, Source: source, Silent: victim != nil}
 	case len(t.all) >= l.Total:
 		most := 0
 		for _, c := range t.all {
-			if !c.spoke {
+			if c.mayGo(now) {
 				most = max(most, count[c.source])
 			}
 		}
-		victim := t.oldestSilent(func(c *Conn) bool { return count[c.source] == most })
+		victim := t.silent(now, func(c *Conn) bool { return count[c.source] == most })
 		return victim, &Refusal{Key: l.TotalKey, Limit: l.Total, Silent: victim != nil}
 	}
 	return nil, nil
 }
 
-func (t *Table) oldestSilent(of func(*Conn) bool) *Conn {
-	if i := slices.IndexFunc(t.all, func(c *Conn) bool { return !c.spoke && of(c) }); i >= 0 {
-		return t.all[i]
+// mayGo says whether the connection makes room for another one.
+func (c *Conn) mayGo(now time.Duration) bool { return !c.spoke || now-c.last >= Patience }
+
+// silent is the connection that goes first among some: the oldest that never sent
+// a message, else the one whose message is longest ago.
+func (t *Table) silent(now time.Duration, among func(*Conn) bool) *Conn {
+	var first *Conn
+	for _, c := range t.all {
+		switch {
+		case !c.mayGo(now) || !among(c):
+		case first == nil, first.spoke && !c.spoke, first.spoke == c.spoke && c.last < first.last:
+			first = c
+		}
 	}
-	return nil
+	return first
 }
 
 func (t *Table) remove(c *Conn) {
@@ -125,11 +141,11 @@ func (t *Table) Len() int {
 	return len(t.all)
 }
 
-// Spoke says that the connection has sent a valid message: it makes room for
-// nobody from now on.
-func (c *Conn) Spoke() {
+// Spoke says that the connection has sent a valid message: for as long as
+// Patience it makes room for nobody.
+func (c *Conn) Spoke(now time.Duration) {
 	c.table.mu.Lock()
-	c.spoke = true
+	c.spoke, c.last = true, now
 	c.table.mu.Unlock()
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 var limits = Limits{Total: 6, TotalKey: "x.all", PerSource: 3, PerSourceKey: "x.each"}
@@ -20,7 +21,7 @@ func enter(t *testing.T, tab *Table, source string) *guest {
 	t.Helper()
 	g := &guest{}
 	var no *Refusal
-	if g.Conn, no = tab.Enter(source, func(r *Refusal) { g.gone = r }); no != nil {
+	if g.Conn, no = tab.Enter(0, source, func(r *Refusal) { g.gone = r }); no != nil {
 		t.Fatalf("%s has no place: %v", source, no)
 	}
 	return g
@@ -29,12 +30,12 @@ func enter(t *testing.T, tab *Table, source string) *guest {
 func TestTheOldestSilentConnectionOfASourceGoesFirst(t *testing.T) {
 	tab := New(limits)
 	first, second, third := enter(t, tab, "a"), enter(t, tab, "a"), enter(t, tab, "a")
-	first.Spoke()
+	first.Spoke(0)
 	enter(t, tab, "a")
 	if first.gone != nil || second.gone == nil || third.gone != nil {
 		t.Errorf("gone: %v, %v, %v; want the second only", first.gone, second.gone, third.gone)
 	}
-	if got, want := second.gone.Error(), "half-open connections from a: the limit x.each is 3, and this one had sent nothing"; got != want {
+	if got, want := second.gone.Error(), "half-open connections from a: the limit x.each is 3, and this one was silent for longest"; got != want {
 		t.Errorf("it is told %q, want %q", got, want)
 	}
 }
@@ -42,9 +43,9 @@ func TestTheOldestSilentConnectionOfASourceGoesFirst(t *testing.T) {
 func TestASourceThatHasItsShareIsRefusedAndOthersAreNot(t *testing.T) {
 	tab := New(limits)
 	for range limits.PerSource {
-		enter(t, tab, "a").Spoke()
+		enter(t, tab, "a").Spoke(0)
 	}
-	_, no := tab.Enter("a", nil)
+	_, no := tab.Enter(0, "a", nil)
 	if no == nil || no.Error() != "half-open connections from a: the limit x.each is 3" {
 		t.Errorf("refused with %v", no)
 	}
@@ -69,11 +70,28 @@ func TestWhereAllPlacesAreTakenTheSourceThatHasMostGivesOneUp(t *testing.T) {
 func TestANewcomerIsRefusedWhereNobodyIsSilent(t *testing.T) {
 	tab := New(limits)
 	for i := range limits.Total {
-		enter(t, tab, fmt.Sprint(i)).Spoke()
+		enter(t, tab, fmt.Sprint(i)).Spoke(0)
 	}
-	_, no := tab.Enter("late", nil)
+	_, no := tab.Enter(0, "late", nil)
 	if no == nil || no.Error() != "half-open connections: the limit x.all is 6" {
 		t.Errorf("refused with %v", no)
+	}
+}
+
+// Whoever says a word and then nothing holds a place no longer than Patience when
+// others need it.
+func TestOneThatSpokeAndFellSilentGoesAfterPatience(t *testing.T) {
+	tab := New(limits)
+	var in []*guest
+	for i := range limits.PerSource {
+		in = append(in, enter(t, tab, "a"))
+		in[i].Spoke(time.Duration(limits.PerSource - i))
+	}
+	if _, no := tab.Enter(Patience, "a", nil); no == nil {
+		t.Fatal("one that has just spoken made room")
+	}
+	if _, no := tab.Enter(Patience+1, "a", func(*Refusal) {}); no != nil || in[limits.PerSource-1].gone == nil {
+		t.Errorf("after Patience: %v; want the one to go whose word is longest ago", no)
 	}
 }
 
@@ -83,15 +101,15 @@ func TestNoLimitIsEverPassed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	tab := New(limits)
 	var in []*Conn
-	for range 20_000 {
+	for step := range 20_000 {
 		switch rng.IntN(4) {
 		case 0, 1:
-			if c, no := tab.Enter(strings.Repeat("s", 1+rng.IntN(5)), func(*Refusal) {}); no == nil {
+			if c, no := tab.Enter(time.Duration(step)*time.Millisecond, strings.Repeat("s", 1+rng.IntN(5)), func(*Refusal) {}); no == nil {
 				in = append(in, c)
 			}
 		case 2:
 			if len(in) > 0 {
-				in[rng.IntN(len(in))].Spoke()
+				in[rng.IntN(len(in))].Spoke(time.Duration(step) * time.Millisecond)
 			}
 		case 3:
 			if len(in) > 0 {
