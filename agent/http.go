@@ -11,10 +11,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"meridian/internal/httpguard"
 )
 
 // httpFace serves /metrics, /healthz, /readyz and /varz. It has neither TLS
-// nor authentication, so it binds to loopback unless the config says insecure.
+// nor authentication, so it binds to loopback unless the config says insecure,
+// and a guard refuses web pages and hosts that are not this one.
 type httpFace struct {
 	srv  *http.Server
 	ln   net.Listener
@@ -22,12 +25,17 @@ type httpFace struct {
 }
 
 func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
+	c := a.cfg.Admin
+	guard, err := httpguard.New(httpguard.Config{Hosts: append([]string{addr}, c.Hosts...), Origins: c.Origins, Table: "admin"})
+	if err != nil {
+		return nil, fmt.Errorf("admin.%w", err)
+	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("admin.http: %w", err)
 	}
 	f := &httpFace{ln: ln, done: make(chan struct{}), srv: &http.Server{
-		Handler: a.httpHandler(), ErrorLog: log.New(serverLog{a.log}, "", 0), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: guard.Wrap(a.httpHandler()), ErrorLog: log.New(serverLog{a.log}, "", 0), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}}
 	go func() {
 		defer close(f.done)

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"meridian/agent/client"
+	"meridian/agent/config"
 	"meridian/agent/llama"
 	"meridian/agent/openai"
 	"meridian/scheduler"
@@ -38,7 +39,8 @@ func (a *Agent) openLlama(context.Context) error {
 		return err
 	}
 	f := &llamaFace{node: node}
-	f.front, err = openai.New(openai.Config{Backend: node, Log: a.log, Token: string(c.Token), Hosts: []string{c.Listen}})
+	f.front, err = openai.New(openai.Config{Backend: node, Log: a.log, Token: string(c.Token),
+		Hosts: frontHosts(c), Origins: c.Origins, Table: "llama"})
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}
@@ -57,6 +59,9 @@ func (a *Agent) openLlama(context.Context) error {
 	a.serveFront(f, private)
 	return nil
 }
+
+// frontHosts are the names that a request to the front may give as Host.
+func frontHosts(c config.Llama) []string { return append([]string{c.Listen}, c.Hosts...) }
 
 func (a *Agent) serveFront(f *llamaFace, ln net.Listener) {
 	a.background(func(context.Context) {
@@ -86,6 +91,7 @@ func (a *Agent) llamaConfig() llama.Config {
 		Server: c.Server, Model: c.Model, Args: c.Args, Name: c.Name, Context: c.Context, Slots: c.Slots, Threads: c.Threads, Dir: c.Dir,
 		Tenant: c.Tenant, BlockTokens: c.BlockTokens, Quantum: c.Quantum,
 		Role: llama.Role(c.Role), Partner: c.Partner, Token: string(c.Token), Remote: c.Remote,
+		Hosts: frontHosts(c), Origins: c.Origins,
 		Thinking: t, Agent: a.id.name, Log: a.log,
 		Engine: func(ctx context.Context, o client.Options) (*client.Engine, error) {
 			return client.DialEngine(ctx, a.cfg.Engine.Socket, o)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"meridian/internal/httpguard"
 )
 
 // Fabrics are the names of the fabrics that this build has.
@@ -24,6 +26,16 @@ func (l *loader) check() {
 	l.checkPeers()
 	l.checkFabrics()
 	l.checkLlama()
+	l.checkGuard("admin", httpguard.Config{Hosts: l.cfg.Admin.Hosts, Origins: l.cfg.Admin.Origins})
+	l.checkGuard("llama", httpguard.Config{Hosts: l.cfg.Llama.Hosts, Origins: l.cfg.Llama.Origins})
+}
+
+// checkGuard tests who may ask an HTTP listener.
+func (l *loader) checkGuard(table string, c httpguard.Config) {
+	var bad *httpguard.ConfigError
+	if _, err := httpguard.New(c); errors.As(err, &bad) {
+		l.fail(table+"."+bad.Field, "%s", bad.Text)
+	}
 }
 
 func (l *loader) checkNumbers() {

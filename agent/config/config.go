@@ -148,6 +148,8 @@ type Admin struct {
 	Socket   string
 	HTTP     string // host:port of metrics and health; empty: none
 	Insecure bool
+	Hosts    []string // what Host may be, besides loopback and the address of HTTP
+	Origins  []string // of web pages that may read
 }
 
 // Llama is the llama-server that this node supervises; none without a Model.
@@ -159,6 +161,8 @@ type Llama struct {
 	Listen      string // host:port of the OpenAI front
 	Insecure    bool   // let the front listen beyond loopback
 	Token       Secret
+	Hosts       []string // what Host may be, besides loopback and the address of Listen
+	Origins     []string // of web pages that may call
 	Dir         string
 	Context     int // tokens a slot
 	Slots       int

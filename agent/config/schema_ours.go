@@ -48,6 +48,8 @@ var ourTables = []table[Config]{
 		key("socket", func(c *Config) *string { return &c.Admin.Socket }, words, "", free[string](), "Path of the admin API's Unix socket, made with mode 0600.").hostDefault("`admin.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`"),
 		key("http", func(c *Config) *string { return &c.Admin.HTTP }, words, "127.0.0.1:0", free[string](), "host:port of metrics, health and status. Port 0 takes a free one. Empty: none."),
 		key("insecure", func(c *Config) *bool { return &c.Admin.Insecure }, booleans, false, free[bool](), "Allow http beyond loopback: it has no TLS and asks nobody who they are."),
+		key("hosts", func(c *Config) *[]string { return &c.Admin.Hosts }, strs, nil, rule[[]string]{"host names or addresses, with or without a port", nil}, "What the Host header of a request to http may be, besides loopback and the address of http: the names by which Prometheus and others reach it. Other names are refused, so that no web page can rebind its own."),
+		key("origins", func(c *Config) *[]string { return &c.Admin.Origins }, strs, nil, rule[[]string]{"scheme://host[:port]", nil}, "Web pages that may read http. Without any, requests of web pages are refused."),
 	}},
 	{"llama", "A llama-server that this daemon supervises, with an OpenAI-compatible front. Without model there is none.", []field[Config]{
 		key("model", func(c *Config) *string { return &c.Llama.Model }, words, "", free[string](), "Path of the GGUF file."),
@@ -57,6 +59,8 @@ var ourTables = []table[Config]{
 		key("listen", func(c *Config) *string { return &c.Llama.Listen }, words, "127.0.0.1:0", free[string](), "host:port of the OpenAI front. Port 0 takes a free one. Beyond loopback it takes insecure."),
 		key("insecure", func(c *Config) *bool { return &c.Llama.Insecure }, booleans, false, free[bool](), "Allow the front beyond loopback: it has no TLS."),
 		key("token", func(c *Config) *Secret { return &c.Llama.Token }, secrets, "", free[Secret](), "Bearer token that the front asks for, and that the partner's is asked with. Empty: none. Required beyond loopback."),
+		key("hosts", func(c *Config) *[]string { return &c.Llama.Hosts }, strs, nil, rule[[]string]{"host names or addresses, with or without a port", nil}, "What the Host header of a request to the front may be, besides loopback and the address of listen. A request with the right token may have any."),
+		key("origins", func(c *Config) *[]string { return &c.Llama.Origins }, strs, nil, rule[[]string]{"scheme://host[:port]", nil}, "Web pages that may call the front. Without any, requests of web pages are refused."),
 		key("dir", func(c *Config) *string { return &c.Llama.Dir }, words, "", free[string](), "Folder of llama-server's socket and of slot states on their way, best in memory.").hostDefault("`/dev/shm/meridian-NAME`, with the agent's name"),
 		key("context", func(c *Config) *int { return &c.Llama.Context }, integers, 4096, between(64, 1<<22), "Tokens of a slot's context."),
 		key("slots", func(c *Config) *int { return &c.Llama.Slots }, integers, 2, between(1, 64), "Requests that are generated at the same time."),

@@ -39,9 +39,11 @@ type Config struct {
 	Quantum     int // tokens decoded a call
 
 	Role    Role
-	Partner string // URL of the other node's front; empty: none
-	Token   string // bearer token of both fronts; empty: none
-	Remote  int    // fewest missing prompt tokens for which the partner is asked
+	Partner string   // URL of the other node's front; empty: none
+	Token   string   // bearer token of both fronts; empty: none
+	Remote  int      // fewest missing prompt tokens for which the partner is asked
+	Hosts   []string // what Host may be, besides loopback
+	Origins []string // of web pages that may call
 
 	Thinking Thinking
 
@@ -101,6 +103,9 @@ func (c *Config) check() error {
 		if name, _, _ := strings.Cut(arg, "="); ownArgs[name] {
 			bad("llama.args: %s is the node's own to set, or would make states that cannot be cut into blocks", arg)
 		}
+	}
+	if _, err := c.guard(); err != nil {
+		bad("llama.%w", err)
 	}
 	if (c.Thinking.Start == "") != (c.Thinking.End == "") {
 		bad("llama.think_start and llama.think_end: both or none; they are %q and %q", c.Thinking.Start, c.Thinking.End)

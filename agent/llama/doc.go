@@ -34,6 +34,6 @@
 //
 // # Imports
 //
-// adapters/llamacpp, agent/client, agent/openai, scheduler, wire; nothing else of
-// agent. It must never touch the daemon's store but through the engine socket.
+// adapters/llamacpp, agent/client, agent/openai, internal/httpguard, scheduler,
+// wire; nothing else of agent. It must never touch the daemon's store but through the engine socket.
 package llama

@@ -7,14 +7,36 @@ import (
 
 	"meridian/adapters/llamacpp"
 	"meridian/agent/openai"
+	"meridian/internal/httpguard"
 )
 
-// Handler serves the OpenAI front and the partner's prefills.
+// Handler serves the OpenAI front, which has a guard of its own, and the
+// partner's prefills behind the node's.
 func (n *Node) Handler(front http.Handler) http.Handler {
+	guard, err := n.cfg.guard()
 	mux := http.NewServeMux()
 	mux.Handle("/", front)
-	mux.HandleFunc(PrefillPath, n.servePrefill)
+	mux.HandleFunc(PrefillPath, func(w http.ResponseWriter, r *http.Request) {
+		if err != nil { // Start has checked it
+			openai.WriteError(w, err)
+			return
+		}
+		preflight, refused := guard.Check(w, r, false)
+		switch {
+		case refused != nil:
+			openai.WriteError(w, &openai.Error{Status: refused.Status, Type: "invalid_request_error", Code: refused.Code, Message: refused.Text})
+		case preflight:
+			httpguard.AllowPreflight(w)
+		default:
+			n.servePrefill(w, r)
+		}
+	})
 	return mux
+}
+
+// guard decides who may ask for prefills: the same as may use the front.
+func (c *Config) guard() (*httpguard.Guard, error) {
+	return httpguard.New(httpguard.Config{Hosts: c.Hosts, Origins: c.Origins, Token: c.Token, Table: "llama"})
 }
 
 // errorFor is an error as a client of the front sees it. The end of its own

