@@ -171,7 +171,7 @@ func (l *loader) settle(job loadJob, views []blocks.View, items []fabric.Item) {
 		}
 		commits = append(commits, blocks.Commit{
 			Slot: views[k].Ref.Slot, Gen: views[k].Ref.Gen, NS: job.ns, Key: items[k].Key, Tier: wire.ThinkComplete,
-			Head: &items[k].Head, Att: items[k].Att, Transient: job.transient,
+			Head: &items[k].Head, Att: items[k].Att, Transient: job.transient, Proof: items[k].Proof,
 		})
 		at = append(at, k)
 	}

@@ -29,15 +29,7 @@ func (s *Store) Ingest(o Owner, from []byte, c *Commit) error {
 	w.busy++
 	s.unlock()
 
-	h := wire.Header{BodyLen: uint32(len(from)), Tier: c.Tier, Sum: s.copySum(room[wire.HeaderLen:], from)}
-	var failed error
-	if c.Head != nil {
-		if h.Sum != c.Head.Sum {
-			failed = &wire.ChecksumError{Want: c.Head.Sum, Got: h.Sum}
-		}
-		h = *c.Head
-	}
-	h.Append(room[:0])
+	h, failed := seal(room, s.copySum(room[wire.HeaderLen:], from), c)
 
 	s.mu.Lock()
 	s.core.Finish(s.cfg.Clock(), c, h, failed)
@@ -48,6 +40,24 @@ func (s *Store) Ingest(o Owner, from []byte, c *Commit) error {
 	}
 	s.unlock()
 	return c.Err
+}
+
+// seal writes the header of a body that v is proof of in front of it: the one that
+// the commit claims, or one that is minted. The proof must be of the slot's own
+// bytes, and must match what is claimed.
+func seal(room []byte, v wire.Verified, c *Commit) (wire.Header, error) {
+	h := wire.Header{BodyLen: uint32(v.Len()), Tier: c.Tier, Sum: v.Sum()}
+	if !v.Of(room[wire.HeaderLen:]) {
+		return h, wire.CodeChecksum
+	}
+	if c.Head != nil {
+		h = *c.Head
+	}
+	if err := h.Match(v); err != nil {
+		return h, err
+	}
+	h.Put(room)
+	return h, nil
 }
 
 func (s *Store) beginIngest(o Owner, from []byte, c *Commit) (room []byte, w *session, err error) {
@@ -74,9 +84,10 @@ func (s *Store) beginIngest(o Owner, from []byte, c *Commit) (room []byte, w *se
 }
 
 // Commit publishes slots whose bytes the daemon wrote itself, through Room or
-// from a fabric. Where Head is set, the caller has checked the bytes against
-// it; where it is nil, Commit hashes Len bytes and mints one. The store writes
-// the header in either case. Items succeed or fail one by one, in order.
+// from a fabric. Nothing is believed: bytes without Proof of exactly their memory
+// are hashed here. Where Head is set they must match it (CHECKSUM); where it is
+// nil, a header of Len bytes is minted. The store writes the header in either
+// case. Items succeed or fail one by one, in order.
 func (s *Store) Commit(o Owner, items []Commit) {
 	s.mu.Lock()
 	if s.closed {
@@ -91,12 +102,12 @@ func (s *Store) Commit(o Owner, items []Commit) {
 	for i := range items {
 		c := &items[i]
 		if c.Err = s.core.Begin(now, o, c); c.Err == nil {
-			c.sealed = wire.Header{BodyLen: c.Len, Tier: c.Tier}
+			n := c.Len
 			if c.Head != nil {
-				c.sealed = *c.Head
+				n = c.Head.BodyLen
 			}
 			s.core.fill(&v, c.Slot)
-			c.room = s.arena.slotBytes(&v, c.sealed.BodyLen)
+			c.room = s.arena.slotBytes(&v, n)
 		}
 	}
 	s.enter()
@@ -107,10 +118,11 @@ func (s *Store) Commit(o Owner, items []Commit) {
 		if c.Err != nil {
 			continue
 		}
-		if c.Head == nil {
-			c.sealed.Sum = wire.SumOf(c.room[wire.HeaderLen:])
+		v := c.Proof
+		if body := c.room[wire.HeaderLen:]; !v.Of(body) {
+			v = wire.Hash(body)
 		}
-		c.sealed.Append(c.room[:0])
+		c.sealed, c.failed = seal(c.room, v, c)
 	}
 
 	s.mu.Lock()
@@ -118,8 +130,8 @@ func (s *Store) Commit(o Owner, items []Commit) {
 	s.core.warmKeys(items)
 	for i := range items {
 		if c := &items[i]; c.Err == nil {
-			s.core.Finish(now, c, c.sealed, nil)
-			c.room = nil
+			s.core.Finish(now, c, c.sealed, c.failed)
+			c.room, c.failed = nil, nil
 		}
 	}
 	s.leave()

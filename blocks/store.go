@@ -46,7 +46,7 @@ type Store struct {
 	quiet    *sync.Cond
 	closed   bool
 
-	copySum func(dst, src []byte) wire.Sum                  // wire.CopySum
+	copySum func(dst, src []byte) wire.Verified             // wire.CopySum
 	segment func(size, gens uint64) (*segmentMemory, error) // newSegmentMemory
 }
 

@@ -213,7 +213,7 @@ func TestVerifyAlwaysHashesAtAcquire(t *testing.T) {
 // gate lets a test stop Ingest between its start and its copy.
 func gate(r *rig) (entered, leave chan struct{}) {
 	entered, leave = make(chan struct{}), make(chan struct{})
-	r.copySum = func(dst, src []byte) wire.Sum {
+	r.copySum = func(dst, src []byte) wire.Verified {
 		entered <- struct{}{}
 		<-leave
 		return wire.CopySum(dst, src)

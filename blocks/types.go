@@ -47,9 +47,13 @@ type Commit struct {
 	NS   wire.Namespace // zero: the reservation's; else it must be the same
 	Key  wire.Key
 	Tier wire.Tier
-	Head *wire.Header // the bytes were checked against it; nil: mint one
+	Head *wire.Header // what the bytes are claimed to be: others are refused (CHECKSUM); nil: mint one
 	Len  uint32       // body length, read where Head is nil
 	Att  wire.Attest
+
+	// Proof of the slot's bytes, by whoever hashed them in their room. Without it,
+	// or with that of other memory, the store hashes them itself.
+	Proof wire.Verified
 
 	Transient bool // not published: only this owner finds it, and it is freed at release
 	Live      bool // belongs to a request that is running
@@ -57,6 +61,7 @@ type Commit struct {
 
 	sealed wire.Header // Store.Commit's own, between its steps
 	room   []byte      // likewise
+	failed error       // likewise
 }
 
 // Moved reports a copy that the caller made after Ready.Copy, or on its own.

@@ -18,7 +18,7 @@ type Handle [32]byte
 
 // Item is one block of a Push, Pull, Find or Drop. The caller fills NS, Key,
 // Tier, H (zero: by key), M and, for a Push, Att; the fabric fills H, Head, Via,
-// Loose, Err and, for a Pull or Find, Att.
+// Loose, Err and, for a Pull or Find, Att; Proof is for a Pull.
 type Item struct {
 	NS    wire.Namespace
 	Key   wire.Key
@@ -26,10 +26,11 @@ type Item struct {
 	H     Handle
 	M     Mem // Push: exactly header + body. Pull: room for header + the largest body wanted.
 	Head  wire.Header
-	Att   wire.Attest // who vouched for Head.Sum: travels with the block and is never raised on the way
-	Via   string      // the transport really used: tcp, tls, unix, mem, ...
-	Loose bool        // M may still be touched until Quiesce returns
-	Err   error       // matches a wire.Code by errors.Is
+	Att   wire.Attest   // who vouched for Head.Sum: travels with the block and is never raised on the way
+	Proof wire.Verified // of the body where it lies in M, by a fabric that hashed it there; else whoever publishes it has to
+	Via   string        // the transport really used: tcp, tls, unix, mem, ...
+	Loose bool          // M may still be touched until Quiesce returns
+	Err   error         // matches a wire.Code by errors.Is
 }
 
 // Caps says what a fabric can do.

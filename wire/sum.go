@@ -23,10 +23,16 @@ func (s *Sum) UnmarshalText(b []byte) error { return parseHex(s[:], "checksum", 
 // ready; Reset makes it ready for the next body, so that a lane or a worker
 // needs one for its whole life. A Hasher holds about 32 KiB from its first
 // Write on, and is not safe for use by two goroutines at once.
-type Hasher struct{ state blake3.Hasher }
+type Hasher struct {
+	state blake3.Hasher
+	seen  span
+}
 
 // Write adds p. The error is always nil.
-func (h *Hasher) Write(p []byte) (int, error) { return h.state.Write(p) }
+func (h *Hasher) Write(p []byte) (int, error) {
+	h.seen.add(p)
+	return h.state.Write(p)
+}
 
 // Sum returns the checksum of what was written since the last Reset, and
 // changes nothing: more may be written afterwards.
@@ -35,8 +41,20 @@ func (h *Hasher) Sum() Sum {
 	return Sum(d[:])
 }
 
+// Verified is Sum as proof of the memory that was written from, where its pieces
+// lay one behind another; else it proves nothing.
+func (h *Hasher) Verified() Verified {
+	if h.seen.torn {
+		return Verified{}
+	}
+	return Verified{sum: h.Sum(), n: h.seen.n, at: h.seen.at, ok: true}
+}
+
 // Reset forgets what was written.
-func (h *Hasher) Reset() { h.state.Reset() }
+func (h *Hasher) Reset() {
+	h.state.Reset()
+	h.seen = span{}
+}
 
 var hashers = sync.Pool{New: func() any { return new(Hasher) }}
 
@@ -51,16 +69,16 @@ func SumOf(body []byte) Sum {
 	return Sum(d[:])
 }
 
-// CopySum copies src to the front of dst and returns the checksum of the
-// bytes that are then in dst, in one pass over memory and without allocating.
+// CopySum copies src to the front of dst and returns proof of the bytes that
+// are then in dst, in one pass over memory and without allocating.
 // It is the only way from memory that another process can write into a
 // segment: src is read once, and what is hashed is what was copied, so a
 // writer that changes src meanwhile cannot make the two differ. dst must hold
 // len(src) bytes, or CopySum panics before it copies any; dst and src must
 // not overlap.
-func CopySum(dst, src []byte) Sum {
+func CopySum(dst, src []byte) Verified {
 	d := blake3.CopySum256(dst, src)
-	return Sum(d[:])
+	return verified(dst[:len(src)], Sum(d[:]))
 }
 
 // digestOf is BLAKE3-256.

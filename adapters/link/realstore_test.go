@@ -114,7 +114,10 @@ func TestPullIntoReservedSlots(t *testing.T) {
 		if c[i].Err != nil || it[i].Err != nil {
 			t.Fatalf("item %d: commit %v, pull %v", i, c[i].Err, it[i].Err)
 		}
-		c[i] = blocks.Commit{Slot: room[i].Ref.Slot, Gen: room[i].Ref.Gen, NS: ns, Key: key(ns, i), Tier: it[i].Head.Tier, Head: &it[i].Head, Att: wire.AttestProducer}
+		c[i] = blocks.Commit{Slot: room[i].Ref.Slot, Gen: room[i].Ref.Gen, NS: ns, Key: key(ns, i), Tier: it[i].Head.Tier, Head: &it[i].Head, Att: wire.AttestProducer, Proof: it[i].Proof}
+		if !it[i].Proof.Of(it[i].M.B[wire.HeaderLen:][:it[i].Head.BodyLen]) {
+			t.Errorf("item %d comes without proof of its bytes: they would be hashed twice", i)
+		}
 	}
 	here.Commit(sink, c)
 	for i := range c {

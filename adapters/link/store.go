@@ -220,7 +220,7 @@ func (h *holder) Publish(b []core.Block) {
 	c := make([]blocks.Commit, len(b))
 	for i := range b {
 		c[i] = blocks.Commit{
-			Slot: b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att,
+			Slot: b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att, Proof: b[i].Proof,
 		}
 	}
 	h.st.Commit(h.owner, c)

@@ -148,6 +148,7 @@ func (b *batch) pullSlice(ctx context.Context, at []int) {
 		for n, i := range at {
 			if c.Items[n].Code == wire.CodeOK {
 				copy(b.it[i].M.B, c.Items[n].Head[:])
+				b.it[i].Proof = c.Items[n].Proof
 				bytes += int(c.Items[n].Len)
 				good++
 			}

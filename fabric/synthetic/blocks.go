@@ -84,11 +84,11 @@ func (f *Fabric) Pull(ctx context.Context, it []fabric.Item) {
 			if v.corrupt {
 				flip(m, v.bit)
 			}
-			head, _, err := wire.Decode(m, wire.Strict, f.limit())
+			head, proof, err := verify(m, f.limit())
 			if err != nil {
 				return err
 			}
-			it[i].H, it[i].Head, it[i].Att = handleOf(blk.h), head, blk.att
+			it[i].H, it[i].Head, it[i].Att, it[i].Proof = handleOf(blk.h), head, blk.att, proof
 			return nil
 		},
 		late: func(i int) (*lateOp, error) {
@@ -102,6 +102,16 @@ func (f *Fabric) Pull(ctx context.Context, it []fabric.Item) {
 		end: itemEnd(it),
 	}
 	b.run(ctx)
+}
+
+// verify is wire.Decode that keeps the proof of the body.
+func verify(m []byte, limit uint32) (wire.Header, wire.Verified, error) {
+	head, err := wire.ParseHeader(m, wire.Strict, limit)
+	if err != nil {
+		return head, wire.Verified{}, err
+	}
+	v := wire.Hash(m[wire.HeaderLen:])
+	return head, v, head.Match(v)
 }
 
 // locate finds the block of a pull and checks that there is room for it.
@@ -248,7 +258,7 @@ func (f *Fabric) Probe(ctx context.Context, peer string) (string, float64, error
 	want := wire.SumOf(src)
 	dst := make([]byte, probeBytes)
 	start := time.Now()
-	if got := wire.CopySum(dst, src); got != want {
+	if got := wire.CopySum(dst, src).Sum(); got != want {
 		return Via, 0, &wire.ChecksumError{Want: want, Got: got}
 	}
 	took := time.Since(start)

@@ -24,6 +24,8 @@ type Item struct {
 	Got  uint32 // PULL: bytes that are in Room now, verified or not
 	Seen bool   // a TABLE told about it
 	Code wire.Code
+
+	Proof wire.Verified // PULL: of the body in Room, where all of it came and matched
 }
 
 // Call is a request of this side. Type says which, and the lane it goes by.
@@ -331,7 +333,8 @@ func (s *Session) deliver(r *request) {
 			in := &r.in.items[i]
 			it.Got = uint32(in.got)
 			switch {
-			case in.ok:
+			case in.proof.OK():
+				it.Proof = in.proof
 				s.totals.BytesIn += uint64(in.size)
 				continue
 			case in.code == wire.CodeChecksum:

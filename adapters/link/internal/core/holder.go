@@ -16,6 +16,7 @@ type Block struct {
 	Att       wire.Attest
 	Body      []byte // the body's bytes in the arena while pinned or reserved, else nil
 	Code      wire.Code
+	Proof     wire.Verified // of Body, where it is to be published
 }
 
 // Lease is a holder's lease on pinned blocks.
@@ -36,8 +37,8 @@ type Holder interface {
 	// Reserve may take long, and is called without the session's lock. It makes room for Head.BodyLen bytes each: Slot, Gen and Body are
 	// set. EXISTS where the key is published, FULL where there is no room.
 	Reserve(b []Block, ttl time.Duration)
-	// Publish makes reserved blocks visible, with Head as it is; their bodies
-	// were verified. A block that is refused is freed.
+	// Publish makes reserved blocks visible, with Head as it is, by the Proof of
+	// their bodies. A block that is refused is freed.
 	Publish(b []Block)
 	// Abort frees reserved blocks.
 	Abort(b []Block)

@@ -65,7 +65,7 @@ type inItem struct {
 	sum   wire.Sum
 	skip  bool // nothing comes
 	code  wire.Code
-	ok    bool // verified
+	proof wire.Verified // of body, once all of it was hashed and matched sum
 }
 
 // inflow is the receiving side of a PULL of mine or a PUSH of the peer's.
@@ -122,8 +122,8 @@ type Job struct {
 	item        int32
 	first, last bool
 	body        []byte
-	sum         wire.Sum
-	room        *roomJob // not nil: this instead
+	proof       wire.Verified // of the whole body, after the last piece
+	room        *roomJob      // not nil: this instead
 }
 
 // roomJob is the room that a push needs.
@@ -140,7 +140,7 @@ func (j *Job) Run() {
 		return
 	}
 	if j.first && j.last {
-		j.sum = wire.SumOf(j.body)
+		j.proof = wire.Hash(j.body)
 		return
 	}
 	h := j.r.in.hasher
@@ -149,7 +149,7 @@ func (j *Job) Run() {
 	}
 	_, _ = h.Write(j.body)
 	if j.last {
-		j.sum = h.Sum()
+		j.proof = h.Verified()
 	}
 }
 
@@ -191,8 +191,9 @@ func (s *Session) Finish(now time.Duration, jobs []Job) {
 		}
 		it := &j.r.in.items[j.item]
 		if j.last {
-			it.ok = j.sum == it.sum
-			if !it.ok {
+			if j.proof.Of(it.body) && j.proof.Sum() == it.sum {
+				it.proof = j.proof
+			} else {
 				it.code = wire.CodeChecksum
 			}
 		}

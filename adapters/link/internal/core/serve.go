@@ -459,7 +459,8 @@ func (s *Session) publish(r *request) {
 		b, it := &r.blocks[i], &r.in.items[i]
 		switch {
 		case b.Code != wire.CodeOK:
-		case it.ok:
+		case it.proof.OK():
+			b.Proof = it.proof
 			good = append(good, *b)
 			s.totals.BytesIn += uint64(it.size)
 		default:
