@@ -4,7 +4,7 @@ import "meridian/wire"
 
 // Outward is the status as a peer may learn it: DENIED would tell that a block
 // exists, so it becomes ABSENT. Every Append and Parse of this package applies
-// it to the statuses of items and of END.
+// it to the statuses of items and to the codes of END, GOAWAY and ERROR.
 func Outward(c wire.Code) wire.Code {
 	if c == wire.CodeDenied {
 		return wire.CodeAbsent

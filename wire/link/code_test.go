@@ -14,6 +14,8 @@ func TestDeniedLeavesAsAbsent(t *testing.T) {
 		{Push{Items: []PushItem{{Have: Have{Status: wire.CodeDenied}}}}, Push{Items: []PushItem{{Have: Have{Status: wire.CodeAbsent}}}}},
 		{Grant{Status: []wire.Code{wire.CodeDenied}}, Grant{Status: []wire.Code{wire.CodeAbsent}}},
 		{End{Code: wire.CodeDenied}, End{Code: wire.CodeAbsent}},
+		{GoAway{Code: wire.CodeDenied}, GoAway{Code: wire.CodeAbsent}},
+		{Error{Code: wire.CodeDenied}, Error{Code: wire.CodeAbsent}},
 		{Acquired{Items: []Place{{Status: wire.CodeDenied}}}, Acquired{Items: []Place{{Status: wire.CodeAbsent}}}},
 	} {
 		if d, a := string(c.denied.Append(nil)), string(c.absent.Append(nil)); d != a {

@@ -18,7 +18,7 @@ func (x Error) Length() int { return errorFixed + len(clip(x.Text)) }
 func (x Error) Append(b []byte) []byte {
 	text := clip(x.Text)
 	b = le.AppendUint64(b, x.Offset)
-	b = le.AppendUint16(b, uint16(x.Code))
+	b = le.AppendUint16(b, uint16(Outward(x.Code)))
 	b = le.AppendUint16(b, uint16(len(text)))
 	return append(b, text...)
 }
@@ -27,7 +27,7 @@ func (x Error) Append(b []byte) []byte {
 func (x *Error) Parse(b []byte) error {
 	c := cursor{b: b}
 	x.Offset = c.u64("offset")
-	x.Code = wire.Code(c.u16("code"))
+	x.Code = Outward(wire.Code(c.u16("code")))
 	x.Text = c.text("text", c.size("text_len", MaxText))
 	return c.end()
 }

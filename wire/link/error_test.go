@@ -10,7 +10,7 @@ import (
 
 var errorKind = newKind(TypeError, ParseError,
 	sample{"crc", Frame{Flags: FlagCritical}, Error{Code: wire.CodeCRC, Offset: 1 << 40, Text: "header: crc32c 00000000, computed 1c291ca3"}},
-	sample{"bare", Frame{Flags: FlagCritical}, Error{Code: wire.CodeDenied}},
+	sample{"bare", Frame{Flags: FlagCritical}, Error{Code: wire.CodeState}},
 )
 
 func TestError(t *testing.T) { errorKind.check(t) }

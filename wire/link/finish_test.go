@@ -7,7 +7,7 @@ import (
 )
 
 var finishKind = newKind(TypeFinish, ParseFinish,
-	sample{"done", Frame{}, Finish{Req: 1}},
+	sample{"done", Frame{Req: 17}, Finish{Req: 1}},
 	sample{"abort", Frame{Req: 19}, Finish{Req: 0xffffffff, Reason: FinishAbort}},
 )
 

@@ -19,7 +19,7 @@ func (x GoAway) Length() int { return goAwayFixed + len(clip(x.Text)) }
 func (x GoAway) Append(b []byte) []byte {
 	text := clip(x.Text)
 	b = le.AppendUint32(b, x.MS)
-	b = le.AppendUint16(b, uint16(x.Code))
+	b = le.AppendUint16(b, uint16(Outward(x.Code)))
 	b = le.AppendUint16(b, uint16(len(text)))
 	return append(b, text...)
 }
@@ -28,7 +28,7 @@ func (x GoAway) Append(b []byte) []byte {
 func (x *GoAway) Parse(b []byte) error {
 	c := cursor{b: b}
 	x.MS = c.u32("ms")
-	x.Code = wire.Code(c.u16("code"))
+	x.Code = Outward(wire.Code(c.u16("code")))
 	x.Text = c.text("text", c.size("text_len", MaxText))
 	return c.end()
 }

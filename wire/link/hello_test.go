@@ -10,16 +10,17 @@ import (
 
 var helloKind = newKind(TypeHello, ParseHello,
 	sample{"dialler", Frame{Flags: FlagCritical}, Hello{
-		Min: 1, Max: 1, Agent: fill[[16]byte](0x10), Inc: 0x0102030405060708, Lane: 2, Features: FeatureLocal,
+		Min: 1, Max: 1, Agent: fill[[16]byte](0x10), Inc: 0x0102030405060708, Lane: 2, Features: 1 << 40,
 		Limits: Limits{Reqs: MaxReqs, Items: MaxItems, Frame: MaxData, BytesInFlight: MaxBytesInFlight, LingerMS: 5000},
 		Nonce:  fill[[32]byte](0x40),
 		Auth:   []TLV{{AuthName, []byte("node-a")}, {AuthPSK, bytes.Repeat([]byte{0xaa}, 32)}, {0xfff0, []byte("from a later version")}},
 	}},
 	sample{"acceptor without auth", Frame{Flags: FlagCritical}, Hello{
-		Min: 1, Max: 3, Agent: fill[[16]byte](0xe0), Inc: 7, Session: fill[[16]byte](0x80), Limits: Limits{Reqs: 1, Items: 1, Frame: 4096, BytesInFlight: 1 << 20},
+		Min: 1, Max: 3, Agent: fill[[16]byte](0xe0), Inc: 7, Session: fill[[16]byte](0x80), Limits: Limits{Reqs: 1, Items: 1, Frame: MinFrame, BytesInFlight: 1 << 20},
 		Nonce: fill[[32]byte](0xc0), Auth: []TLV{{AuthNone, nil}},
 	}},
 	sample{"nothing", Frame{Flags: FlagCritical}, Hello{}},
+	sample{"engine", Frame{Flags: FlagCritical}, Hello{Min: 1, Max: 1, Features: FeatureLocal}},
 )
 
 func TestHello(t *testing.T) { helloKind.check(t) }

@@ -1,6 +1,10 @@
 package link
 
-import "time"
+import (
+	"time"
+
+	"meridian/wire"
+)
 
 // Version is the link protocol version that this package speaks. HELLO carries
 // a range, so that two sides of different age find the newest common one.
@@ -21,29 +25,31 @@ const (
 
 // Counts and lengths inside messages.
 const (
-	MaxItems    = 4096     // items of a batch: Want, Have, PushItem, Place, PutItem, status
-	MaxLeases   = 4096     // leases of one RELEASE
-	MaxText     = 256      // bytes of UTF-8 in any text field
-	MaxManifest = 8 << 10  // bytes of a canonical manifest in OPEN
-	MaxTLVs     = 16       // auth elements of HELLO
-	MaxTLV      = 1 << 10  // bytes of one auth element's value
-	MaxSegs     = 253      // segments of one MAP: SCM_MAX_FD of Linux, a descriptor each
-	MaxPrompt   = 260_000  // prompt tokens of BEGIN: what fits a control frame
-	MaxRows     = 4096     // requests of one TOKENS
-	MaxTokens   = 64 << 10 // tokens of one TOKENS
-	MaxInject   = 256      // tokens of one PHASE
-	MaxRanges   = 4096     // ranges of one WINDOW
+	MaxItems    = 4096             // items of a batch: Want, Have, PushItem, Place, PutItem, status
+	MaxLeases   = 4096             // leases of one RELEASE
+	MaxText     = 256              // bytes of UTF-8 in any text field
+	MaxManifest = wire.MaxManifest // bytes of a canonical manifest in OPEN
+	MaxTLVs     = 16               // auth elements of HELLO
+	MaxTLV      = 1 << 10          // bytes of one auth element's value
+	MaxSegs     = 253              // segments of one MAP: SCM_MAX_FD of Linux, a descriptor each
+	MaxPrompt   = 260_000          // prompt tokens of BEGIN: what fits a control frame
+	MaxRows     = 4096             // requests of one TOKENS
+	MaxTokens   = 64 << 10         // tokens of one TOKENS
+	MaxInject   = 256              // tokens of one PHASE
+	MaxRanges   = 4096             // ranges of one WINDOW
 )
 
-// Limits of a session that both sides hold to. HELLO can only lower the first
-// two: a larger value from a peer counts as the limit.
+// Limits of a session that both sides hold to. A value of HELLO outside of its
+// range counts as the nearest one in it.
 const (
-	MaxReqs          = 256       // requests in flight, a session and direction
-	MaxBytesInFlight = 256 << 20 // body bytes promised and not ended, a session and direction
-	MaxLanes         = 16        // data lanes beside lane 0
-	MaxNamespaces    = 1024      // namespaces open, a session
-	MaxSessions      = 4         // sessions of one peer
-	MaxUnopened      = 64        // lanes of a listener that have not completed HELLO
+	MinFrame         = 4<<10 + DataPrefixLen // bytes of a DATA payload that each side must take
+	MaxLinger        = 60 * time.Second      // that HELLO may ask for
+	MaxReqs          = 256                   // requests in flight, a session and direction
+	MaxBytesInFlight = 256 << 20             // body bytes promised and not ended, a session and direction
+	MaxLanes         = 16                    // data lanes beside lane 0
+	MaxNamespaces    = 1024                  // namespaces open, a session
+	MaxSessions      = 4                     // sessions of one peer
+	MaxUnopened      = 64                    // lanes of a listener that have not completed HELLO
 )
 
 // Times of the protocol. A deadline travels as remaining milliseconds.

@@ -13,7 +13,7 @@ const (
 // same sendmsg, in the same order. SegBytes and SegGens of one segment have one
 // ID.
 type Seg struct {
-	ID   uint32
+	ID   uint32 // 0 for SegStaging
 	Size uint64 // bytes
 	Kind uint8
 }
@@ -50,8 +50,11 @@ func (x *Map) Parse(b []byte) error {
 	for i := range x.Segs {
 		s := &x.Segs[i]
 		s.ID, s.Kind = c.u32("id"), c.u8("kind")
-		if s.Kind < SegBytes || s.Kind > SegStaging {
+		switch {
+		case s.Kind < SegBytes || s.Kind > SegStaging:
 			c.refuse(errValue("kind", c.off-1, uint64(s.Kind), uint64(SegStaging)))
+		case s.Kind == SegStaging && s.ID != 0:
+			c.refuse(errValue("id", c.off-5, uint64(s.ID), 0))
 		}
 		c.zero(3)
 		s.Size = c.u64("size")

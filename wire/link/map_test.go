@@ -8,7 +8,7 @@ import (
 
 var mapKind = newKind(TypeMap, ParseMap,
 	sample{"segment, generations, staging", Frame{}, Map{Segs: []Seg{
-		{ID: 1, Size: 1 << 30, Kind: SegBytes}, {ID: 1, Size: 1 << 13, Kind: SegGens}, {ID: 0xffffffff, Size: 1 << 40, Kind: SegStaging}}}},
+		{ID: 1, Size: 1 << 30, Kind: SegBytes}, {ID: 1, Size: 1 << 13, Kind: SegGens}, {Size: 1 << 40, Kind: SegStaging}}}},
 	sample{"request", Frame{Req: 1}, Map{}},
 )
 
@@ -18,6 +18,7 @@ func TestMapRefusesWhatVersion1DoesNotDefine(t *testing.T) {
 	p := mapKind.payload(0)
 	mapKind.refuse(t, "kind 0", with(p, 4+4, 0), wire.CodeInvalid, 8)
 	mapKind.refuse(t, "kind 4", with(p, 4+16+4, 4), wire.CodeInvalid, 24)
+	mapKind.refuse(t, "a staging ring with an id", with(p, 4+2*16+3, 1), wire.CodeInvalid, 36)
 	mapKind.refuse(t, "reserved", with(p, 4+7, 1), wire.CodeInvalid, 11)
 	mapKind.refuse(t, "254 segments", Map{Segs: make([]Seg, MaxSegs+1)}.Append(nil), wire.CodeLength, 0)
 }

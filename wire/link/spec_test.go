@@ -22,6 +22,11 @@ func TestTheProtocolPageHasEveryTypeAndLimit(t *testing.T) {
 		fmt.Sprintf("| leases of one RELEASE | %d |", MaxLeases),
 		fmt.Sprintf("| text | %d bytes |", MaxText),
 		fmt.Sprintf("| manifest | %d bytes |", MaxManifest),
+		fmt.Sprintf("requests that the sender takes at once: 1 to %d |", MaxReqs),
+		fmt.Sprintf("items a batch: 1 to %d |", MaxItems),
+		fmt.Sprintf("offset included: %d to %d |", MinFrame, MaxData),
+		fmt.Sprintf("promised and not ended: 1 to %d |", MaxBytesInFlight),
+		fmt.Sprintf("without lane 0: 0 to %d.", MaxLinger.Milliseconds()),
 		fmt.Sprintf("| auth elements; bytes of one | %d; %d |", MaxTLVs, MaxTLV),
 		fmt.Sprintf("| segments of one MAP | %d |", MaxSegs),
 		fmt.Sprintf("| prompt tokens of BEGIN | %d |", MaxPrompt),
@@ -44,7 +49,8 @@ func TestTheProtocolPageHasEveryTypeAndLimit(t *testing.T) {
 	}
 	for v := range 256 {
 		if ty := Type(v); ty.Known() {
-			need = append(need, fmt.Sprintf("| %d | %v |", v, ty))
+			lo, hi := ty.bounds()
+			need = append(need, fmt.Sprintf("| %d | %v |", v, ty), fmt.Sprintf("| %d %v | %d | %d |", v, ty, lo, hi))
 		}
 	}
 	for _, s := range need {

@@ -97,6 +97,9 @@ func refusals() (l []refusal) {
 	add("one bit of the payload flipped", "payload", wire.CodeCRC, uint64(len(pull)-FrameLen-TrailerLen), with(pull, FrameLen+40, 0xff))
 	add("trailer of the empty payload wrong", "payload", wire.CodeCRC, 0, with(ping, FrameLen, 1))
 
+	add("OPEN of a manifest of 4097 bytes", "frame", wire.CodeLength, 0, Frame{Type: TypeOpen, Req: 1, Len: openFixed + MaxManifest + 1 + TrailerLen}.Append(nil))
+	add("HELLO shorter than its fixed part", "frame", wire.CodeLength, 0, Frame{Type: TypeHello, Flags: FlagCritical, Len: helloFixed + TrailerLen - 1}.Append(nil))
+
 	p := pullKind.payload(0)
 	add("PULL of 2 items with the bytes of 1", "message", wire.CodeLength, uint64(len(p)-wantLen), message(TypePull, p[:len(p)-wantLen]))
 	add("PULL of 4097 items", "message", wire.CodeLength, 8, message(TypePull, with(with(p, 8, 1), 9, 16)))
@@ -112,6 +115,7 @@ func refusals() (l []refusal) {
 	add("END with text of 257 bytes", "message", wire.CodeLength, 2, message(TypeEnd, with(with(endKind.payload(1), 2, 1), 3, 1)))
 	add("ACQUIRE with hold 2", "message", wire.CodeInvalid, 8, message(TypeAcquire, with(acquireKind.payload(0), 8, 2)))
 	add("MAP with kind 4", "message", wire.CodeInvalid, 8, message(TypeMap, with(mapKind.payload(0), 8, 4)))
+	add("MAP of a staging ring with an id", "message", wire.CodeInvalid, 36, message(TypeMap, with(mapKind.payload(0), 36, 1)))
 	add("PUT with a reserved byte set", "message", wire.CodeInvalid, 11, message(TypePut, with(putKind.payload(0), 11, 1)))
 	add("TOKENS whose columns disagree", "message", wire.CodeInvalid, 4, message(TypeTokens, Tokens{Req: []uint32{1}, N: []uint8{2}, Tok: []int32{5}}.Append(nil)))
 	add("FINISH with reason 2", "message", wire.CodeInvalid, 4, message(TypeFinish, with(finishKind.payload(0), 4, 2)))

@@ -124,6 +124,8 @@ def put_item(c):
 
 def seg(c):
     out = {"id": c.u(4), "kind": c.upto(3, 1)}
+    if out["kind"] == 3 and out["id"]:
+        raise Refused("INVALID", c.at - 5)
     c.zero(3)
     out["size"] = c.u64()
     return out
@@ -150,7 +152,7 @@ def hello(c):
 
 
 def open_(c):
-    return {"manifest": c.hex(c.most(4, 8192))}
+    return {"manifest": c.hex(c.most(4, 4096))}
 
 
 def opened(c):
@@ -193,11 +195,11 @@ def release(c):
 
 
 def goaway(c):
-    return {"ms": c.u(4), "code": c.u(2), "text": c.text(c.most(2, TEXT_MAX))}
+    return {"ms": c.u(4), "code": status(c), "text": c.text(c.most(2, TEXT_MAX))}
 
 
 def error(c):
-    return {"offset": c.u64(), "code": c.u(2), "text": c.text(c.most(2, TEXT_MAX))}
+    return {"offset": c.u64(), "code": status(c), "text": c.text(c.most(2, TEXT_MAX))}
 
 
 def map_(c):
@@ -267,7 +269,7 @@ def empty(c):
 
 # type: name, reader, least and most payload bytes without the trailer.
 TYPES = {
-    1: ("HELLO", hello, 116, 116 + 16 * 1028), 2: ("OPEN", open_, 4, 4 + 8192), 3: ("OPENED", opened, 10, 10 + 3 * 256),
+    1: ("HELLO", hello, 116, 116 + 16 * 1028), 2: ("OPEN", open_, 4, 4 + 4096), 3: ("OPENED", opened, 10, 10 + 3 * 256),
     4: ("HAS", has, 8, 8 + 4096 * 52), 5: ("TABLE", table, 20, 20 + 4096 * 48), 6: ("PULL", pull, 12, 12 + 4096 * 52),
     7: ("PUSH", push, 8, 8 + 4096 * 84), 8: ("GRANT", grant, 4, 4 + 4096 * 2), 10: ("COMMIT", empty, 0, 0),
     11: ("END", end, 12, 12 + 4096 * 2 + 256), 12: ("RENEW", renew, 20, 20), 13: ("RELEASE", release, 4, 4 + 4096 * 16),

@@ -23,8 +23,6 @@ const (
 
 // Internal bounds, in bytes.
 const (
-	// minFrame is the smallest DATA payload that a side may ask for.
-	minFrame = 4<<10 + proto.DataPrefixLen
 	// idleRead is what an idle lane reads at once: some control frames. Body
 	// bytes that come along are copied.
 	idleRead = 4 << 10

@@ -126,9 +126,9 @@ func New(cfg Config) *Session {
 func clampLimits(l proto.Limits) proto.Limits {
 	l.Reqs = min(max(l.Reqs, 1), proto.MaxReqs)
 	l.Items = min(max(l.Items, 1), proto.MaxItems)
-	l.Frame = min(max(l.Frame, minFrame), proto.MaxData)
+	l.Frame = min(max(l.Frame, proto.MinFrame), proto.MaxData)
 	l.BytesInFlight = min(max(l.BytesInFlight, 1), proto.MaxBytesInFlight)
-	l.LingerMS = min(l.LingerMS, 60_000)
+	l.LingerMS = min(l.LingerMS, uint32(proto.MaxLinger/time.Millisecond))
 	return l
 }
 
