@@ -208,7 +208,7 @@ func (a *Agent) openEngines(context.Context) (err error) {
 func (a *Agent) models() []scheduler.Model {
 	models := make([]scheduler.Model, 0, len(a.cfg.Models))
 	for _, m := range a.cfg.Models {
-		models = append(models, scheduler.Model{Name: m.Name, Start: m.ThinkStart, End: m.ThinkEnd, KeepsThinking: m.KeepsThinking})
+		models = append(models, scheduler.Model{Name: m.Name, Start: m.ThinkStart, End: m.ThinkEnd, Space: m.ThinkSpace, KeepsThinking: m.KeepsThinking})
 	}
 	return models
 }

@@ -68,6 +68,7 @@ type slot struct {
 	phase     Phase
 	match     uint8 // state of the marker looked for: start in Prefill unless open, else end
 	decoded   uint8 // tokens decoded in Prefill; each may still belong to a start marker
+	blank     uint8 // white space decoded before them
 	live      bool
 	open      bool // the prompt left thinking open
 	exited    bool // ExitThink happened

@@ -23,11 +23,12 @@
 // A request goes Prefill, ThinkDecode, OutputDecode, Complete. It may leave
 // phases out and never goes back.
 //
-//   - Arrive scans the prompt for the last start and end marker, since many
-//     chat templates put the start marker there. A prompt that leaves thinking
-//     open makes the first decoded token a thinking one.
-//   - Prefill stays until the first decoded token that cannot belong to a
-//     start marker. A whole start marker means EnterThink; an end-of-sequence
+//   - Arrive looks at the end of the prompt, since many chat templates put the
+//     start marker there. A prompt that ends with one, and white space, makes the
+//     first decoded token a thinking one. A marker further in front was written
+//     by a user, who opens nothing.
+//   - Prefill stays until the first decoded token that is not white space and
+//     cannot belong to a start marker. A whole start marker means EnterThink; an end-of-sequence
 //     id means Complete; anything else is output.
 //   - ThinkDecode counts a token first and looks at it afterwards, so the count
 //     of ExitThink includes the end marker. A nested start marker is a token
@@ -43,6 +44,14 @@
 //   - An end-of-sequence id, or Done, means Complete, once. The entry stays
 //     until Done, Abort, or [Config].ReapAfter without a sign of life, so that
 //     late blocks still find it. Done and Abort are idempotent in every state.
+//
+// # Text
+//
+// Ids cannot tell a marker that the tokenizer has merged with what stands beside
+// it. Whoever owns the batch knows the text of each token and uses a [Watch], one
+// a request, instead of a Core: it finds markers in the text, however the tokens
+// cut them, says what a reader may see, and holds budgets to the token. Both find
+// markers by the same matcher.
 //
 // # Signals
 //

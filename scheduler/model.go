@@ -2,14 +2,21 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
 
 // Bounds of a Model.
 const (
-	MaxMarker = 32 // tokens in a start or end marker
-	MaxEOS    = 16 // end-of-sequence ids
+	MaxMarker     = 32  // tokens in a start or end marker
+	MaxMarkerText = 128 // bytes of its text
+	MaxEOS        = 16  // end-of-sequence ids
+	MaxSpace      = 64  // ids of white space
+
+	// maxTailSpace is how many ids of white space may stand between a start marker
+	// and a prompt's end. Templates have one at most.
+	maxTailSpace = 4
 )
 
 // Model is what the router must know of a served model. Token ids come from
@@ -20,6 +27,16 @@ type Model struct {
 	End   []int32 // the marker that ends it; empty: never forced
 	EOS   []int32 // ids that each end the sequence
 
+	// Space are ids that are white space and nothing else. They may stand between
+	// a start marker and the prompt's end, and before a start marker that the
+	// model decodes. Those that belong to a marker are no space.
+	Space []int32
+
+	// For a Watch, which reads text: the markers as they are written, and the ids
+	// of control tokens in them, of which an engine shows no text.
+	StartText, EndText string
+	Written            map[int32]string
+
 	MaxThink      uint32 // thinking tokens before ForceBudget; 0: that of Config
 	MinThink      uint32 // thinking tokens before which no signal forces; 0: that of Config.Signals
 	KeepsThinking bool   // the chat template keeps thinking in the history
@@ -28,7 +45,7 @@ type Model struct {
 // ModelError says what is wrong with a Model.
 type ModelError struct {
 	Name  string // the model
-	Field string // name, start, end, eos or min
+	Field string // name, start, end, eos, space, start text, end text or min
 	Text  string // what is wrong, with the values
 }
 
@@ -56,7 +73,11 @@ func NewModels(models []Model) (*Models, error) {
 		if ms.byName[m.Name] != nil {
 			return nil, &ModelError{Name: m.Name, Field: "name", Text: "used twice"}
 		}
-		ms.byName[m.Name] = compile(m)
+		c := compile(m)
+		if f := builtIn(m.Name); len(m.Space) == 0 && f != nil && slices.Equal(f.start.seq, m.Start) {
+			c.space = f.space // of a model of a known family that says nothing of white space
+		}
+		ms.byName[m.Name] = c
 	}
 	return ms, nil
 }
@@ -92,7 +113,7 @@ func (m *Model) check() error {
 		name  string
 		ids   []int32
 		limit int
-	}{{"start", m.Start, MaxMarker}, {"end", m.End, MaxMarker}, {"eos", m.EOS, MaxEOS}} {
+	}{{"start", m.Start, MaxMarker}, {"end", m.End, MaxMarker}, {"eos", m.EOS, MaxEOS}, {"space", m.Space, MaxSpace}} {
 		if len(f.ids) > f.limit {
 			return bad(f.name, "%d ids, limit %d", len(f.ids), f.limit)
 		}
@@ -109,6 +130,17 @@ func (m *Model) check() error {
 	if len(m.Start) > 0 && slices.Equal(m.Start, m.End) {
 		return bad("end", "equal to start %v", m.Start)
 	}
+	if m.StartText != "" && m.StartText == m.EndText {
+		return bad("end text", "equal to the start's, %q", m.StartText)
+	}
+	for _, f := range []struct{ name, text string }{{"start text", m.StartText}, {"end text", m.EndText}} {
+		switch {
+		case len(f.text) > MaxMarkerText:
+			return bad(f.name, "%d bytes, limit %d", len(f.text), MaxMarkerText)
+		case f.text != "" && blank(f.text[0]): // white space before a marker is skipped
+			return bad(f.name, "%q begins with white space", f.text)
+		}
+	}
 	if m.MaxThink > 0 && m.MinThink >= m.MaxThink {
 		return bad("min", "%d is not below the maximum, which is %d", m.MinThink, m.MaxThink)
 	}
@@ -117,24 +149,35 @@ func (m *Model) check() error {
 
 // compiled is a Model in the form the token path reads.
 type compiled struct {
-	start, end marker
-	eos        []int32
-	maxThink   uint32 // 0: the core's
-	minThink   uint32 // 0: the rules'
-	keeps      bool
+	start, end         marker[int32]
+	startText, endText marker[byte]
+	eos, space         []int32
+	written            map[int32]string
+	maxThink           uint32 // 0: the core's
+	minThink           uint32 // 0: the rules'
+	keeps              bool
 }
 
 var unknownModel = compile(&Model{})
 
 func compile(m *Model) *compiled {
-	return &compiled{
-		start:    newMarker(m.Start),
-		end:      newMarker(m.End),
-		eos:      slices.Clone(m.EOS),
-		maxThink: m.MaxThink,
-		minThink: m.MinThink,
-		keeps:    m.KeepsThinking,
+	c := &compiled{
+		start:     newMarker(m.Start),
+		end:       newMarker(m.End),
+		startText: newMarker([]byte(m.StartText)),
+		endText:   newMarker([]byte(m.EndText)),
+		eos:       slices.Clone(m.EOS),
+		written:   maps.Clone(m.Written),
+		maxThink:  m.MaxThink,
+		minThink:  m.MinThink,
+		keeps:     m.KeepsThinking,
 	}
+	for _, id := range m.Space {
+		if !slices.Contains(m.Start, id) && !slices.Contains(m.End, id) {
+			c.space = append(c.space, id)
+		}
+	}
+	return c
 }
 
 func (c *compiled) isEOS(t int32) bool {
@@ -146,45 +189,81 @@ func (c *compiled) isEOS(t int32) bool {
 	return false
 }
 
-// scan reads a prompt. It says whether the prompt leaves thinking open, and how
-// much of the next marker (end if open, start if not) its tail already matches.
+func (c *compiled) isSpace(t int32) bool {
+	for _, s := range c.space {
+		if s == t {
+			return true
+		}
+	}
+	return false
+}
+
+// scan reads the end of a prompt. It says whether the prompt leaves thinking
+// open, and how much of the next marker (end if open, start if not) its tail
+// already matches.
+//
+// Ids do not tell where the user's words end and the chat template goes on, so
+// only the very end counts: a start marker, and after it white space or the
+// beginning of an end marker. A marker that a user quotes is followed by at
+// least what the template puts between a message and the answer.
 func (c *compiled) scan(prompt []int32) (open bool, match uint8) {
 	if len(c.start.seq) == 0 {
 		return false, 0
 	}
-	next := &c.start
-	for _, t := range prompt {
-		match = next.step(match, t)
-		if !next.whole(match) {
-			continue
-		}
-		match, open = 0, !open
-		if next = &c.start; open {
-			next = &c.end
+	for n := range max(len(c.end.seq), 1) {
+		rest, ok := cutSuffix(prompt, c.end.seq[:n])
+		if ok && c.endsOpen(rest) {
+			return true, uint8(n)
 		}
 	}
-	return open, match
+	for _, t := range prompt[max(0, len(prompt)-MaxMarker):] {
+		if match = c.start.step(match, t); c.start.whole(match) {
+			match = 0
+		}
+	}
+	return false, match
 }
 
-// marker matches one sequence of ids in a stream, a token at a time, in O(1)
-// amortised a token (Knuth, Morris, Pratt 1977). The state is the length of the
-// longest prefix of the marker that the stream ends with.
-type marker struct {
-	seq  []int32
+// endsOpen says whether a prompt ends with a start marker and white space. Of two
+// markers that both end there, the longer one is meant.
+func (c *compiled) endsOpen(prompt []int32) bool {
+	for range maxTailSpace {
+		if n := len(prompt); n > 0 && c.isSpace(prompt[n-1]) {
+			prompt = prompt[:n-1]
+		}
+	}
+	_, start := cutSuffix(prompt, c.start.seq)
+	_, end := cutSuffix(prompt, c.end.seq)
+	return start && (!end || len(c.start.seq) >= len(c.end.seq))
+}
+
+func cutSuffix(s, suffix []int32) (rest []int32, ok bool) {
+	n := len(s) - len(suffix)
+	if n < 0 || !slices.Equal(s[n:], suffix) {
+		return s, false
+	}
+	return s[:n], true
+}
+
+// marker matches one sequence in a stream, of ids or of bytes, an element at a
+// time, in O(1) amortised each (Knuth, Morris, Pratt 1977). The state is the
+// length of the longest prefix of the marker that the stream ends with.
+type marker[T comparable] struct {
+	seq  []T
 	fail []uint8 // fail[q-1]: the state to fall back to from q
 }
 
-func newMarker(seq []int32) marker {
-	m := marker{seq: slices.Clone(seq), fail: make([]uint8, len(seq))}
+func newMarker[T comparable](seq []T) marker[T] {
+	m := marker[T]{seq: slices.Clone(seq), fail: make([]uint8, len(seq))}
 	for i := 1; i < len(seq); i++ {
 		m.fail[i] = m.step(m.fail[i-1], seq[i])
 	}
 	return m
 }
 
-// step takes state q (below len(seq)) and the next token to the next state. An
+// step takes state q (below len(seq)) and the next element to the next state. An
 // empty marker stays at 0.
-func (m *marker) step(q uint8, t int32) uint8 {
+func (m *marker[T]) step(q uint8, t T) uint8 {
 	for {
 		if int(q) < len(m.seq) && m.seq[q] == t {
 			return q + 1
@@ -197,7 +276,7 @@ func (m *marker) step(q uint8, t int32) uint8 {
 }
 
 // whole says whether state q is a match.
-func (m *marker) whole(q uint8) bool { return q > 0 && int(q) == len(m.seq) }
+func (m *marker[T]) whole(q uint8) bool { return q > 0 && int(q) == len(m.seq) }
 
 // builtIn finds a family of the table below by the last element of the name
 // ("Qwen/Qwen3-8B" and "/models/qwen3-8b" are both of family qwen3). It matches
@@ -220,12 +299,12 @@ func builtIn(name string) *compiled {
 
 // families is the fallback for models that the configuration does not name.
 // Thinking ids: the tokenizers' added_tokens; end-of-sequence ids: the models'
-// generation_config.
+// generation_config; white space: one and two newlines in the vocabularies.
 var families = []struct {
 	prefix string
 	model  *compiled
 }{
-	{"qwen3", compile(&Model{Start: []int32{151667}, End: []int32{151668}, EOS: []int32{151645, 151643}})},
-	{"deepseek-r1-distill-qwen", compile(&Model{Start: []int32{151648}, End: []int32{151649}, EOS: []int32{151643}})},
-	{"deepseek-v3.1", compile(&Model{Start: []int32{128798}, End: []int32{128799}, EOS: []int32{1}})},
+	{"qwen3", compile(&Model{Start: []int32{151667}, End: []int32{151668}, EOS: []int32{151645, 151643}, Space: []int32{198, 271}})},
+	{"deepseek-r1-distill-qwen", compile(&Model{Start: []int32{151648}, End: []int32{151649}, EOS: []int32{151643}, Space: []int32{198, 271}})},
+	{"deepseek-v3.1", compile(&Model{Start: []int32{128798}, End: []int32{128799}, EOS: []int32{1}, Space: []int32{201}})},
 }

@@ -15,8 +15,8 @@ import (
 // testModels are small, overlapping and self-overlapping on purpose: with token
 // ids 0 to 7 every transition is near.
 var testModels = map[string]scheduler.Model{
-	"a": {Start: []int32{1}, End: []int32{2}, EOS: []int32{7}, MaxThink: 3},
-	"b": {Start: []int32{1, 1, 2}, End: []int32{2, 3, 2, 4}, EOS: []int32{6, 7}, MaxThink: 6, KeepsThinking: true},
+	"a": {Start: []int32{1}, End: []int32{2}, EOS: []int32{7}, Space: []int32{5, 6, 2}, MaxThink: 3},
+	"b": {Start: []int32{1, 1, 2}, End: []int32{2, 3, 2, 4}, EOS: []int32{6, 7}, Space: []int32{5}, MaxThink: 6, KeepsThinking: true},
 	"c": {Start: []int32{1, 2, 1, 2, 1}, End: []int32{1, 2, 1}, MaxThink: 5},
 	"d": {Start: []int32{1}, EOS: []int32{7}, MaxThink: 2},
 	"e": {End: []int32{2}, EOS: []int32{7}, MaxThink: 2},
@@ -192,7 +192,8 @@ func TestForcingAgreesWithReference(t *testing.T) {
 			x := scheduler.Input{ID: scheduler.ID(r.IntN(8))}
 			switch k := r.IntN(100); {
 			case k < 6:
-				x.Kind, x.Model, x.Tokens = scheduler.Arrive, string("bgh"[r.IntN(3)]), []int32{1, 1, 2}
+				x.Kind, x.Model = scheduler.Arrive, string("bgh"[r.IntN(3)])
+				x.Tokens = testModels[x.Model].Start
 			case k < 8:
 				x.Kind = scheduler.Done
 			case k < 50:

@@ -86,17 +86,40 @@ func (f *reference) step(now scheduler.Time, x scheduler.Input) {
 
 func (f *reference) arrive(x scheduler.Input) {
 	r := &refRequest{model: f.models[x.Model], seen: f.now, samples: map[scheduler.SignalName][]refSample{}}
-	for _, t := range x.Tokens {
-		r.stream = append(r.stream, t)
-		marker := r.model.Start
-		if r.open {
-			marker = r.model.End
-		}
-		if len(r.model.Start) > 0 && endsWith(r.stream, marker) {
-			r.open, r.stream = !r.open, nil
+	r.arrive(x.Tokens)
+	f.reqs[x.ID] = r
+}
+
+// arrive tries every way in which a prompt may end open: a start marker, up to
+// four ids of white space, the beginning of an end marker. If none fits, the prompt is
+// only the stream that a start marker may go on from.
+func (r *refRequest) arrive(prompt []int32) {
+	m := r.model
+	for n := 0; len(m.Start) > 0 && n <= max(len(m.End)-1, 0); n++ {
+		for spaces := range 5 {
+			rest := len(prompt) - n - spaces
+			if rest < 0 || !endsWith(prompt, m.End[:n]) && n > 0 {
+				continue
+			}
+			if slices.ContainsFunc(prompt[rest:rest+spaces], func(t int32) bool { return !r.space(t) }) {
+				continue
+			}
+			if endsWith(prompt[:rest], m.Start) && !(len(m.End) > len(m.Start) && endsWith(prompt[:rest], m.End)) {
+				r.open, r.stream = true, slices.Clone(m.End[:n])
+				return
+			}
 		}
 	}
-	f.reqs[x.ID] = r
+	for _, t := range prompt[max(0, len(prompt)-scheduler.MaxMarker):] {
+		if r.stream = append(r.stream, t); endsWith(r.stream, m.Start) {
+			r.stream = nil
+		}
+	}
+}
+
+func (r *refRequest) space(t int32) bool {
+	m := r.model
+	return slices.Contains(m.Space, t) && !slices.Contains(m.Start, t) && !slices.Contains(m.End, t)
 }
 
 func (f *reference) token(id scheduler.ID, r *refRequest, t int32) {
@@ -108,6 +131,10 @@ func (f *reference) token(id scheduler.ID, r *refRequest, t int32) {
 	eos := slices.Contains(r.model.EOS, t)
 	switch r.phase {
 	case scheduler.Prefill:
+		if !eos && r.decoded == 0 && r.space(t) && !r.begun() {
+			r.stream = r.stream[:len(r.stream)-1]
+			return
+		}
 		r.decoded++
 		switch {
 		case eos:
@@ -140,6 +167,18 @@ func (f *reference) token(id scheduler.ID, r *refRequest, t int32) {
 func (r *refRequest) mayStart() bool {
 	for n := r.decoded; n < len(r.model.Start); n++ {
 		if endsWith(r.stream, r.model.Start[:n]) {
+			return true
+		}
+	}
+	return false
+}
+
+// begun says whether the prompt's tail is the beginning of a start marker. The
+// last of the stream was decoded.
+func (r *refRequest) begun() bool {
+	tail := r.stream[:len(r.stream)-1]
+	for n := 1; n < len(r.model.Start); n++ {
+		if endsWith(tail, r.model.Start[:n]) {
 			return true
 		}
 	}

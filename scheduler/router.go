@@ -18,8 +18,11 @@ func (c *Core) tokens(k int32, s *slot, toks []int32) {
 	}
 }
 
-// prefill looks for a start marker that begins with the first decoded token, or
-// with the prompt's tail.
+// maxBlank bounds the white space before a start marker, in tokens.
+const maxBlank = 64
+
+// prefill looks for a start marker that begins with the first decoded token that
+// is not white space, or with the prompt's tail.
 func (c *Core) prefill(k int32, s *slot, toks []int32) []int32 {
 	if len(toks) == 0 {
 		return nil
@@ -34,6 +37,10 @@ func (c *Core) prefill(k int32, s *slot, toks []int32) []int32 {
 			c.complete(k, s, EOS)
 			return toks[i+1:]
 		}
+		if s.match == 0 && s.decoded == 0 && s.blank < maxBlank && m.isSpace(t) {
+			s.blank++
+			continue
+		}
 		s.match = m.start.step(s.match, t)
 		if m.start.whole(s.match) {
 			s.match = 0
@@ -44,7 +51,7 @@ func (c *Core) prefill(k int32, s *slot, toks []int32) []int32 {
 		// outside of any marker to come: it was output.
 		if s.decoded++; s.match < s.decoded {
 			c.move(s, OutputDecode)
-			c.counts.hot[hotOutput] += uint64(s.decoded - 1)
+			c.counts.hot[hotOutput] += uint64(s.blank) + uint64(s.decoded-1)
 			return toks[i:]
 		}
 	}

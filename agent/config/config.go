@@ -78,6 +78,7 @@ type Telemetry struct {
 type Model struct {
 	Name                 string
 	ThinkStart, ThinkEnd []int32
+	ThinkSpace           []int32 // ids that are white space
 	ReasoningParser      string
 	SupportsThinkDisable bool
 	KeepsThinking        bool // the chat template keeps thinking in the history

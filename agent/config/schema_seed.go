@@ -41,6 +41,7 @@ var seedTables = []table[Config]{
 var modelTable = table[Model]{"model.NAME", "One table a model, named as the engine names it. Not settable from the environment.", []field[Model]{
 	key("think_start_token_ids", func(m *Model) *[]int32 { return &m.ThinkStart }, tokenIDs, nil, free[[]int32](), "The token sequence that starts thinking."),
 	key("think_end_token_ids", func(m *Model) *[]int32 { return &m.ThinkEnd }, tokenIDs, nil, free[[]int32](), "The token sequence that ends it. Empty: thinking is never ended by force, with a warning."),
+	key("think_space_token_ids", func(m *Model) *[]int32 { return &m.ThinkSpace }, tokenIDs, nil, free[[]int32](), "Ids that are white space, such as a newline's: those that the chat template puts after the start sequence, and those that the model decodes before it. An engine tells ids only, so a prompt whose start sequence is followed by any other id is taken for one that does not think."),
 	key("reasoning_parser", func(m *Model) *string { return &m.ReasoningParser }, words, "", free[string](), "The engine's name for its parser."),
 	key("keeps_thinking", func(m *Model) *bool { return &m.KeepsThinking }, booleans, false, free[bool](), "Whether the chat template keeps thinking in the history, so that think blocks are read again in the next turn."),
 	key("supports_think_disable", func(m *Model) *bool { return &m.SupportsThinkDisable }, booleans, false, free[bool](), "Whether a request can switch thinking off."),
