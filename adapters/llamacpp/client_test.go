@@ -70,12 +70,12 @@ func TestTextGoesToTokensAndBack(t *testing.T) {
 func TestATemplateEndsWhereTheAssistantAnswers(t *testing.T) {
 	p := running(t, plain)
 	ctx := patience(t)
-	got, err := p.ApplyTemplate(ctx, []llamacpp.Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "hi"}})
+	got, err := p.ApplyTemplate(ctx, []llamacpp.Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "hi"}}, nil)
 	const want = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 	if err != nil || got != want {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
-	if _, err := p.ApplyTemplate(ctx, []llamacpp.Message{{Role: "user", Content: "\xff"}}); err == nil {
+	if _, err := p.ApplyTemplate(ctx, []llamacpp.Message{{Role: "user", Content: "\xff"}}, nil); err == nil {
 		t.Error("a message that is no UTF-8 was taken")
 	}
 }

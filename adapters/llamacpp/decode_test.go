@@ -122,7 +122,7 @@ func TestComputingAPromptLeavesItsLastTokenToTheNextCall(t *testing.T) {
 func TestTheEndOfASequenceIsTheLastToken(t *testing.T) {
 	const eos = 2
 	p := running(t, plain)
-	chat, err := p.ApplyTemplate(patience(t), []llamacpp.Message{{Role: "user", Content: "Say: ok"}})
+	chat, err := p.ApplyTemplate(patience(t), []llamacpp.Message{{Role: "user", Content: "Say: ok"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -154,6 +154,7 @@ type Props struct {
 	Slots      int
 	Vocabulary int
 	Build      string
+	Template   string // the source of the chat template; empty: not told
 }
 
 // Props asks for it.
@@ -162,8 +163,9 @@ func (s *Server) Props(ctx context.Context) (Props, error) {
 		Settings struct {
 			Context int `json:"n_ctx"`
 		} `json:"default_generation_settings"`
-		Slots int    `json:"total_slots"`
-		Build string `json:"build_info"`
+		Slots    int    `json:"total_slots"`
+		Template string `json:"chat_template"`
+		Build    string `json:"build_info"`
 	}
 	if err := s.call(ctx, http.MethodGet, "/props", nil, &p); err != nil {
 		return Props{}, err
@@ -183,7 +185,7 @@ func (s *Server) Props(ctx context.Context) (Props, error) {
 			maxStreams, p.Settings.Context, p.Slots, p.Build, m.Data)
 	}
 	s.slots.Store(int32(p.Slots))
-	return Props{Context: p.Settings.Context, Slots: p.Slots, Vocabulary: m.Data[0].Meta.Vocabulary, Build: p.Build}, nil
+	return Props{Context: p.Settings.Context, Slots: p.Slots, Vocabulary: m.Data[0].Meta.Vocabulary, Build: p.Build, Template: p.Template}, nil
 }
 
 // has refuses a slot that there is not. The server itself would take another.
@@ -246,21 +248,26 @@ func (s *Server) Detokenize(ctx context.Context, tokens []int32) (string, error)
 
 // Message is one turn of a chat.
 type Message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	Reasoning string `json:"reasoning_content,omitempty"` // of an assistant; the template keeps it or leaves it out
 }
 
 // ApplyTemplate renders a chat by the model's template, up to where the assistant
-// answers.
-func (s *Server) ApplyTemplate(ctx context.Context, messages []Message) (string, error) {
+// answers. kwargs are variables of the template, in JSON.
+func (s *Server) ApplyTemplate(ctx context.Context, messages []Message, kwargs map[string]json.RawMessage) (string, error) {
 	const path = "/apply-template"
 	for _, m := range messages {
-		if err := errors.Join(text("a message's role", m.Role), text("a message", m.Content)); err != nil {
+		if err := errors.Join(text("a message's role", m.Role), text("a message", m.Content), text("a message's reasoning", m.Reasoning)); err != nil {
 			return "", err
 		}
 	}
+	in := map[string]any{"messages": messages}
+	if len(kwargs) > 0 {
+		in["chat_template_kwargs"] = kwargs
+	}
 	var out struct{ Prompt *string }
-	if err := s.call(ctx, http.MethodPost, path, map[string]any{"messages": messages}, &out); err != nil {
+	if err := s.call(ctx, http.MethodPost, path, in, &out); err != nil {
 		return "", err
 	}
 	if out.Prompt == nil {

@@ -61,7 +61,7 @@ func calls(s *Server) map[string]func(context.Context) error {
 		"Props":         func(ctx context.Context) error { _, err := s.Props(ctx); return err },
 		"Tokenize":      func(ctx context.Context) error { _, err := s.Tokenize(ctx, "a", true, true); return err },
 		"Detokenize":    func(ctx context.Context) error { _, err := s.Detokenize(ctx, []int32{1}); return err },
-		"ApplyTemplate": func(ctx context.Context) error { _, err := s.ApplyTemplate(ctx, []Message{{"user", "a"}}); return err },
+		"ApplyTemplate": func(ctx context.Context) error { _, err := s.ApplyTemplate(ctx, []Message{{Role: "user", Content: "a"}}, nil); return err },
 		"SaveSlot":      func(ctx context.Context) error { _, err := s.SaveSlot(ctx, 0, "f"); return err },
 		"RestoreSlot":   func(ctx context.Context) error { _, err := s.RestoreSlot(ctx, 0, "f"); return err },
 		"EraseSlot":     func(ctx context.Context) error { return s.EraseSlot(ctx, 0) },
@@ -215,8 +215,8 @@ func TestPropsOfAServerThatDoesNotSayItsSizesAreRefused(t *testing.T) {
 func TestTextThatIsNotUTF8IsRefusedAndNotChanged(t *testing.T) {
 	s := everywhere(t, body(200, `{}`))
 	_, err1 := s.Tokenize(t.Context(), "a\xffb", false, false)
-	_, err2 := s.ApplyTemplate(t.Context(), []Message{{"user", "a"}, {"user", "\xc3"}})
-	_, err3 := s.ApplyTemplate(t.Context(), []Message{{"\xff", "a"}})
+	_, err2 := s.ApplyTemplate(t.Context(), []Message{{Role: "user", Content: "a"}, {Role: "user", Content: "\xc3"}}, nil)
+	_, err3 := s.ApplyTemplate(t.Context(), []Message{{Role: "\xff", Content: "a"}}, nil)
 	for _, err := range []error{err1, err2, err3} {
 		if err == nil || !strings.Contains(err.Error(), "UTF-8") {
 			t.Error(err)
@@ -304,5 +304,21 @@ func TestACallWithoutAnEndIsRefused(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+func TestVariablesOfTheTemplateAndReasoningAreSent(t *testing.T) {
+	var got []byte
+	s := everywhere(t, func(w http.ResponseWriter, r *http.Request) {
+		got, _ = io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, `{"prompt":"p"}`)
+	})
+	kwargs := map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}
+	if _, err := s.ApplyTemplate(t.Context(), []Message{{Role: "assistant", Content: "a", Reasoning: "r"}, {Role: "user", Content: "b"}}, kwargs); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"chat_template_kwargs":{"enable_thinking":false},"messages":[{"role":"assistant","content":"a","reasoning_content":"r"},{"role":"user","content":"b"}]}`
+	if string(got) != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -205,7 +205,7 @@ func (s *server) render(ctx context.Context, r *openai.Request, cfg *Config) ([]
 	for i, m := range r.Messages {
 		messages[i] = llamacpp.Message{Role: m.Role, Content: m.Content}
 	}
-	text, err := s.api.ApplyTemplate(ctx, messages)
+	text, err := s.api.ApplyTemplate(ctx, messages, nil)
 	if err != nil {
 		return nil, err
 	}
