@@ -362,7 +362,7 @@ func (s *session) unsupported(f link.Frame) error {
 	if f.Flags&link.FlagCritical != 0 {
 		return s.wrong(wire.CodeUnsupported, "critical "+f.Type.String()+" is not spoken here")
 	}
-	if f.Req != 0 {
+	if f.Req&1 == 1 { // another id is not one of an engine's requests
 		s.answerEnd(f.Req, link.End{Code: wire.CodeUnsupported, Text: f.Type.String() + " is not spoken on an engine's socket"})
 	}
 	return nil

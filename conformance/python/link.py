@@ -1,0 +1,270 @@
+"""MRDN LINK v1 from docs/spec/link-v1.md: a dialler's half, and the engine's half of LOCAL. Standard library only.
+
+Frames are taken apart by the reader of the vectors, which was written from the same page.
+"""
+import array
+import hashlib
+import hmac
+import mmap
+import os
+import socket
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "vectors", "link-v1"))
+import check  # noqa: E402
+
+TYPE = {name: number for number, (name, *_) in check.TYPES.items()}
+CODE = {"OK": 0, "ABSENT": 100, "STALE": 101, "EXISTS": 102, "FULL": 103, "CHECKSUM": 104, "TOO_LARGE": 105, "NS_UNKNOWN": 106,
+        "LEASE_LOST": 107, "GEOMETRY": 109, "INVALID": 110, "DEADLINE": 200, "CANCELLED": 201, "BUSY": 202, "DRAINING": 203,
+        "UNSUPPORTED": 204, "LINK_MAGIC": 300, "CRC": 301, "LENGTH": 302, "STATE": 303, "FLOW_VIOLATION": 304, "AUTH": 305,
+        "LINK_VERSION": 306, "HELLO_TIMEOUT": 307, "TOO_MANY": 309, "MANIFEST": 407}
+NAME = {number: name for name, number in CODE.items()}
+CRITICAL, LOCAL = 1, 1
+FETCH, TRANSIENT, KEEP_LEASE = 1, 2, 4
+DATA = 9
+REQUESTS = ("OPEN", "HAS", "PULL", "PUSH", "STAT", "RENEW", "RELEASE", "PING")  # that the acceptor may send; only PING is served here
+PATIENCE = 20  # seconds until a silent other side is a failure
+
+
+def named(code):
+    return NAME.get(code, str(code))
+
+
+TABLE = []
+for n in range(256):
+    for _ in range(8):
+        n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
+    TABLE.append(n)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 255]
+    return crc ^ 0xFFFFFFFF
+
+
+check.crc32c = crc32c  # the same sum, by table
+
+
+def head(kind, length, req, arg=0, flags=0, cls=0):
+    h = struct.pack("<IBBBBQI", length, kind, flags, cls, 0, req, arg)
+    return h + struct.pack("<I", crc32c(h))
+
+
+def control(kind, req, fields=b"", **more):
+    kind = TYPE.get(kind, kind)
+    return head(kind, len(fields) + 4, req, **more) + fields + struct.pack("<I", crc32c(fields))
+
+
+def data(req, arg, offset, body):
+    return head(DATA, len(body) + 4, req, arg) + struct.pack("<I", offset) + body
+
+
+def want(ns, key=bytes(32), flags=0, off=0, most=0, slot=0, gen=0):
+    return struct.pack("<HHIIII", ns, flags, off, most, slot, gen) + key
+
+
+def push_item(ns, key, body_len, header, tier=0, attest=2):
+    return struct.pack("<HH", ns, 0) + key + struct.pack("<HBBI", 0, tier, attest, body_len) + header + bytes(8)
+
+
+def put_item(ns, key, length, off, tier=0, req=0):
+    return struct.pack("<HBBIQ", ns, tier, 0, length, off) + key + struct.pack("<I", req)
+
+
+def batch(items, *before):
+    return b"".join(before) + struct.pack("<I", len(items)) + b"".join(items)
+
+
+def u32(*values):
+    return struct.pack(f"<{len(values)}I", *values)
+
+
+class Hello:
+    """The fields of one HELLO; change what a test needs."""
+
+    def __init__(self, **fields):
+        self.min, self.max, self.agent, self.inc, self.session, self.lane = 1, 1, bytes(16), 0, bytes(16), 0
+        self.limits, self.features, self.nonce, self.auth = (256, 4096, 262148, 1 << 28, 5000), 0, os.urandom(32), []
+        self.__dict__.update(fields)
+
+    def frame(self):
+        p = struct.pack("<4sHH16sQ16sB3x5IQ32sH2x", b"MLNK", self.min, self.max, self.agent, self.inc, self.session, self.lane,
+                        *self.limits, self.features, self.nonce, len(self.auth))
+        for kind, value in self.auth:
+            p += struct.pack("<HH", kind, len(value)) + value
+        return control("HELLO", 0, p, flags=CRITICAL)
+
+
+class Refused(Exception):
+    """The other side sent ERROR."""
+
+    def __init__(self, code, text):
+        super().__init__(f"ERROR {named(code)}: {text}")
+        self.code = code
+
+
+class Closed(Exception):
+    """The other side closed the lane without ERROR."""
+
+
+class Lane:
+    """One connection. read gives (type name, header, fields), and answers the other side's requests on the way."""
+
+    def __init__(self, address):
+        family, where = (socket.AF_UNIX, address[7:]) if address.startswith("unix://") else (socket.AF_INET, None)
+        if where is None:
+            host, port = address.split("://")[1].rsplit(":", 1)
+            where = host, int(port)
+        self.sock = socket.socket(family, socket.SOCK_STREAM)
+        self.sock.settimeout(PATIENCE)
+        self.sock.connect(where)
+        if family == socket.AF_INET:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.fds = []
+
+    def write(self, frames):
+        try:
+            self.sock.sendall(frames)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # what the other side said before it closed is still to be read
+
+    def take(self, n):
+        got = b""
+        while len(got) < n:
+            try:
+                part, notes, _, _ = self.sock.recvmsg(n - len(got), socket.CMSG_SPACE(4 * 253), socket.MSG_CMSG_CLOEXEC)
+            except ConnectionResetError:
+                raise Closed from None
+            for level, kind, raw in notes:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    fds = array.array("i")
+                    fds.frombytes(raw[:len(raw) - len(raw) % 4])
+                    self.fds += fds
+            if not part:
+                raise Closed
+            got += part
+        return got
+
+    def read(self):
+        first = self.take(24)
+        name, frame, fields = check.read(first + self.take(int.from_bytes(first[:4], "little")))
+        if name == "ERROR":
+            raise Refused(fields["code"], fields["text"])
+        if name in REQUESTS and int(frame["req"]) % 2 == 0:
+            self.write(control("END", int(frame["req"]), struct.pack("<HHII", CODE["OK" if name == "PING" else "UNSUPPORTED"], 0, 0, 0)))
+            return self.read()
+        return name, frame, fields
+
+    def expect(self, name, req=None):
+        got, frame, fields = self.read()
+        assert got == name and (req is None or int(frame["req"]) == req), f"{got} of {frame['req']}, want {name} of {req}: {fields}"
+        return fields
+
+    def end(self, req, code="OK"):
+        fields = self.expect("END", req)
+        assert named(fields["code"]) == code, f"END {named(fields['code'])} {fields['text']!r}, want {code}"
+        return fields
+
+    def close(self):
+        """Closes, and waits until the other side has."""
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+            while self.sock.recv(65536):
+                pass
+        except OSError:
+            pass
+        self.sock.close()
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+
+class Agent:
+    """A dialling agent: who it says it is, and how it proves it."""
+
+    def __init__(self, address, name, method, psk=b""):
+        self.address, self.name, self.method, self.psk = address, name, method, psk
+        self.agent, self.inc, self.req = os.urandom(16), int.from_bytes(os.urandom(7), "little") + 1, 1_000_001
+
+    def next(self):
+        self.req += 2
+        return self.req
+
+    def first(self, session=bytes(16), lane=0, **fields):
+        names = [(4, self.name.encode())] if self.name else []
+        return Hello(**{"agent": self.agent, "inc": self.inc, "session": session, "lane": lane, "auth": [(self.method, b"")] + names, **fields})
+
+    def proof(self, role, mine, theirs):
+        nonces = mine.nonce + bytes.fromhex(theirs["nonce"]) + mine.agent + bytes.fromhex(theirs["agent"])
+        return hmac.new(self.psk, role + nonces, hashlib.sha256).digest() if self.method == 2 else b""
+
+    def dial(self, session=bytes(16), lane=0, third=None, **fields):
+        """One lane through HELLO and PING. third may replace the third frame."""
+        l = Lane(self.address)
+        mine = self.first(session, lane, **fields)
+        l.write(mine.frame())
+        theirs = l.expect("HELLO")
+        proofs = {e["type"]: bytes.fromhex(e["value"]) for e in theirs["auth"]}
+        want_proof = self.proof(b"meridian link v1 acceptor", mine, theirs)
+        assert hmac.compare_digest(proofs[self.method], want_proof), "the acceptor's proof is wrong"
+        assert theirs["lane"] == lane and theirs["min"] <= 1 <= theirs["max"]
+        mine.auth = [(self.method, self.proof(b"meridian link v1 dialler", mine, theirs))] + mine.auth[1:]
+        req = self.next()
+        l.write(third(mine) if third else mine.frame())
+        l.write(control("PING", req))
+        l.end(req)
+        l.session = bytes.fromhex(theirs["session"])
+        return l
+
+
+class Engine(Lane):
+    """The engine's half of LOCAL."""
+
+    def __init__(self, address, **fields):
+        super().__init__(address)
+        self.req, self.segs, self.ring = 1_000_001, {}, None
+        self.write(Hello(**{"features": LOCAL, **fields}).frame())
+        self.hello = self.expect("HELLO")
+
+    def next(self):
+        self.req += 2
+        return self.req
+
+    def map(self, fields):
+        """Maps what MAP brought."""
+        for seg in fields["segs"]:
+            fd, writable = self.fds.pop(0), seg["kind"] == 3
+            m = mmap.mmap(fd, int(seg["size"]), flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
+            os.close(fd)
+            if writable:
+                assert seg["id"] == 0
+                self.ring = m
+            else:
+                self.segs[seg["id"], seg["kind"]] = m
+
+    def ask(self, kind, fields=b"", until="END"):
+        """Sends a request; gives all that came for it, MAP aside."""
+        req, got = self.next(), []
+        self.write(control(kind, req, fields))
+        while not got or got[-1][0] != until:
+            name, frame, answer = self.read()
+            if name == "MAP":
+                self.map(answer)
+                continue
+            assert name == "PHASE" or int(frame["req"]) == req, f"{name} of {frame['req']} while {req} runs"
+            got.append((name, answer))
+        return got
+
+    def body(self, place):
+        """Reads a leased block as the page says, and checks its header."""
+        gens, segment = self.segs[place["seg"], 2], self.segs[place["seg"], 1]
+        def word():
+            return struct.unpack_from("<Q", gens, place["gen_off"])[0]
+        before, off = word(), int(place["off"])
+        assert before % 2 == 0 and before & 0xFFFFFFFF == place["gen"]
+        header, body = segment[off - 32:off], segment[off:off + place["len"]]
+        assert word() == before
+        return header, body
