@@ -31,7 +31,7 @@ func agentID(b byte) (id [16]byte) {
 }
 
 func testManifest(tenant string) wire.Manifest {
-	return wire.Manifest{Tenant: tenant, Model: "m", Role: "decode", BlockTokens: 16, BlockBytes: 1 << 20}
+	return wire.Manifest{Tenant: tenant, Model: "m", Role: "decode", BlockTokens: 16, BlockBytes: 4 << 20}
 }
 
 // start makes an agent and lets it listen at listen, if that is not empty.

@@ -235,7 +235,7 @@ func (b *batch) pushSlice(ctx context.Context, at []int) {
 	for n, i := range at {
 		x := &b.it[i]
 		c.Items[n] = core.Item{
-			NS: b.num[i], Key: x.Key, Tier: x.Tier, Att: x.Att, Room: x.M.B[wire.HeaderLen:],
+			NS: b.num[i], Key: x.Key, Tier: x.Head.Tier, Att: x.Att, Room: x.M.B[wire.HeaderLen:],
 			Head: [wire.HeaderLen]byte(x.M.B),
 		}
 	}
@@ -265,7 +265,7 @@ func (s *session) retryBusy(ctx context.Context, c *core.Call) {
 		}
 		select {
 		case <-ctx.Done():
-			c.Give(wire.CodeBusy)
+			c.Fail(wire.CodeBusy)
 			return
 		case <-time.After(pause):
 		}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"time"
 
 	"meridian/wire"
@@ -14,9 +15,9 @@ type Item struct {
 	Flags     uint16
 	Key       wire.Key
 	Slot, Gen uint32
-	Off       uint32 // PULL: bytes that are in Room from an earlier try
-	Room      []byte // PULL: room for the body. PUSH: the body
-	Head      [wire.HeaderLen]byte
+	Off       uint32               // PULL: bytes that are in Room from an earlier try
+	Room      []byte               // PULL: room for the body. PUSH: the body
+	Head      [wire.HeaderLen]byte // PULL with Off: of the earlier try, if known
 	Tier      wire.Tier
 	Att       wire.Attest
 
@@ -73,8 +74,10 @@ func (s *Session) Start(now time.Duration, c *Call) {
 		s.finishCall(c, s.why, "the session ended")
 	case s.peerLeaves:
 		s.finishCall(c, wire.CodeDraining, "the peer is leaving")
-	case len(c.Items) > int(s.cfg.Theirs.Items) || c.bytes > uint64(s.cfg.Theirs.BytesInFlight):
-		s.finishCall(c, wire.CodeTooLarge, "above what the peer takes in one request")
+	case len(c.Items) > int(s.cfg.Theirs.Items):
+		s.finishCall(c, wire.CodeTooLarge, fmt.Sprintf("%d items: the peer takes %d in one request", len(c.Items), s.cfg.Theirs.Items))
+	case c.bytes > uint64(s.cfg.Theirs.BytesInFlight):
+		s.finishCall(c, wire.CodeTooLarge, fmt.Sprintf("%d bytes: the peer takes %d at once", c.bytes, s.cfg.Theirs.BytesInFlight))
 	case c.counted() && (s.queued(c.Class) || !s.room(c)):
 		s.queue[c.Class] = append(s.queue[c.Class], c)
 	default:
@@ -100,8 +103,8 @@ func (c *Call) Again() bool {
 	return true
 }
 
-// Give ends a call that was not started.
-func (c *Call) Give(code wire.Code) {
+// Fail ends a call that the session does not have, with every item.
+func (c *Call) Fail(code wire.Code) {
 	c.Code = code
 	for i := range c.Items {
 		c.Items[i].Code = code
@@ -187,14 +190,15 @@ func (s *Session) pick(class proto.Class) *Lane {
 // startOn sends a call on a lane.
 func (s *Session) startOn(now time.Duration, l *Lane, c *Call) {
 	r := &request{
-		id: s.nextReq, typ: c.Type, class: c.Class, mine: true, lane: l, call: c,
-		began: now, deadline: max(c.deadline, now) + max(cancelSlack, s.rtt), bytes: c.bytes, counted: c.counted(),
+		id: s.nextReq, typ: c.Type, class: c.Class, lane: l,
+		began: now, deadline: max(c.deadline, now) + max(cancelSlack, s.rtt), bytes: c.bytes,
+		ask: &ask{call: c, counted: c.counted(), items: len(c.Items)},
 	}
+	r.progress(now)
 	if c.deadline == 0 {
 		r.deadline = now + c.Timeout
 	}
 	s.nextReq += 2
-	r.items = len(c.Items)
 	if c.Type == proto.TypePull {
 		r.room = make([]wantRoom, len(c.Items))
 		for i := range c.Items {
@@ -292,7 +296,7 @@ func (s *Session) endCall(now time.Duration, r *request, code wire.Code, text st
 	through := r.lane.dequeue(r)
 	if !r.laneGone && !r.ended {
 		switch {
-		case r.typ == proto.TypePush && through && !r.committed:
+		case r.typ == proto.TypePush && through && r.ask.state < askCommitted:
 			r.lane.send(proto.Frame{Type: proto.TypeAbort, Req: r.id}, proto.Empty{})
 		case r.typ == proto.TypePush: // ABORT follows the frame at hand
 		default:
@@ -329,31 +333,51 @@ func (s *Session) deliver(r *request) {
 	r.call = nil
 	for i := range c.Items {
 		it := &c.Items[i]
-		if r.typ == proto.TypePull && i < len(r.in.items) && !r.in.items[i].skip {
-			in := &r.in.items[i]
-			it.Got = uint32(in.got)
-			switch {
-			case in.proof.OK():
-				it.Proof = in.proof
-				s.totals.BytesIn += uint64(in.size)
-				continue
-			case in.code == wire.CodeChecksum:
-				it.Code = wire.CodeChecksum
-				s.totals.ChecksumFailures++
-				s.events = append(s.events, Event{Kind: EventChecksum, Lane: r.lane.idx, Code: wire.CodeChecksum, Items: 1})
-				continue
-			}
-		} else if it.Code != wire.CodeOK || r.typ != proto.TypePush && it.Seen {
-			continue
-		}
-		if r.code != wire.CodeOK && it.Code == wire.CodeOK {
+		switch {
+		case s.verdict(r, i, it):
+		case it.Code != wire.CodeOK:
+		case r.code != wire.CodeOK:
 			it.Code = r.code
-		} else if it.Code == wire.CodeOK && !it.Seen {
+		default:
 			it.Code = wire.CodeInternal
 		}
 	}
 	c.Retry = r.retry
 	s.finishCall(c, r.code, r.text)
+}
+
+// verdict reports whether item i is decided, whatever became of its request. A
+// body that had come whole and was verified is OK, also where the rest of its
+// batch ran out of time; without that nothing of a pull is.
+func (s *Session) verdict(r *request, i int, it *Item) bool {
+	switch r.typ {
+	case proto.TypeHas, proto.TypeStat:
+		return it.Seen
+	case proto.TypePush:
+		return r.code == wire.CodeOK && it.Seen
+	case proto.TypePull:
+		if i >= len(r.in.items) {
+			return false
+		}
+		in := &r.in.items[i]
+		if in.skip { // its lease alone, or why not
+			return it.Seen && (it.Code != wire.CodeOK || r.room[i].bare())
+		}
+		it.Got = uint32(in.got)
+		if in.proof.OK() {
+			it.Code, it.Proof = wire.CodeOK, in.proof
+			s.totals.BytesIn += uint64(in.size)
+			return true
+		}
+		if in.code != wire.CodeChecksum {
+			return false
+		}
+		it.Code = wire.CodeChecksum
+		s.totals.ChecksumFailures++
+		s.events = append(s.events, Event{Kind: EventChecksum, Lane: r.lane.idx, Code: wire.CodeChecksum, Items: 1})
+		return true
+	}
+	return false
 }
 
 // finishCall closes a call. Items without a verdict get the call's code.
@@ -374,10 +398,10 @@ func (s *Session) finishCall(c *Call, code wire.Code, text string) {
 func (s *Session) tickCalls(now time.Duration) {
 	for _, r := range inOrder(s.calls) {
 		switch {
-		case r.dead:
+		case r.dead, r.ended:
 		case now >= r.deadline:
 			s.endCall(now, r, wire.CodeDeadline, "")
-		case r.typ == proto.TypePull && now-max(r.lane.lastData, r.began) >= proto.NoProgress:
+		case r.typ != proto.TypePing && r.stuck(now):
 			s.endCall(now, r, wire.CodeNoProgress, "")
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	proto "meridian/wire/link"
 )
 
-// Times beside those of wire/link.
+// Times that the protocol leaves to a side.
 const (
 	// WriteStall is how long a lane may have bytes to send and send none: as
 	// long as pings may go unanswered.
@@ -20,6 +20,20 @@ const (
 	// busyRetry is the advice in END BUSY.
 	busyRetry = 20 * time.Millisecond
 )
+
+// What counts as progress, in bytes; docs/spec/link-v1.md, section 7.
+const (
+	// minProgress is what must move in NoProgress, if not all that is left: a byte
+	// a second is none.
+	minProgress = 64 << 10
+	// maxPassed is what round robin may let pass before a request comes to its
+	// turn: a frame for each of the requests that a peer may have at once.
+	maxPassed = proto.MaxReqs * proto.MaxChunk
+)
+
+// minUnread is how many answers to OPEN, PING, CANCEL, ABORT, RENEW and RELEASE
+// may wait for a peer that was granted few requests.
+const minUnread = 32
 
 // Internal bounds, in bytes.
 const (

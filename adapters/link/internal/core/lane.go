@@ -15,13 +15,15 @@ type Lane struct {
 	rx  rx
 	tx  tx
 
-	lastRx, lastTx time.Duration // the last byte in either direction
-	lastData       time.Duration // the last body byte that came in, or the last table
-	pings          int           // sent since the last byte came in
-	failed         bool          // ERROR is queued; nothing else is taken
-	failedAt       time.Duration
-	dead           bool   // the connection shall be closed
-	load           uint64 // body bytes of my own requests that this lane still carries
+	lastRx   time.Duration // the last byte that came in
+	lastTx   time.Duration // the last time that nothing was to be sent, or minProgress bytes had gone
+	sentThen uint64        // bytes that went since lastTx
+	moved    tally         // body bytes
+	pings    int           // sent since the last byte came in
+	failed   bool          // ERROR is queued; nothing else is taken
+	failedAt time.Duration
+	dead     bool   // the connection shall be closed
+	load     uint64 // body bytes of my own requests that this lane still carries
 }
 
 // Index is the lane's number.
@@ -106,8 +108,11 @@ func (l *Lane) tick(now time.Duration) {
 	if !l.open() {
 		return
 	}
-	if l.TxPending() && now-l.lastTx >= WriteStall {
-		l.kill(now, wire.CodeLaneLost, "the peer took no byte for too long")
+	switch {
+	case !l.TxPending():
+		l.lastTx, l.sentThen = now, 0
+	case now-l.lastTx >= WriteStall:
+		l.kill(now, wire.CodeLaneLost, "the peer took no bytes for too long")
 		return
 	}
 	if now-l.lastRx < proto.PingEvery*time.Duration(l.pings+1) {

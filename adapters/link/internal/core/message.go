@@ -24,44 +24,40 @@ var laneRules = map[proto.Type]laneRule{
 	proto.TypeAbort: onAny, proto.TypeError: onAny,
 }
 
-// message handles one control frame.
-func (l *Lane) message(now time.Duration, f proto.Frame, p []byte) {
-	at := l.rx.at
-	var err error
+// message handles one control frame. With an error nothing has changed.
+func (l *Lane) message(now time.Duration, f proto.Frame, p []byte) error {
 	rule := onData
 	if l.idx == 0 {
 		rule = onControl
 	}
 	if laneRules[f.Type]&rule == 0 {
-		l.fail(now, at, wire.CodeState, f.Type.String()+" may not come on this lane")
-		return
+		return refuse(wire.CodeState, f.Type.String()+" may not come on this lane")
 	}
 	// A request carries the id of its sender, an answer that of its receiver.
 	switch f.Type {
 	case proto.TypeOpened, proto.TypeTable, proto.TypeGrant, proto.TypeEnd:
-		err = l.answer(now, f, p)
+		return l.answer(now, f, p)
 	case proto.TypeGoAway:
-		err = l.goAway(p)
+		return l.goAway(p)
 	case proto.TypeError:
-		err = l.peerError(now, p)
-	default:
-		if theirs := f.Req&1 == 1 != l.s.cfg.Dialler; !theirs || f.Req == 0 {
-			l.fail(now, at, wire.CodeState, "a request with an id that is not its sender's")
-			return
-		}
-		err = l.serve(now, f, p)
+		return l.peerError(now, p)
 	}
-	if err != nil {
-		l.failWith(now, at+proto.FrameLen, err)
+	if theirs := f.Req&1 == 1 != l.s.cfg.Dialler; !theirs || f.Req == 0 {
+		return refuse(wire.CodeState, "a request with an id that is not its sender's")
 	}
+	return l.request(now, f, p)
 }
 
+// goAway notes that the peer leaves. To say it again changes nothing.
 func (l *Lane) goAway(p []byte) error {
 	m, err := proto.ParseGoAway(p)
 	if err != nil {
 		return err
 	}
 	s := l.s
+	if s.peerLeaves {
+		return nil
+	}
 	s.peerLeaves = true
 	s.events = append(s.events, Event{Kind: EventGoAway, Code: m.Code, Text: m.Text, Took: time.Duration(m.MS) * time.Millisecond})
 	for c := range s.queue {

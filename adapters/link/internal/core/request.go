@@ -8,17 +8,18 @@ import (
 )
 
 // request is one request of either side, from its first frame until nothing
-// of it is left: END was seen, and no memory of it is in use.
+// of it is left: END was seen, and no memory of it is in use. Exactly one of
+// ask and serve is set. Each says by its state how far the exchange came; dead,
+// ended and laneGone are the ways in which it stops, which may come at any state.
 type request struct {
 	id       uint64
 	typ      proto.Type
 	class    proto.Class
-	mine     bool
 	lane     *Lane
 	began    time.Duration
 	deadline time.Duration
 	bytes    uint64 // counted against BytesInFlight
-	counted  bool   // counts against Reqs
+	pace     pace
 
 	refs     int  // reads, writes and hashes under way in its memory
 	dead     bool // its memory must get no further byte: discard, or fill
@@ -30,24 +31,53 @@ type request struct {
 	in  inflow
 	out outflow
 
-	// mine
-	call   *Call
-	items  int        // of the batch
-	room   []wantRoom // PULL: what each item asked for
-	ended  bool       // END was received
-	tabled bool       // PUSH: the TABLE after COMMIT came
-	handed bool       // PUSH: COMMIT is with the writer; its answer may come before TxDid
-
-	// the peer's
-	blocks    []Block
-	lease     Lease
-	keep      time.Duration // lease that outlives END
-	endSent   bool
-	committed bool // COMMIT came
-	terminal  bool // the pusher will send no more for it
-	freed     bool
-	announced bool // GRANT or TABLE was sent
+	*ask
+	*serve
 }
+
+// ask is what a request of this side has besides.
+type ask struct {
+	state   askState
+	call    *Call
+	counted bool       // counts against Reqs
+	items   int        // of the batch
+	room    []wantRoom // PULL: what each item asked for
+	ended   bool       // END was received
+}
+
+// askState is how far a request of this side came. docs/spec/link-v1.md has the
+// table of what may come in each state.
+type askState uint8
+
+const (
+	askSent      askState = iota // nothing was answered
+	askTabled                    // HAS, STAT: TABLE came. PULL: DATA comes
+	askGranted                   // PUSH: GRANT came, DATA goes
+	askHanding                   // PUSH: COMMIT is with the writer, and may be out
+	askCommitted                 // PUSH: COMMIT is out
+	askConfirmed                 // PUSH: the TABLE after COMMIT came
+)
+
+// serve is what a request of the peer has besides.
+type serve struct {
+	state   serveState
+	blocks  []Block
+	twin    []int32 // PUSH: the item with the same key before this one, or -1; nil where no key comes twice
+	lease   Lease
+	keep    time.Duration // lease that outlives END
+	endSent bool
+	quit    bool // the peer will send no more for it
+	freed   bool // the store has back what it gave
+}
+
+// serveState is how far a request of the peer came.
+type serveState uint8
+
+const (
+	serveBegun     serveState = iota // nothing was answered; PUSH: room is being made
+	serveMoving                      // PULL: TABLE is out, DATA goes. PUSH: GRANT is out, DATA comes
+	serveCommitted                   // PUSH: COMMIT came
+)
 
 // wantRoom is what a pull asked for; it outlives the call, so that what comes
 // after a cancel is still counted right.
@@ -215,7 +245,7 @@ func (s *Session) unref(now time.Duration, r *request) {
 func (s *Session) settle(now time.Duration, r *request) {
 	switch {
 	case r.refs > 0:
-	case r.mine:
+	case r.ask != nil:
 		s.settleCall(now, r)
 	default:
 		s.settleServed(now, r)

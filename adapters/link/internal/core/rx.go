@@ -110,35 +110,39 @@ func (l *Lane) parse(now time.Duration, b []byte) {
 		switch ev.Kind {
 		case proto.EventMessage:
 			x.at = x.sp.Offset() - proto.FrameLen - uint64(ev.Frame.Len)
-			l.message(now, ev.Frame, ev.Payload)
+			err = l.message(now, ev.Frame, ev.Payload)
 		case proto.EventSkipped:
-			l.end(now, ev.Frame.Req, proto.End{Code: wire.CodeUnsupported})
+			x.at = x.sp.Offset() - proto.FrameLen - uint64(ev.Frame.Len)
+			err = l.unknown(ev.Frame)
 		case proto.EventPlace:
 			x.at = x.sp.Offset() - proto.HeadLen
-			l.beginData(now, ev)
+			err = l.beginData(ev)
 		case proto.EventBytes:
 			l.copyData(ev.Payload)
 			l.placed(now, len(ev.Payload))
 		}
+		if err != nil {
+			l.refused(now, x.at, err)
+		}
 	}
 }
 
-// beginData finds the owner of a DATA frame and checks that it was granted.
-func (l *Lane) beginData(now time.Duration, ev proto.Event) {
-	x := &l.rx
+// beginData finds the owner of a DATA frame and checks that it was granted. With
+// an error nothing has changed.
+func (l *Lane) beginData(ev proto.Event) error {
 	r := l.s.find(ev.Frame.Req)
 	switch {
 	case ev.Frame.Len > l.s.cfg.Mine.Frame:
-		l.fail(now, x.at, wire.CodeLength, "DATA above the agreed frame")
+		return refuse(wire.CodeLength, "DATA above the agreed frame")
 	case r == nil || r.lane != l || !r.in.active:
-		l.fail(now, x.at, wire.CodeFlowViolation, "DATA for no open transfer")
-	case r.terminal || uint64(ev.Left) > r.in.left:
-		l.fail(now, x.at, wire.CodeFlowViolation, "DATA beyond what was granted")
+		return refuse(wire.CodeFlowViolation, "DATA for no open transfer")
+	case uint64(ev.Left) > r.in.left:
+		return refuse(wire.CodeFlowViolation, "DATA beyond what was granted")
 	case int(ev.Frame.Arg) != r.in.cur || ev.Offset != uint64(r.in.items[r.in.cur].got):
-		l.fail(now, x.at, wire.CodeState, "DATA out of order")
-	default:
-		x.req = r
+		return refuse(wire.CodeState, "DATA out of order")
 	}
+	l.rx.req = r
+	return nil
 }
 
 // copyData brings body bytes that were read ahead to where they belong.
@@ -157,13 +161,14 @@ func (l *Lane) copyData(src []byte) {
 // placed moves the cursor of the DATA at hand over k bytes that are in place,
 // or were discarded.
 func (l *Lane) placed(now time.Duration, k int) {
-	l.lastData = now
 	r := l.rx.req
 	if r == nil {
 		return
 	}
 	in := &r.in
 	in.left -= uint64(k)
+	l.moved.in[r.class] += uint64(k)
+	r.movedOwn(now, k, in.left)
 	for k > 0 {
 		it := &in.items[in.cur]
 		if it.skip || it.got == it.size {

@@ -8,79 +8,114 @@ import (
 	proto "meridian/wire/link"
 )
 
-// serve handles a request of the peer. An error is a malformed payload.
-func (l *Lane) serve(now time.Duration, f proto.Frame, p []byte) error {
-	s := l.s
+// request handles a request of the peer, or what belongs to one. With an error
+// nothing has changed.
+func (l *Lane) request(now time.Duration, f proto.Frame, p []byte) error {
 	switch f.Type {
-	case proto.TypePing:
-		l.end(now, f.Req, proto.End{})
-	case proto.TypeOpen:
-		m, err := proto.ParseOpen(p)
-		if err != nil {
-			return err
-		}
-		if s.draining {
-			l.end(now, f.Req, proto.End{Code: wire.CodeDraining})
-			return nil
-		}
-		l.answered(now)
-		l.send(proto.Frame{Type: proto.TypeOpened, Req: f.Req}, s.open(m.Manifest))
 	case proto.TypeHas, proto.TypeStat:
-		m := &s.scratch.has
+		m := &l.s.scratch.has
 		if err := m.Parse(p); err != nil {
 			return err
 		}
-		l.serveHas(now, f, m)
+		return l.serveHas(now, f, m)
 	case proto.TypePull:
-		m := &s.scratch.pull
+		m := &l.s.scratch.pull
 		if err := m.Parse(p); err != nil {
 			return err
 		}
-		l.servePull(now, f, m)
+		return l.servePull(now, f, m)
 	case proto.TypePush:
 		m, err := proto.ParsePush(p)
 		if err != nil {
 			return err
 		}
-		l.servePush(now, f, m)
+		return l.servePush(now, f, m)
 	case proto.TypeCommit:
-		l.serveCommit(now, f)
+		return l.serveCommit(now, f)
 	case proto.TypeCancel, proto.TypeAbort:
-		l.serveCancel(now, f)
+		return l.serveCancel(now, f)
+	case proto.TypePing:
+		return l.other(f.Req, func() proto.End { return proto.End{} })
+	case proto.TypeOpen:
+		m, err := proto.ParseOpen(p)
+		if err != nil {
+			return err
+		}
+		return l.serveOpen(f, m)
 	case proto.TypeRenew:
 		m, err := proto.ParseRenew(p)
 		if err != nil {
 			return err
 		}
 		ttl := min(time.Duration(m.MS)*time.Millisecond, proto.MaxLease)
-		l.end(now, f.Req, proto.End{Code: s.cfg.Holder.Renew(m.Lease, ttl)})
+		return l.other(f.Req, func() proto.End { return proto.End{Code: l.s.cfg.Holder.Renew(m.Lease, ttl)} })
 	case proto.TypeRelease:
 		m, err := proto.ParseRelease(p)
 		if err != nil {
 			return err
 		}
-		for _, lease := range m.Leases {
-			s.cfg.Holder.Unpin(lease)
-		}
-		l.end(now, f.Req, proto.End{})
-	default:
-		l.fail(now, l.rx.at, wire.CodeState, f.Type.String()+" may not come now")
+		return l.other(f.Req, func() proto.End {
+			for _, lease := range m.Leases {
+				l.s.cfg.Holder.Unpin(lease)
+			}
+			return proto.End{}
+		})
+	}
+	return refuse(wire.CodeState, f.Type.String()+" may not come now")
+}
+
+// unknown answers a frame of a type that this version does not know, if it has
+// an id of its sender's.
+func (l *Lane) unknown(f proto.Frame) error {
+	if f.Req == 0 || f.Req&1 == 1 == l.s.cfg.Dialler {
+		return nil
+	}
+	return l.other(f.Req, func() proto.End { return proto.End{Code: wire.CodeUnsupported} })
+}
+
+// other does and answers at once what is not held to the counts of HELLO.
+func (l *Lane) other(req uint64, do func() proto.End) error {
+	if err := l.mayAsk(req); err != nil {
+		return err
+	}
+	l.endOther(req, do())
+	return nil
+}
+
+// mayAsk holds the peer to its limits by the answers that it has not taken: it
+// had at least as many requests open. A running request's id is not free.
+func (l *Lane) mayAsk(req uint64) error {
+	switch {
+	case l.tx.unreadOther >= 2*max(int(l.s.cfg.Mine.Reqs), minUnread):
+		return refuse(wire.CodeFlowViolation, "twice the agreed requests")
+	case l.s.served[req] != nil:
+		return refuse(wire.CodeState, "a request id that is in use")
 	}
 	return nil
 }
 
-// end queues an END.
-func (l *Lane) end(now time.Duration, req uint64, m proto.End) {
-	l.answered(now)
+// end queues the END of a request that is held to the counts.
+func (l *Lane) end(req uint64, m proto.End) {
+	l.tx.unread++
 	l.send(proto.Frame{Type: proto.TypeEnd, Req: req}, m)
 }
 
-// answered holds the peer to its limits by the answers that it has not taken:
-// it had at least as many requests open.
-func (l *Lane) answered(now time.Duration) {
-	if l.tx.unans++; l.tx.unans > 2*int(l.s.cfg.Mine.Reqs) {
-		l.fail(now, l.rx.at, wire.CodeFlowViolation, "twice the agreed requests")
+func (l *Lane) endOther(req uint64, m proto.End) {
+	l.tx.unreadOther++
+	l.send(proto.Frame{Type: proto.TypeEnd, Req: req}, m)
+}
+
+func (l *Lane) serveOpen(f proto.Frame, m proto.Open) error {
+	if err := l.mayAsk(f.Req); err != nil {
+		return err
 	}
+	if l.s.draining {
+		l.endOther(f.Req, proto.End{Code: wire.CodeDraining})
+		return nil
+	}
+	l.tx.unreadOther++
+	l.send(proto.Frame{Type: proto.TypeOpened, Req: f.Req}, l.s.open(m.Manifest))
+	return nil
 }
 
 // open answers OPEN. A tenant that the peer has not proved is answered as a
@@ -93,63 +128,59 @@ func (s *Session) open(manifest []byte) proto.Opened {
 	if !s.cfg.Tenants.Has(m.Tenant) {
 		return proto.Opened{Status: wire.CodeNSUnknown}
 	}
+	if num := s.nsNum[m.Namespace()]; num != 0 {
+		return proto.Opened{NS: num}
+	}
+	if len(s.nsIn) >= proto.MaxNamespaces {
+		return proto.Opened{Status: wire.CodeTooMany} // before the agent hears of it
+	}
 	ns, code, field, ours, theirs := s.cfg.Registry.Open(m)
 	if code != wire.CodeOK {
 		return proto.Opened{Status: code, Field: field, Ours: ours, Theirs: theirs}
 	}
-	num := s.nsNum[ns]
-	if num == 0 {
-		if len(s.nsIn) >= proto.MaxNamespaces {
-			return proto.Opened{Status: wire.CodeTooMany}
-		}
-		s.nsIn = append(s.nsIn, ns)
-		num = uint16(len(s.nsIn))
-		s.nsNum[ns] = num
-	}
+	s.nsIn = append(s.nsIn, openNS{ns, m.BlockBytes})
+	num := uint16(len(s.nsIn))
+	s.nsNum[ns] = num
 	return proto.Opened{NS: num}
 }
 
 // admit registers a request of the peer, or ends it: DRAINING, BUSY above the
-// agreed counts, FLOW_VIOLATION above twice.
-func (l *Lane) admit(now time.Duration, f proto.Frame, deadlineMS uint32, items int, bytes uint64) *request {
+// agreed counts. Above twice it is FLOW_VIOLATION, and nothing has changed. Both
+// results are nil where the request was ended.
+func (l *Lane) admit(now time.Duration, f proto.Frame, deadlineMS uint32, items int, bytes uint64) (*request, error) {
 	s := l.s
 	mine := s.cfg.Mine
-	at := l.rx.at
-	if s.served[f.Req] != nil {
-		l.fail(now, at, wire.CodeState, "a request id that is in use")
-		return nil
-	}
 	reqs, total := s.servedReqs+1, s.servedBytes+bytes
 	switch {
-	case reqs+l.tx.unans > 2*int(mine.Reqs):
-		l.fail(now, at, wire.CodeFlowViolation, "twice the agreed requests")
-		return nil
+	case s.served[f.Req] != nil:
+		return nil, refuse(wire.CodeState, "a request id that is in use")
+	case reqs+l.tx.unread > 2*int(mine.Reqs):
+		return nil, refuse(wire.CodeFlowViolation, "twice the agreed requests")
 	case items > 2*int(mine.Items):
-		l.fail(now, at, wire.CodeFlowViolation, "twice the agreed items")
-		return nil
+		return nil, refuse(wire.CodeFlowViolation, "twice the agreed items")
 	case total > 2*uint64(mine.BytesInFlight):
-		l.fail(now, at, wire.CodeFlowViolation, "twice the agreed bytes in flight")
-		return nil
+		return nil, refuse(wire.CodeFlowViolation, "twice the agreed bytes in flight")
 	case s.draining:
-		l.end(now, f.Req, proto.End{Code: wire.CodeDraining})
-		return nil
+		l.end(f.Req, proto.End{Code: wire.CodeDraining})
+		return nil, nil
 	case deadlineMS == 0:
-		l.end(now, f.Req, proto.End{Code: wire.CodeDeadline})
-		return nil
+		l.end(f.Req, proto.End{Code: wire.CodeDeadline})
+		return nil, nil
 	case reqs > int(mine.Reqs), items > int(mine.Items), total > uint64(mine.BytesInFlight), len(l.tx.ctl) > busyQueue:
 		s.totals.Busy++
-		l.end(now, f.Req, proto.End{Code: wire.CodeBusy, RetryMS: uint32(busyRetry / time.Millisecond)})
-		return nil
+		l.end(f.Req, proto.End{Code: wire.CodeBusy, RetryMS: uint32(busyRetry / time.Millisecond)})
+		return nil, nil
 	}
 	d := min(max(time.Duration(deadlineMS)*time.Millisecond, proto.MinDeadline), proto.MaxDeadline)
 	r := &request{
-		id: f.Req, typ: f.Type, class: f.Class, lane: l, began: now, deadline: now + d, bytes: bytes,
+		id: f.Req, typ: f.Type, class: f.Class, lane: l, began: now, deadline: now + d, bytes: bytes, serve: &serve{},
 	}
+	r.progress(now)
 	s.served[f.Req] = r
 	s.servedReqs++
 	s.servedBytes += bytes
 	s.totals.RequestsIn++
-	return r
+	return r, nil
 }
 
 // wanted turns wants into blocks to look for. A reference is looked for in the
@@ -163,7 +194,7 @@ func (s *Session) wanted(items []proto.Want) []Block {
 			b[i].Code = wire.CodeNSUnknown
 			continue
 		}
-		b[i].NS = s.nsIn[w.NS-1]
+		b[i].NS = s.nsIn[w.NS-1].ns
 	}
 	return b
 }
@@ -208,10 +239,10 @@ func (s *Session) haves(b []Block) []proto.Have {
 	return h
 }
 
-func (l *Lane) serveHas(now time.Duration, f proto.Frame, m *proto.Has) {
-	r := l.admit(now, f, m.DeadlineMS, len(m.Items), 0)
+func (l *Lane) serveHas(now time.Duration, f proto.Frame, m *proto.Has) error {
+	r, err := l.admit(now, f, m.DeadlineMS, len(m.Items), 0)
 	if r == nil {
-		return
+		return err
 	}
 	s := l.s
 	b := s.wanted(m.Items)
@@ -219,12 +250,13 @@ func (l *Lane) serveHas(now time.Duration, f proto.Frame, m *proto.Has) {
 	hide(m.Items, b)
 	l.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: s.haves(b)})
 	r.blocks = b
-	r.dead, r.freed, r.terminal = true, true, true
-	s.sendEnd(now, r)
+	r.dead, r.freed, r.quit = true, true, true
+	s.sendEnd(r)
 	s.settle(now, r)
+	return nil
 }
 
-func (l *Lane) servePull(now time.Duration, f proto.Frame, m *proto.Pull) {
+func (l *Lane) servePull(now time.Duration, f proto.Frame, m *proto.Pull) error {
 	s := l.s
 	var room uint64
 	var keep bool
@@ -234,9 +266,9 @@ func (l *Lane) servePull(now time.Duration, f proto.Frame, m *proto.Pull) {
 			room += uint64(w.Max - w.Off)
 		}
 	}
-	r := l.admit(now, f, m.DeadlineMS, len(m.Items), room)
+	r, err := l.admit(now, f, m.DeadlineMS, len(m.Items), room)
 	if r == nil {
-		return
+		return err
 	}
 	if keep {
 		r.keep = min(time.Duration(m.LeaseMS)*time.Millisecond, proto.MaxLease)
@@ -267,36 +299,108 @@ func (l *Lane) servePull(now time.Duration, f proto.Frame, m *proto.Pull) {
 		t.Lease = r.lease
 	}
 	l.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, t)
-	r.announced = true
+	r.serve.state = serveMoving
 	if r.out.left == 0 {
 		r.dead = true
-		s.sendEnd(now, r)
+		s.sendEnd(r)
 		s.settle(now, r)
-		return
+		return nil
 	}
 	r.out.settleCursor()
 	l.enqueue(r)
+	return nil
 }
 
-func (l *Lane) servePush(now time.Duration, f proto.Frame, m proto.Push) {
+func (l *Lane) servePush(now time.Duration, f proto.Frame, m proto.Push) error {
 	s := l.s
 	var total uint64
 	for i := range m.Items {
 		total += uint64(m.Items[i].Have.Len)
 	}
-	r := l.admit(now, f, m.DeadlineMS, len(m.Items), total)
+	r, err := l.admit(now, f, m.DeadlineMS, len(m.Items), total)
 	if r == nil {
-		return
+		return err
 	}
 	b := make([]Block, len(m.Items))
 	for i := range m.Items {
 		b[i] = s.offered(&m.Items[i])
+		if f.Class == proto.ClassBulk {
+			b[i].Tier = wire.ThinkComplete // nobody waits for it: a copy, like any other
+		}
 	}
-	r.blocks = b
+	r.blocks, r.twin = b, twins(b)
 	r.refs++
 	l.rx.jobs = append(l.rx.jobs, Job{
 		r: r, room: &roomJob{s.cfg.Holder, slices.Clone(b), r.deadline - now + pinSlack},
 	})
+	return nil
+}
+
+// offered checks an item of PUSH by itself, as a PUT of an engine is checked.
+func (s *Session) offered(p *proto.PushItem) Block {
+	b := Block{Key: p.Key, Tier: p.Have.Tier, Att: p.Have.Att}
+	if p.NS == 0 || int(p.NS) > len(s.nsIn) {
+		b.Code = wire.CodeNSUnknown
+		return b
+	}
+	ns := s.nsIn[p.NS-1]
+	b.NS = ns.ns
+	h, err := wire.ParseHeader(p.Have.Head[:], wire.Strict, wire.MaxBody)
+	switch {
+	case err != nil, h.BodyLen != p.Have.Len, p.Key == wire.Key{}, p.Have.Tier != h.Tier:
+		b.Code = wire.CodeInvalid
+	case h.BodyLen > ns.blockBytes:
+		b.Code = wire.CodeTooLarge
+	}
+	b.Head = h
+	return b
+}
+
+// twins finds the items that bring a key a second time. They are EXISTS, without
+// room of their own; what becomes of them is what becomes of the first.
+func twins(b []Block) []int32 {
+	type name struct {
+		ns  wire.Namespace
+		key wire.Key
+	}
+	if len(b) < 2 {
+		return nil
+	}
+	first := make(map[name]int32, len(b))
+	var twin []int32
+	for i := range b {
+		if b[i].Code != wire.CodeOK {
+			continue
+		}
+		n := name{b[i].NS, b[i].Key}
+		k, again := first[n]
+		if !again {
+			first[n] = int32(i)
+			continue
+		}
+		if twin == nil {
+			twin = make([]int32, len(b))
+			for j := range twin {
+				twin[j] = -1
+			}
+		}
+		twin[i], b[i].Code = k, wire.CodeExists
+	}
+	return twin
+}
+
+// follow gives each item with a twin before it what became of that one.
+func (r *request) follow() {
+	for i, k := range r.twin {
+		if k < 0 {
+			continue
+		}
+		b, first := &r.blocks[i], &r.blocks[k]
+		if b.Code = first.Code; b.Code == wire.CodeOK {
+			b.Code = wire.CodeExists
+		}
+		b.Slot, b.Gen = first.Slot, first.Gen
+	}
 }
 
 // granted answers a push for which room was made, or was not.
@@ -307,6 +411,7 @@ func (l *Lane) granted(now time.Duration, j *Job) {
 		l.s.unref(now, r)
 		return
 	}
+	r.follow()
 	r.in.items = make([]inItem, len(b))
 	g := proto.Grant{Status: make([]wire.Code, len(b))}
 	for i := range b {
@@ -318,7 +423,8 @@ func (l *Lane) granted(now time.Duration, j *Job) {
 			r.in.left += uint64(it.size)
 		}
 	}
-	r.in.active, r.announced = true, true
+	r.in.active, r.serve.state = true, serveMoving
+	r.progress(now)
 	r.in.settleCursor()
 	for i := range r.in.items {
 		if it := &r.in.items[i]; !it.skip && it.size == 0 {
@@ -329,61 +435,61 @@ func (l *Lane) granted(now time.Duration, j *Job) {
 	l.s.unref(now, r)
 }
 
-// offered checks an item of PUSH by itself.
-func (s *Session) offered(p *proto.PushItem) Block {
-	b := Block{Key: p.Key, Tier: p.Have.Tier, Att: p.Have.Att}
-	if p.NS == 0 || int(p.NS) > len(s.nsIn) {
-		b.Code = wire.CodeNSUnknown
-		return b
-	}
-	b.NS = s.nsIn[p.NS-1]
-	h, err := wire.ParseHeader(p.Have.Head[:], wire.Strict, wire.MaxBody)
-	if err != nil || h.BodyLen != p.Have.Len || p.Have.Tier > wire.OutputCritical || p.Have.Att > wire.AttestProducer {
-		b.Code = wire.CodeInvalid
-	}
-	b.Head = h
-	return b
-}
-
-func (l *Lane) serveCommit(now time.Duration, f proto.Frame) {
+func (l *Lane) serveCommit(now time.Duration, f proto.Frame) error {
 	r := l.s.served[f.Req]
 	switch {
-	case r == nil || r.lane != l || r.typ != proto.TypePush || r.terminal || !r.announced && !r.dead:
-		l.fail(now, l.rx.at, wire.CodeState, "COMMIT of no open push")
-		return
+	case r == nil || r.lane != l || r.typ != proto.TypePush || r.quit || r.serve.state == serveBegun && !r.dead:
+		return refuse(wire.CodeState, "COMMIT of no open push")
 	case !r.dead && r.in.left > 0:
-		l.fail(now, l.rx.at, wire.CodeState, "COMMIT before all bytes came")
-		return
+		return refuse(wire.CodeState, "COMMIT before all bytes came")
 	}
-	r.committed, r.terminal = true, true
+	r.serve.state, r.quit = serveCommitted, true
 	l.s.settle(now, r)
+	return nil
 }
 
 // serveCancel ends a request for its asker. What has ended already, or never
 // was, is answered all the same.
-func (l *Lane) serveCancel(now time.Duration, f proto.Frame) {
+func (l *Lane) serveCancel(now time.Duration, f proto.Frame) error {
 	r := l.s.served[f.Req]
-	if r == nil || r.lane != l {
-		l.end(now, f.Req, proto.End{Code: wire.CodeCancelled})
-		return
+	switch {
+	case r == nil || r.lane != l:
+		if l.tx.unreadOther >= 2*max(int(l.s.cfg.Mine.Reqs), minUnread) {
+			return refuse(wire.CodeFlowViolation, "twice the agreed requests")
+		}
+		l.endOther(f.Req, proto.End{Code: wire.CodeCancelled})
+		return nil
+	case r.serve.state == serveCommitted && !r.dead:
+		return nil // the push is being checked and published; its END follows
 	}
-	if r.committed && !r.dead {
-		return // the push is being checked and published; its END follows
-	}
-	r.terminal = true
+	r.quit = true
 	l.s.endServed(now, r, wire.CodeCancelled, "")
+	return nil
+}
+
+// tickServed ends what ran out of time, and the pushes that do not go on.
+func (s *Session) tickServed(now time.Duration) {
+	for _, r := range inOrder(s.served) {
+		switch {
+		case r.endSent:
+		case now >= r.deadline:
+			s.endServed(now, r, wire.CodeDeadline, "")
+		case r.typ == proto.TypePush && r.serve.state == serveMoving && r.stuck(now):
+			s.endServed(now, r, wire.CodeNoProgress, "the push does not go on")
+		}
+	}
 }
 
 // endServed ends a request of the peer before it is through. Idempotent.
 func (s *Session) endServed(now time.Duration, r *request, code wire.Code, text string) {
 	if r.laneGone {
-		r.terminal = true
+		r.quit = true
 	}
 	if !r.dead && (r.typ != proto.TypePush || !r.endSent) {
 		r.dead, r.code, r.text = true, code, text
 	}
 	if through := r.lane.dequeue(r); (through || r.laneGone) && !r.endSent {
-		s.sendEnd(now, r)
+		s.sendEnd(r)
 	}
 	s.settle(now, r)
 }
@@ -401,12 +507,17 @@ func (s *Session) endOf(r *request) proto.End {
 			e.Status[i] = r.code
 		}
 	}
+	for i, k := range r.twin {
+		if k >= 0 && r.code != wire.CodeOK {
+			e.Status[i] = e.Status[k]
+		}
+	}
 	return e
 }
 
-func (s *Session) sendEnd(now time.Duration, r *request) {
+func (s *Session) sendEnd(r *request) {
 	r.endSent = true
-	r.lane.end(now, r.id, s.endOf(r))
+	r.lane.end(r.id, s.endOf(r))
 }
 
 // settleServed frees what a request of the peer held, once nothing is in use.
@@ -414,10 +525,10 @@ func (s *Session) settleServed(now time.Duration, r *request) {
 	if r.typ == proto.TypePush {
 		s.settlePush(now, r)
 	} else if r.dead && !r.freed && (r.lane.tx.cur != r || r.laneGone) {
-		r.freed, r.terminal = true, true
+		r.freed, r.quit = true, true
 		s.unpin(r)
 	}
-	if !r.endSent || !r.freed || !r.terminal || s.served[r.id] != r {
+	if !r.endSent || !r.freed || !r.quit || s.served[r.id] != r {
 		return
 	}
 	delete(s.served, r.id)
@@ -444,11 +555,12 @@ func (s *Session) settlePush(now time.Duration, r *request) {
 	case r.dead:
 		r.freed = true
 		s.cfg.Holder.Abort(r.blocks)
-	case r.committed:
+	case r.serve.state == serveCommitted:
 		r.freed = true
 		s.publish(r)
+		r.follow()
 		r.lane.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: s.haves(r.blocks)})
-		s.sendEnd(now, r)
+		s.sendEnd(r)
 	}
 }
 

@@ -34,7 +34,7 @@ type Session struct {
 	served map[uint64]*request // the peer's
 	queue  [4][]*Call          // mine that wait for the peer's limits, by class
 
-	nsIn  []wire.Namespace // what the peer opened here; its number is the index + 1
+	nsIn  []openNS // what the peer opened here; its number is the index + 1
 	nsNum map[wire.Namespace]uint16
 
 	servedReqs, callReqs   int    // that count against Reqs
@@ -61,9 +61,16 @@ type Session struct {
 		has   proto.Has
 		pull  proto.Pull
 		table proto.Table
+		head  []wire.Header // of table's items that are OK
 		want  []proto.Want
 		have  []proto.Have
 	}
+}
+
+// openNS is a namespace of the peer's.
+type openNS struct {
+	ns         wire.Namespace
+	blockBytes uint32 // the longest body that a push may bring
 }
 
 // Totals count what a session did since it began.
@@ -144,7 +151,7 @@ func (s *Session) AddLane(now time.Duration, idx uint8, sp proto.Splitter) (*Lan
 	l := &Lane{s: s, idx: idx}
 	sp.Begun = true
 	l.rx.sp = sp
-	l.lastRx, l.lastTx, l.lastData = now, now, now
+	l.lastRx, l.lastTx = now, now
 	s.lanes[idx] = l
 	if idx == 0 {
 		s.lane0Ever = true
@@ -272,11 +279,7 @@ func (s *Session) Tick(now time.Duration) {
 	if s.dead {
 		return
 	}
-	for _, r := range inOrder(s.served) {
-		if now >= r.deadline && !r.endSent {
-			s.endServed(now, r, wire.CodeDeadline, "")
-		}
-	}
+	s.tickServed(now)
 	s.tickCalls(now)
 	for _, l := range s.lanes {
 		if l != nil {

@@ -98,7 +98,7 @@ func TestPushIsInvisibleUntilEndOK(t *testing.T) {
 	r.settled()
 }
 
-func (r *request) committedForTest() bool { return r == nil || r.committed }
+func (r *request) committedForTest() bool { return r == nil || r.serve.state == serveCommitted }
 
 // Whenever a call is taken back, its memory is not touched after Done, and both
 // sides come back to zero.

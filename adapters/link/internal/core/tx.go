@@ -28,8 +28,11 @@ type tx struct {
 	io    bool // between TxWant and TxDid
 	fill  bool // cur's memory must not be touched any more: send filler
 
-	busy  *request // whose memory the pieces of the last TxWant are
-	unans int      // ENDs queued since ctl was last empty: what the peer has not taken yet
+	busy *request // whose memory the pieces of the last TxWant are
+
+	// ENDs queued since ctl was last empty, which the peer has not taken yet: those
+	// of HAS, STAT, PULL and PUSH, and those of anything else.
+	unread, unreadOther int
 }
 
 // filler replaces the bytes of a push that was taken back in mid-frame.
@@ -87,7 +90,9 @@ func (l *Lane) TxWant(iov [][]byte) [][]byte {
 		}
 	}
 	if t.postN < len(t.post) {
-		t.cur.handed = true
+		if a := t.cur.ask; a != nil && a.state == askGranted {
+			a.state = askHanding
+		}
 		iov = append(iov, t.post[t.postN:])
 	}
 	return iov
@@ -114,8 +119,8 @@ func (l *Lane) TxDid(now time.Duration, n int) {
 	t := &l.tx
 	busy := t.busy
 	t.busy, t.io = nil, false
-	if n > 0 {
-		l.lastTx = now
+	if l.sentThen += uint64(n); l.sentThen >= minProgress {
+		l.lastTx, l.sentThen = now, 0
 	}
 	if k := min(n, len(t.pre)-t.preAt); k > 0 {
 		t.preAt += k
@@ -129,7 +134,7 @@ func (l *Lane) TxDid(now time.Duration, n int) {
 		if k := min(n, t.left); k > 0 {
 			t.left -= k
 			n -= k
-			l.sent(k)
+			l.sent(now, k)
 		}
 		t.postN += n
 		l.takeBackPost()
@@ -142,15 +147,19 @@ func (l *Lane) TxDid(now time.Duration, n int) {
 	}
 	if l.TxPending() {
 		l.s.wake |= 1 << l.idx
+	} else {
+		l.lastTx, l.sentThen = now, 0
 	}
 }
 
 // sent moves the cursor of the request at hand over k bytes.
-func (l *Lane) sent(k int) {
+func (l *Lane) sent(now time.Duration, k int) {
 	r := l.tx.cur
 	o := &r.out
 	o.left -= uint64(k)
 	l.s.totals.BytesOut += uint64(k)
+	l.moved.out += uint64(k)
+	r.movedOwn(now, k, o.left)
 	for k > 0 {
 		it := &o.items[o.cur]
 		if it.skip || it.off == len(it.body) {
@@ -168,7 +177,7 @@ func (l *Lane) sent(k int) {
 func (l *Lane) plan() {
 	t := &l.tx
 	t.pre, t.ctl = t.ctl, t.pre[:0]
-	t.preAt, t.unans = 0, 0
+	t.preAt, t.unread, t.unreadOther = 0, 0, 0
 	if l.failed {
 		return
 	}
@@ -195,7 +204,7 @@ func (l *Lane) planFrame(r *request) {
 	if uint64(n) < o.left {
 		return
 	}
-	if r.mine {
+	if r.ask != nil {
 		t.post = proto.AppendMessage(t.post, proto.Frame{Type: proto.TypeCommit, Req: r.id}, proto.Empty{})
 	} else {
 		t.post = proto.AppendMessage(t.post, proto.Frame{Type: proto.TypeEnd, Req: r.id}, l.s.endOf(r))
@@ -208,7 +217,9 @@ func (l *Lane) takeBackPost() {
 	t := &l.tx
 	if t.cur != nil && t.cur.dead && !t.io && t.postN == 0 {
 		t.post = t.post[:0]
-		t.cur.handed = false
+		if a := t.cur.ask; a != nil && a.state == askHanding {
+			a.state = askGranted
+		}
 	}
 }
 
@@ -221,14 +232,16 @@ func (l *Lane) frameSent(now time.Duration) {
 	t.cur, t.fill = nil, false
 	switch {
 	case r.laneGone:
-	case r.mine && posted:
-		r.committed = true
-	case r.mine && r.dead:
+	case r.ask != nil && posted:
+		if r.ask.state == askHanding {
+			r.ask.state = askCommitted
+		}
+	case r.ask != nil && r.dead:
 		l.send(proto.Frame{Type: proto.TypeAbort, Req: r.id}, proto.Empty{})
 	case posted:
 		r.endSent, r.dead = true, true
-	case !r.mine && r.dead:
-		l.s.sendEnd(now, r)
+	case r.serve != nil && r.dead:
+		l.s.sendEnd(r)
 	default:
 		l.enqueue(r)
 		return
@@ -262,7 +275,7 @@ func (l *Lane) dequeue(r *request) bool {
 	}
 	// The holder's memory stays pinned until the frame is out; a caller's own
 	// memory, or any once the lane is gone, is given back now.
-	t.fill = r.mine || r.laneGone
+	t.fill = r.ask != nil || r.laneGone
 	l.takeBackPost()
 	return false
 }
