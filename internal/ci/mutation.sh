@@ -24,6 +24,20 @@ mkdir -p "$out"
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 git clone -q --no-hardlinks . "$copy"
+
+# The tool itself is tried first: a change that no test can notice must live.
+# (With its flag --test-cpu, for one, every run fails and so counts as killed.)
+probe=$(mktemp -d)
+trap 'rm -rf "$copy" "$probe"' EXIT
+printf 'module probe\n\ngo 1.26\n' >"$probe/go.mod"
+printf 'package probe\n\nfunc F(a int) int {\n\tif a > 3 {\n\t\treturn 1\n\t}\n\treturn 2\n}\n' >"$probe/f.go"
+printf 'package probe\n\nimport "testing"\n\nfunc TestF(*testing.T) { F(1); F(7) }\n' >"$probe/f_test.go"
+(cd "$probe" && "$tool" unleash --timeout-coefficient 200 .) >"$probe/out" 2>&1 || true
+grep -q '^ *LIVED ' "$probe/out" || {
+  echo "mutation: $tool reports a change that no test looks at as noticed: its figures mean nothing" >&2
+  cat "$probe/out" >&2
+  exit 1
+}
 diff=()
 [ -z "${MUTATION_DIFF:-}" ] || diff=(--diff "$(git rev-parse "$MUTATION_DIFF")")
 lived=0
@@ -33,7 +47,7 @@ for room in "${rooms[@]}"; do
   # The time limit of one run is a multiple of how long the coverage took,
   # which is near zero when the test cache answers: hence the large factor.
   # Generated code and the generators are left out.
-  (cd "$copy" && "$tool" unleash "${diff[@]}" --workers "${MUTATION_WORKERS:-1}" --test-cpu 2 --timeout-coefficient 200 \
+  (cd "$copy" && "$tool" unleash "${diff[@]}" --workers "${MUTATION_WORKERS:-1}" --timeout-coefficient 200 \
     -E 'internal/(blake3|gencodes)' -o "$out/$name.json" "./$room") | tee "$out/$name.txt" |
     grep -E '^ *(LIVED|TIMED OUT) |^Killed|^Test efficacy|^Mutator' | sed "s|^|$room: |" || true
   n=$(grep -c '^ *LIVED ' "$out/$name.txt" || true)
