@@ -9,14 +9,6 @@ import (
 	"meridian/wire/link"
 )
 
-// leaseTime is what a lease of ms milliseconds gets; 0: as long as may be.
-func leaseTime(ms uint32) time.Duration {
-	if ms == 0 {
-		return link.MaxLease
-	}
-	return min(time.Duration(ms)*time.Millisecond, link.MaxLease)
-}
-
 // acquire answers ACQUIRE. What is here is granted at once; only where an item
 // with WantFetch is not does the request become a flight.
 func (s *session) acquire(f link.Frame, p []byte) error {
@@ -37,7 +29,7 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 	}
 	s.in.views = s.wanted(s.in.views, x.Items)
 	v := s.in.views
-	lease, err := s.srv.cfg.Store.Acquire(s.owner, v, leaseTime(x.LeaseMS), x.Hold)
+	lease, err := s.srv.cfg.Store.Acquire(s.owner, v, link.LeaseFor(x.LeaseMS), x.Hold)
 	if err != nil {
 		code = wire.CodeOf(err)
 		s.answerEnd(f.Req, link.End{Code: code, RetryMS: busyRetryMS, Text: err.Error()})
@@ -162,7 +154,7 @@ func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.V
 	for i := range v {
 		v[i] = s.view(spaces, &x.Items[i])
 	}
-	lease, err := store.Acquire(s.owner, v, leaseTime(x.LeaseMS), x.Hold)
+	lease, err := store.Acquire(s.owner, v, link.LeaseFor(x.LeaseMS), x.Hold)
 	store.Release(s.owner, first)
 	if fl.cancelled() {
 		// Transient blocks that came all the same go with their first release.
@@ -233,7 +225,7 @@ func (s *session) renew(f link.Frame, p []byte) error {
 		return err
 	}
 	start := time.Now()
-	code := wire.CodeOf(s.srv.cfg.Store.Renew(s.owner, x.Lease, leaseTime(x.MS)))
+	code := wire.CodeOf(s.srv.cfg.Store.Renew(s.owner, x.Lease, link.LeaseFor(x.MS)))
 	s.answerEnd(f.Req, link.End{Code: code})
 	s.observe(link.TypeRenew, 1, start, code)
 	return nil

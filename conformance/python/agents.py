@@ -3,7 +3,7 @@ import os
 import struct
 
 import mrdn
-from link import FETCH, KEEP_LEASE, Agent, Closed, Engine, Lane, Refused, batch, control, data, named, push_item, u32, want  # noqa: F401
+from link import KEEP_LEASE, Closed, Engine, Refused, batch, control, data, named, push_item, u32, want
 
 BLOCK = 8192  # block_bytes of the namespaces here
 RUN = os.urandom(8)  # keys that no earlier run has used
@@ -52,9 +52,9 @@ class Session:
         assert end["status"] == [i["status"] for i in table]
         return table
 
-    def push(self, bodies, **more):
+    def push(self, bodies, tier=0):
         """Pushes {name: body}; all must be granted. One DATA frame carries all of them."""
-        items = [push_item(self.ns, self.key(n), len(b), mrdn.header(b), **more) for n, b in bodies.items()]
+        items = [push_item(self.ns, self.key(n), len(b), mrdn.header(b, tier), tier=tier) for n, b in bodies.items()]
         req, granted = self.begin(items)
         assert set(granted) == {"OK"}, granted
         everything, first = b"".join(bodies.values()), next((i for i, b in enumerate(bodies.values()) if b), None)
@@ -100,34 +100,26 @@ def refused(code, f, *args, **more):
     raise AssertionError(f"taken, want ERROR {code}")
 
 
-def other(peer, **fields):
-    """Another agent of the same name and key."""
-    new = Agent(peer.address, peer.name, peer.method, peer.psk)
-    new.__dict__.update(fields)
-    return new
-
-
 def check_refusals(peer, *_):
     """HELLO: what is wrong with it is said by its code"""
-    refused("AUTH", other(peer, agent=bytes(16)).dial)
-    refused("AUTH", other(peer, inc=0).dial)
-    refused("LINK_VERSION", other(peer).dial, min=2, max=3)
-    refused("LINK_VERSION", other(peer).dial, min=1, max=0)
-    refused("AUTH", other(peer).dial, auth=[(4, peer.name.encode())])
-    refused("STATE", other(peer).dial, lane=1)
-    refused("STATE", other(peer).dial, session=b"\1" * 16, lane=1)
-    refused("STATE", other(peer).dial, third=lambda mine: control("PING", 1))
+    refused("AUTH", peer.dial, agent=bytes(16))
+    refused("AUTH", peer.dial, inc=0)
+    refused("LINK_VERSION", peer.dial, min=2, max=3)
+    refused("LINK_VERSION", peer.dial, min=1, max=0)
+    refused("AUTH", peer.dial, auth=[(4, peer.name.encode())])
+    refused("STATE", peer.dial, lane=1)
+    refused("STATE", peer.dial, session=b"\1" * 16, lane=1)
+    refused("STATE", peer.dial, third=lambda mine: control("PING", 1))
     for change in ({"features": 4}, {"limits": (1, 1, 4100, 1, 0)}, {"nonce": bytes(32)}, {"max": 2}):
-        refused("STATE", other(peer).dial, third=lambda mine, change=change: mine.__dict__.update(change) or mine.frame())
+        refused("STATE", peer.dial, third=lambda mine, change=change: mine.__dict__.update(change) or mine.frame())
     if peer.method == 2:
-        refused("AUTH", other(peer).dial, third=lambda mine: mine.auth.__setitem__(0, (2, bytes(32))) or mine.frame())
-        refused("AUTH", other(peer).dial, third=lambda mine: mine.auth.__setitem__(0, (0, b"")) or mine.frame())
+        refused("AUTH", peer.dial, third=lambda mine: mine.auth.__setitem__(0, (2, bytes(32))) or mine.frame())
+        refused("AUTH", peer.dial, auth=[(2, b""), (4, b"a name on no list")])
 
 
 def check_tolerance(peer, *_):
     """HELLO: what is not looked at, and limits out of their range, are taken"""
-    new = other(peer)
-    lane = new.dial(features=1 << 40 | 1, limits=(0, 1 << 31, 1, 1 << 31, 1 << 31), max=7,
+    lane = peer.dial(features=1 << 40 | 1, limits=(0, 1 << 31, 1, 1 << 31, 1 << 31), max=7,
                     auth=[(peer.method, b""), (9, b"x"), (4, peer.name.encode()), (4, b"another")])
     lane.close()
 
@@ -137,10 +129,10 @@ def check_blocks(peer, tenant, _):
     s = Session(peer, tenant)
     bodies = {"empty": b"", "a": os.urandom(300), "none": b"", "b": os.urandom(5000), "c": os.urandom(BLOCK)}
     table = s.push(bodies, tier=1)
-    assert all(i["status"] == 0 and i["head"] == mrdn.header(b).hex() and i["gen"] for i, b in zip(table, bodies.values())), table
+    assert all(i["status"] == 0 and i["head"] == mrdn.header(b, 1).hex() and i["gen"] for i, b in zip(table, bodies.values())), table
     for kind in ("HAS", "STAT"):
         for i, (name, b) in zip(s.has(*[want(s.ns, s.key(n)) for n in bodies], kind=kind), bodies.items()):
-            assert (i["status"], i["len"], i["tier"], i["head"]) == (0, len(b), 1, mrdn.header(b).hex()), (name, i)
+            assert (i["status"], i["len"], i["tier"], i["head"]) == (0, len(b), 1, mrdn.header(b, 1).hex()), (name, i)
     _, got, status = s.pull(*[want(s.ns, s.key(n), most=len(b)) for n, b in bodies.items()])
     assert got == list(bodies.values()) and set(status) == {"OK"}
     at = table[3]
@@ -211,7 +203,7 @@ def check_abort(peer, tenant, _):
 
 def check_leases(peer, tenant, _):
     """PULL with KEEP_LEASE, RENEW and RELEASE: a lease is the session's own"""
-    s, thief = Session(peer, tenant), Session(other(peer), tenant)
+    s, thief = Session(peer, tenant), Session(peer, tenant)
     s.push({"leased": b"x" * 10})
     w = want(s.ns, s.key("leased"), flags=KEEP_LEASE)
     zero = bytes(16)
@@ -266,26 +258,27 @@ def check_namespaces(peer, tenant, engine):
 
 def check_lanes(peer, tenant, _):
     """Lanes: taken down by a newer one, gone on with after a loss, dropped by a new incarnation"""
-    mine = other(peer)
-    s = Session(mine, tenant)
+    s = Session(peer, tenant)
     s.push({"lane": b"abc"})
     table, _, _ = s.pull(want(s.ns, s.key("lane"), flags=KEEP_LEASE), lease_ms=30000)
-    again = mine.dial(s.control.session, 1)
+    again = peer.dial(s.control.session, 1)
     closed(s.data)
     s.data = s.lanes[0] = again
     s.control.close()
     assert s.pull(want(s.ns, s.key("lane"), most=3))[1] == [b"abc"], "a data lane while lane 0 is away"
     session = s.control.session
-    s.control = mine.dial(session)
+    s.control = peer.dial(session)
     assert s.control.session == session
     s.simple("RENEW", bytes.fromhex(table["lease"]) + u32(1000))
     assert s.pull(want(s.ns, s.key("lane"), most=3))[1] == [b"abc"]
-    fresh = mine.dial(b"\7" * 16)
+    fresh = peer.dial(b"\7" * 16)
     assert fresh.session not in (b"\7" * 16, bytes(16), session)
-    mine.inc += 1
-    newer = mine.dial()
+    old, peer.inc = peer.inc, peer.inc + 1
+    newer = peer.dial(session)
+    assert newer.session != session
     for lane in (s.control, s.data, fresh):
         closed(lane)
+    refused("INCARNATION", peer.dial, inc=old)
     newer.close()
     s.close()
 

@@ -18,7 +18,7 @@ TYPE = {name: number for number, (name, *_) in check.TYPES.items()}
 CODE = {"OK": 0, "ABSENT": 100, "STALE": 101, "EXISTS": 102, "FULL": 103, "CHECKSUM": 104, "TOO_LARGE": 105, "NS_UNKNOWN": 106,
         "LEASE_LOST": 107, "GEOMETRY": 109, "INVALID": 110, "DEADLINE": 200, "CANCELLED": 201, "BUSY": 202, "DRAINING": 203,
         "UNSUPPORTED": 204, "LINK_MAGIC": 300, "CRC": 301, "LENGTH": 302, "STATE": 303, "FLOW_VIOLATION": 304, "AUTH": 305,
-        "LINK_VERSION": 306, "HELLO_TIMEOUT": 307, "TOO_MANY": 309, "MANIFEST": 407}
+        "LINK_VERSION": 306, "HELLO_TIMEOUT": 307, "INCARNATION": 308, "TOO_MANY": 309, "MANIFEST": 407}
 NAME = {number: name for name, number in CODE.items()}
 CRITICAL, LOCAL = 1, 1
 FETCH, TRANSIENT, KEEP_LEASE = 1, 2, 4
@@ -110,20 +110,24 @@ class Closed(Exception):
     """The other side closed the lane without ERROR."""
 
 
-class Lane:
-    """One connection. read gives (type name, header, fields), and answers the other side's requests on the way."""
+def connect(address):
+    kind, where = address.split("://", 1)
+    sock = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET, socket.SOCK_STREAM)
+    sock.settimeout(PATIENCE)
+    if kind == "unix":
+        sock.connect(where)
+        return sock
+    host, port = where.rsplit(":", 1)
+    sock.connect((host, int(port)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
-    def __init__(self, address):
-        family, where = (socket.AF_UNIX, address[7:]) if address.startswith("unix://") else (socket.AF_INET, None)
-        if where is None:
-            host, port = address.split("://")[1].rsplit(":", 1)
-            where = host, int(port)
-        self.sock = socket.socket(family, socket.SOCK_STREAM)
-        self.sock.settimeout(PATIENCE)
-        self.sock.connect(where)
-        if family == socket.AF_INET:
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.fds = []
+
+class Lane:
+    """One connection. read gives (type name, header, fields); a dialler's answers the other side's requests on the way."""
+
+    def __init__(self, sock, serves=False):
+        self.sock, self.serves, self.fds = sock, serves, []
 
     def write(self, frames):
         try:
@@ -153,7 +157,7 @@ class Lane:
         name, frame, fields = check.read(first + self.take(int.from_bytes(first[:4], "little")))
         if name == "ERROR":
             raise Refused(fields["code"], fields["text"])
-        if name in REQUESTS and int(frame["req"]) % 2 == 0:
+        if name in REQUESTS and not self.serves and int(frame["req"]) % 2 == 0:
             self.write(control("END", int(frame["req"]), struct.pack("<HHII", CODE["OK" if name == "PING" else "UNSUPPORTED"], 0, 0, 0)))
             return self.read()
         return name, frame, fields
@@ -182,10 +186,17 @@ class Lane:
         self.fds = []
 
 
-class Agent:
-    """A dialling agent: who it says it is, and how it proves it."""
+DIALLER, ACCEPTOR = b"meridian link v1 dialler", b"meridian link v1 acceptor"
 
-    def __init__(self, address, name, method, psk=b""):
+
+def element(hello, kind):
+    return bytes.fromhex(next(e["value"] for e in hello["auth"] if e["type"] == kind))
+
+
+class Agent:
+    """An agent: who it says it is, and how it proves it."""
+
+    def __init__(self, address, name, method, psk=b""):  # address: where it dials
         self.address, self.name, self.method, self.psk = address, name, method, psk
         self.agent, self.inc, self.req = os.urandom(16), int.from_bytes(os.urandom(7), "little") + 1, 1_000_001
 
@@ -197,26 +208,39 @@ class Agent:
         names = [(4, self.name.encode())] if self.name else []
         return Hello(**{"agent": self.agent, "inc": self.inc, "session": session, "lane": lane, "auth": [(self.method, b"")] + names, **fields})
 
-    def proof(self, role, mine, theirs):
-        nonces = mine.nonce + bytes.fromhex(theirs["nonce"]) + mine.agent + bytes.fromhex(theirs["agent"])
-        return hmac.new(self.psk, role + nonces, hashlib.sha256).digest() if self.method == 2 else b""
-
     def dial(self, session=bytes(16), lane=0, third=None, **fields):
-        """One lane through HELLO and PING. third may replace the third frame."""
-        l = Lane(self.address)
+        """One lane through the four HELLOs. third may replace this side's second."""
+        l = Lane(connect(self.address))
         mine = self.first(session, lane, **fields)
         l.write(mine.frame())
         theirs = l.expect("HELLO")
-        proofs = {e["type"]: bytes.fromhex(e["value"]) for e in theirs["auth"]}
-        want_proof = self.proof(b"meridian link v1 acceptor", mine, theirs)
-        assert hmac.compare_digest(proofs[self.method], want_proof), "the acceptor's proof is wrong"
-        assert theirs["lane"] == lane and theirs["min"] <= 1 <= theirs["max"]
-        mine.auth = [(self.method, self.proof(b"meridian link v1 dialler", mine, theirs))] + mine.auth[1:]
-        req = self.next()
+        assert theirs["lane"] == lane and theirs["min"] <= 1 <= theirs["max"] and element(theirs, self.method) == b""
+        ends = mine.nonce + bytes.fromhex(theirs["nonce"]) + mine.agent + bytes.fromhex(theirs["agent"])
+        mine.auth = [(kind, self.proof(DIALLER, ends) if kind == self.method else value) for kind, value in mine.auth]
         l.write(third(mine) if third else mine.frame())
-        l.write(control("PING", req))
-        l.end(req)
+        again = l.expect("HELLO")
+        assert hmac.compare_digest(element(again, self.method), self.proof(ACCEPTOR, ends)), "the acceptor's proof is wrong"
+        assert {**again, "auth": 0} == {**theirs, "auth": 0}, "the acceptor's HELLOs differ"
         l.session = bytes.fromhex(theirs["session"])
+        return l
+
+    def proof(self, role, ends):
+        return hmac.new(self.psk, role + ends, hashlib.sha256).digest() if self.method == 2 else b""
+
+    def accept(self, sock):
+        """The acceptor's half of the HELLOs. Gives the lane with its number."""
+        l = Lane(sock, serves=True)
+        theirs = l.expect("HELLO")
+        l.number, l.session = theirs["lane"], bytes.fromhex(theirs["session"])
+        if l.session == bytes(16):
+            l.session = os.urandom(16)
+        mine = self.first(l.session, l.number)
+        l.write(mine.frame())
+        ends = bytes.fromhex(theirs["nonce"]) + mine.nonce + bytes.fromhex(theirs["agent"]) + mine.agent
+        again = l.expect("HELLO")
+        assert hmac.compare_digest(element(again, self.method), self.proof(DIALLER, ends)), "the dialler's proof is wrong"
+        mine.auth[0] = (self.method, self.proof(ACCEPTOR, ends))
+        l.write(mine.frame())
         return l
 
 
@@ -224,7 +248,7 @@ class Engine(Lane):
     """The engine's half of LOCAL."""
 
     def __init__(self, address, **fields):
-        super().__init__(address)
+        super().__init__(connect(address))
         self.req, self.segs, self.ring = 1_000_001, {}, None
         self.write(Hello(**{"features": LOCAL, **fields}).frame())
         self.hello = self.expect("HELLO")

@@ -13,7 +13,7 @@ import traceback
 
 import agents
 import engines
-from link import CODE, Closed, Lane, Refused, check, control, named
+from link import Closed, Lane, Refused, connect, control
 
 EXCHANGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "vectors", "link-v1", "exchanges")
 
@@ -80,7 +80,7 @@ class Checks:
 
 
 def first(address, case):
-    lane = Lane(address)
+    lane = Lane(connect(address))
     play(lane, case, 1)
     lane.close()
 
@@ -107,7 +107,6 @@ def main():
     p.add_argument("--tenant", required=True)
     p.add_argument("--engine", help="path of the engine's socket")
     a = p.parse_args()
-    check.CODES = CODE
     checks = Checks()
     if a.engine:
         path = "unix://" + a.engine

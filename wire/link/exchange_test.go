@@ -60,7 +60,9 @@ func listed(t Type, req uint64, status ...wire.Code) answer {
 	return answer{Type: t.String(), Req: req, Status: status}
 }
 
-func plain(t Type, req uint64, m Message) []byte { return AppendMessage(nil, Frame{Type: t, Req: req}, m) }
+func plain(t Type, req uint64, m Message) []byte {
+	return AppendMessage(nil, Frame{Type: t, Req: req}, m)
+}
 
 func critical(t Type, req uint64, m Message) []byte {
 	return AppendMessage(nil, Frame{Type: t, Flags: FlagCritical, Req: req}, m)

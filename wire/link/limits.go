@@ -65,6 +65,15 @@ const (
 	MaxPings     = 3                 // unanswered: the lane is dead
 )
 
+// LeaseFor is how long a lease lives for which ACQUIRE or RENEW asks ms
+// milliseconds: 0 and more than MaxLease ask for MaxLease.
+func LeaseFor(ms uint32) time.Duration {
+	if d := time.Duration(ms) * time.Millisecond; ms != 0 && d < MaxLease {
+		return d
+	}
+	return MaxLease
+}
+
 // Widths of the fixed records inside messages, in bytes.
 const (
 	wantLen     = 52

@@ -43,7 +43,7 @@ func TestTheProtocolPageHasEveryTypeAndLimit(t *testing.T) {
 		fmt.Sprintf("| lanes of a listener before HELLO | %d |", MaxUnopened),
 		fmt.Sprintf("| HELLO exchange | %.0f s |", HelloTimeout.Seconds()),
 		fmt.Sprintf("| silence before PING; unanswered PINGs | %.0f s; %d |", PingEvery.Seconds(), MaxPings),
-		fmt.Sprintf("| PULL without DATA | %.0f s |", NoProgress.Seconds()),
+		fmt.Sprintf("| request without progress | %.0f s |", NoProgress.Seconds()),
 		fmt.Sprintf("| session without lane 0 | %.0f s ", Linger.Seconds()),
 		fmt.Sprintf("| reading on after ERROR | %.0f s |", DrainError.Seconds()),
 	}

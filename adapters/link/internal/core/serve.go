@@ -47,8 +47,7 @@ func (l *Lane) request(now time.Duration, f proto.Frame, p []byte) error {
 		if err != nil {
 			return err
 		}
-		ttl := min(time.Duration(m.MS)*time.Millisecond, proto.MaxLease)
-		return l.other(f.Req, func() proto.End { return proto.End{Code: l.s.cfg.Holder.Renew(m.Lease, ttl)} })
+		return l.other(f.Req, func() proto.End { return proto.End{Code: l.s.cfg.Holder.Renew(m.Lease, proto.LeaseFor(m.MS))} })
 	case proto.TypeRelease:
 		m, err := proto.ParseRelease(p)
 		if err != nil {
