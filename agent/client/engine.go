@@ -32,6 +32,11 @@ const readBuffer = 64 << 10
 // with.
 const releaseDelay = time.Millisecond
 
+// closeWait is how long Close leaves the daemon to end its side. Its answers to
+// what was sent last would otherwise meet a closed socket, which looks to it like
+// an engine that died.
+const closeWait = 250 * time.Millisecond
+
 // releaseAtOnce is how many released leases are sent without waiting.
 const releaseAtOnce = 64
 
@@ -129,14 +134,18 @@ func (e *Engine) Err() error {
 // were staged and not put, stays mapped until they are.
 func (e *Engine) Close() error {
 	e.flushReleases() // a hold that is not released outlives the connection
-	e.fail(&ClosedError{Code: wire.CodeLaneLost, Text: "closed by this side"})
+	e.failBy(&ClosedError{Code: wire.CodeLaneLost, Text: "closed by this side"}, e.sock.shutdownWrite)
+	late := time.AfterFunc(closeWait, e.sock.shutdown)
 	<-e.readerEnd
+	late.Stop()
 	e.phases.stop()
 	return nil
 }
 
 // fail ends the connection once, for the reason of the first call.
-func (e *Engine) fail(err error) {
+func (e *Engine) fail(err error) { e.failBy(err, e.sock.shutdown) }
+
+func (e *Engine) failBy(err error, shutdown func()) {
 	e.wmu.Lock()
 	if e.err != nil {
 		e.wmu.Unlock()
@@ -153,7 +162,7 @@ func (e *Engine) fail(err error) {
 	e.err = err
 	close(e.gone)
 	e.wmu.Unlock()
-	e.sock.shutdown()
+	shutdown()
 }
 
 // event handles one frame; woke says that a goroutine was woken.

@@ -130,9 +130,21 @@ func (e *Engine) end() {
 		e.lost(c)
 	}
 	e.renewer.stop()
+	e.discard()
 	e.sock.close()
 	e.maps.put()
 	close(e.readerEnd)
+}
+
+// discard reads until the daemon has closed its side too, or shutdown was called.
+func (e *Engine) discard() {
+	for {
+		_, fds, err := e.sock.receive(e.buf, nil, 0)
+		closeAll(fds)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
 }
 
 // receive reads once and handles the frames that are complete, as the holder of

@@ -146,6 +146,15 @@ func (s *socket) shutdown() {
 	}
 }
 
+// shutdownWrite tells the daemon that nothing more comes.
+func (s *socket) shutdownWrite() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		_ = unix.Shutdown(s.fd, unix.SHUT_WR) // as above
+	}
+}
+
 func (s *socket) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"meridian/wire"
@@ -42,10 +44,13 @@ func (s *session) flushLocked() {
 }
 
 // broken marks the descriptor unusable and wakes the reader, which ends the
-// session.
+// session. An engine that has closed its socket with answers on their way is an
+// ordinary end, which run logs; one that is there and does not read is not.
 func (s *session) broken(err error) {
 	s.dead = true
-	s.log.Warn("engine does not take its answers", "err", err)
+	if errors.Is(err, errSendTimeout) {
+		s.log.Warn("the engine does not read its answers", "err", err)
+	}
 	s.c.shutdown(unix.SHUT_RDWR)
 }
 
