@@ -149,11 +149,13 @@ func (b *batch) found(c *core.Call, at []int) {
 	for n, i := range at {
 		x, a := &b.it[i], &c.Items[n]
 		x.Err = codeError(a.Code, c.Text)
-		if a.Code != wire.CodeOK && a.Code != wire.CodeExists || a.Gen == 0 {
+		if a.Code != wire.CodeOK && a.Code != wire.CodeExists {
 			continue
 		}
-		x.Att = a.Att
-		x.H = wire.Ref{Agent: b.s.peer.agent, Inc: b.s.peer.inc, Slot: a.Slot, Gen: a.Gen}.Handle()
+		x.Att = a.Att // as the holder says: who vouches for a checksum is not for this side to say
+		if a.Gen != 0 {
+			x.H = wire.Ref{Agent: b.s.peer.agent, Inc: b.s.peer.inc, Slot: a.Slot, Gen: a.Gen}.Handle()
+		}
 		if h, err := wire.ParseHeader(a.Head[:], wire.Strict, wire.MaxBody); err == nil {
 			x.Head = h
 		}
@@ -169,7 +171,7 @@ func (p *Peer) Find(ctx context.Context, it []fabric.Item) {
 	}
 	b := p.batch(ctx, s, it)
 	for at := b.at; len(at) > 0; {
-		n := min(len(at), proto.MaxItems)
+		n := min(len(at), int(b.granted().Items))
 		c := &core.Call{Type: proto.TypeHas, Class: b.class, Items: make([]core.Item, n)}
 		for k, i := range at[:n] {
 			c.Items[k] = b.want(i)

@@ -255,7 +255,7 @@ func (p *Peer) Hold(ctx context.Context, it []fabric.Item, ttl time.Duration) (L
 		return Lease{}, err
 	}
 	b := p.batch(ctx, s, it)
-	c := b.pull(b.at)
+	c := &fabricCall{Type: proto.TypePull, Class: b.class, Items: b.pull(b.at)}
 	c.LeaseFor = min(ttl, proto.MaxLease)
 	for i := range c.Items {
 		c.Items[i].Flags, c.Items[i].Room = proto.WantKeepLease, nil

@@ -92,7 +92,6 @@ func (s *session) leave(todo []*lane) []*lane {
 			todo = append(todo, l)
 		}
 	})
-	s.core.TakeDone()
 	events := s.core.TakeEvents()
 	s.mu.Unlock()
 	for i := range events {

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -52,12 +53,17 @@ func (p *Peer) Push(ctx context.Context, it []fabric.Item) {
 			return &wire.TruncatedError{Have: have, Need: need}
 		case have > need:
 			return &wire.TrailingError{N: have - need}
-		case h.BodyLen > proto.MaxBytesInFlight:
-			return &wire.TooLargeError{Got: uint64(h.BodyLen), Limit: proto.MaxBytesInFlight}
 		case x.Tier > wire.OutputCritical:
 			return &wire.TierError{Got: uint8(x.Tier)}
 		}
 		x.Head = h
+		return nil
+	})
+	most := b.granted().BytesInFlight
+	b.check(func(x *fabric.Item) error {
+		if x.Head.BodyLen > most {
+			return b.tooLarge(int(x.Head.BodyLen), "")
+		}
 		return nil
 	})
 	b.each(func(at []int) { b.pushSlice(ctx, at) })
@@ -79,10 +85,11 @@ func (b *batch) check(f func(*fabric.Item) error) {
 // each cuts the batch into requests and runs them at the same time: at most as
 // many goroutines as there are lanes, and none where one request is enough.
 func (b *batch) each(f func(at []int)) {
-	slices := b.cut()
-	if len(slices) <= 1 {
-		for _, at := range slices {
-			f(at)
+	l := b.granted()
+	ends := cut(len(b.at), func(k int) uint64 { return uint64(len(b.room(&b.it[b.at[k]], l))) }, l)
+	if len(ends) <= 1 {
+		if len(b.at) > 0 {
+			f(b.at)
 		}
 		return
 	}
@@ -91,7 +98,7 @@ func (b *batch) each(f func(at []int)) {
 	b.s.mu.Unlock()
 	var wg sync.WaitGroup
 	next := make(chan []int)
-	for range min(width, len(slices)) {
+	for range min(width, len(ends)) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -100,81 +107,115 @@ func (b *batch) each(f func(at []int)) {
 			}
 		}()
 	}
-	for _, at := range slices {
-		next <- at
+	from := 0
+	for _, end := range ends {
+		next <- b.at[from:end]
+		from = end
 	}
 	close(next)
 	wg.Wait()
 }
 
-func (b *batch) cut() [][]int {
-	var out [][]int
-	size, from := 0, 0
-	for n, i := range b.at {
-		m := len(b.it[i].M.B)
-		if n > from && (size+m > sliceBytes || n-from == proto.MaxItems) {
-			out = append(out, b.at[from:n])
-			size, from = 0, n
-		}
-		size += m
-	}
-	if from < len(b.at) {
-		out = append(out, b.at[from:])
-	}
-	return out
+// granted are the limits that the peer granted.
+func (b *batch) granted() proto.Limits {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	return b.s.core.Granted()
 }
 
-// pull makes the call for some items.
-func (b *batch) pull(at []int) *core.Call {
-	c := &core.Call{Type: proto.TypePull, Class: b.class, Items: make([]core.Item, len(at))}
+// cut splits n items into runs that the peer takes as one request each: its items,
+// its bytes in flight, and sliceBytes. size is what an item counts for. What is too
+// large by itself is a run of its own.
+func cut(n int, size func(k int) uint64, l proto.Limits) (ends []int) {
+	most := min(sliceBytes, uint64(l.BytesInFlight))
+	sum, from := uint64(0), 0
+	for k := range n {
+		m := size(k)
+		if k > from && (sum+m > most || k-from == int(l.Items)) {
+			ends = append(ends, k)
+			sum, from = 0, k
+		}
+		sum += m
+	}
+	if from < n {
+		ends = append(ends, n)
+	}
+	return ends
+}
+
+// room is where the body of an item goes: no longer than what the peer will have
+// in flight, since it would not begin with more.
+func (b *batch) room(x *fabric.Item, l proto.Limits) []byte {
+	room := x.M.B[min(wire.HeaderLen, len(x.M.B)):]
+	return room[:min(len(room), int(l.BytesInFlight))]
+}
+
+// pull makes the items of a call.
+func (b *batch) pull(at []int) []core.Item {
+	l := b.granted()
+	items := make([]core.Item, len(at))
 	for n, i := range at {
-		c.Items[n] = b.want(i)
-		if m := b.it[i].M.B; len(m) > wire.HeaderLen {
-			room := m[wire.HeaderLen:]
-			c.Items[n].Room = room[:min(len(room), proto.MaxBytesInFlight)]
-		}
+		items[n] = b.want(i)
+		items[n].Room = b.room(&b.it[i], l)
 	}
-	return c
+	return items
 }
 
-// pullSlice runs one request, and goes on with what a lost lane left over.
-func (b *batch) pullSlice(ctx context.Context, at []int) {
-	c := b.pull(at)
-	for try := 0; ; try++ {
-		start := b.s.now()
-		b.s.retryBusy(ctx, c)
-		b.found(c, at)
-		bytes, good := 0, 0
-		for n, i := range at {
-			if c.Items[n].Code == wire.CodeOK {
-				copy(b.it[i].M.B, c.Items[n].Head[:])
-				b.it[i].Proof = c.Items[n].Proof
-				bytes += int(c.Items[n].Len)
-				good++
-			}
+func (b *batch) pullSlice(ctx context.Context, at []int) { b.pullItems(ctx, at, b.pull(at), 0) }
+
+// pullItems runs one request, and goes on with what a lost lane left over. try
+// counts the requests before it.
+func (b *batch) pullItems(ctx context.Context, at []int, items []core.Item, try int) {
+	c := &core.Call{Type: proto.TypePull, Class: b.class, Items: items}
+	start := b.s.now()
+	b.s.retryBusy(ctx, c)
+	b.found(c, at)
+	bytes, good := 0, 0
+	for n, i := range at {
+		switch c.Items[n].Code {
+		case wire.CodeOK:
+			copy(b.it[i].M.B, c.Items[n].Head[:])
+			b.it[i].Proof = c.Items[n].Proof
+			bytes += int(c.Items[n].Len)
+			good++
+		case wire.CodeTooLarge:
+			b.it[i].Err = b.tooLarge(len(b.it[i].M.B)-wire.HeaderLen, c.Text)
 		}
-		b.p.node.cfg.Observer.Transfer(Transfer{
-			Peer: b.p.cfg.Name, In: true, Class: b.class, Via: b.s.via, Items: good, Bytes: uint64(bytes), Took: b.s.now() - start, Code: c.Code,
-		})
-		if try == resumeTries || ctx.Err() != nil {
-			return
-		}
-		left, next := b.rest(at, c)
-		if len(left) == 0 {
-			return
-		}
-		if b = b.move(ctx, left, next); b == nil {
-			return
-		}
-		at, c = left, next
 	}
+	b.p.node.cfg.Observer.Transfer(Transfer{
+		Peer: b.p.cfg.Name, In: true, Class: b.class, Via: b.s.via, Items: good, Bytes: uint64(bytes), Took: b.s.now() - start, Code: c.Code,
+	})
+	if try == resumeTries || ctx.Err() != nil {
+		return
+	}
+	left, next := b.rest(at, c)
+	if len(left) == 0 {
+		return
+	}
+	to := b.move(ctx, left, next)
+	if to == nil {
+		return
+	}
+	from := 0
+	for _, end := range cut(len(left), func(k int) uint64 { return uint64(len(next[k].Room)) - uint64(next[k].Off) }, to.granted()) {
+		to.pullItems(ctx, left[from:end], next[from:end], try+1)
+		from = end
+	}
+}
+
+// tooLarge says which limit a body of n bytes, or one for which there are n bytes
+// of room, was above.
+func (b *batch) tooLarge(n int, text string) error {
+	if most := uint64(b.granted().BytesInFlight); uint64(n) > most {
+		return &fabric.Error{Code: wire.CodeTooLarge, Fabric: label, Have: most, Need: uint64(n),
+			Text: fmt.Sprintf("peer %s takes at most %d bytes in flight", b.p.cfg.Name, most)}
+	}
+	return codeError(wire.CodeTooLarge, text)
 }
 
 // rest is what a lost lane left to do, and what a resumed item has to begin
 // anew for, because its generation went meanwhile.
-func (b *batch) rest(at []int, old *core.Call) ([]int, *core.Call) {
-	var left []int
-	var items []core.Item
+func (b *batch) rest(at []int, old *core.Call) (left []int, items []core.Item) {
 	for n, i := range at {
 		o := &old.Items[n]
 		lost := o.Code == wire.CodeLaneLost
@@ -185,17 +226,18 @@ func (b *batch) rest(at []int, old *core.Call) ([]int, *core.Call) {
 		w := b.want(i)
 		w.Room = o.Room
 		if lost && o.Seen && o.Got > 0 && o.Got < o.Len {
-			w.Off, w.Slot, w.Gen = o.Got, o.Slot, o.Gen
+			w.Off, w.Slot, w.Gen, w.Head = o.Got, o.Slot, o.Gen, o.Head
 		}
 		left, items = append(left, i), append(items, w)
 	}
-	return left, &core.Call{Type: proto.TypePull, Class: b.class, Items: items}
+	return left, items
 }
 
 // move finds a session to go on with: the same where a lane of it is up, else
 // one that comes up within resumeWait. It is nil where none does. A session with
-// another incarnation knows neither references nor beginnings of the old one.
-func (b *batch) move(ctx context.Context, at []int, c *core.Call) *batch {
+// another incarnation knows neither references nor beginnings of the old one, and
+// may have granted other limits.
+func (b *batch) move(ctx context.Context, at []int, items []core.Item) *batch {
 	if b.s.ready() {
 		return b
 	}
@@ -213,19 +255,21 @@ func (b *batch) move(ctx context.Context, at []int, c *core.Call) *batch {
 	}
 	to := *b
 	to.s, to.num = s, make([]uint16, len(b.num))
+	l := to.granted()
 	for n, i := range at {
 		num, err := s.open(ctx, b.it[i].NS)
 		if err != nil {
 			return nil
 		}
-		to.num[i], c.Items[n].NS = num, num
-		if s.peer.inc == b.s.peer.inc && s.peer.agent == b.s.peer.agent {
+		w := &items[n]
+		to.num[i], w.NS, w.Room = num, num, b.room(&b.it[i], l)
+		if s.peer.inc == b.s.peer.inc && s.peer.agent == b.s.peer.agent && int(w.Off) <= len(w.Room) {
 			continue
 		}
 		if b.ref[i] {
 			return nil
 		}
-		c.Items[n].Off, c.Items[n].Slot, c.Items[n].Gen = 0, 0, 0
+		w.Off, w.Slot, w.Gen, w.Head = 0, 0, 0, [wire.HeaderLen]byte{}
 	}
 	return &to
 }

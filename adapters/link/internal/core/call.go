@@ -67,7 +67,7 @@ func (s *Session) Start(now time.Duration, c *Call) {
 	c.Timeout = min(max(c.Timeout, proto.MinDeadline), proto.MaxDeadline)
 	c.deadline = now + c.Timeout
 	for i := range c.Items {
-		c.bytes += uint64(len(c.Items[i].Room)) - uint64(c.Items[i].Off)
+		c.bytes += c.Items[i].cost()
 	}
 	switch {
 	case s.dead:
@@ -84,6 +84,9 @@ func (s *Session) Start(now time.Duration, c *Call) {
 		s.begin(now, c)
 	}
 }
+
+// cost is what an item counts for against BytesInFlight.
+func (it *Item) cost() uint64 { return uint64(max(len(it.Room)-int(it.Off), 0)) }
 
 // Again makes a call ready to be started once more, where the peer was too busy to
 // begin with it and said for how long. It reports whether that is so.
@@ -388,7 +391,6 @@ func (s *Session) finishCall(c *Call, code wire.Code, text string) {
 		}
 	}
 	c.Code, c.Text, c.over, c.r = code, text, true, nil
-	s.done = append(s.done, c)
 	if c.Done != nil {
 		close(c.Done)
 	}

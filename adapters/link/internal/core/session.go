@@ -41,7 +41,6 @@ type Session struct {
 	servedBytes, callBytes uint64 // that count against BytesInFlight
 
 	wake       uint32 // lanes that have something to send
-	done       []*Call
 	events     []Event
 	lane0Lost  time.Duration
 	lane0Ever  bool
@@ -181,6 +180,9 @@ func (s *Session) Lane(idx uint8) *Lane { return s.lanes[idx] }
 // Up reports whether lane idx can carry requests.
 func (s *Session) Up(idx uint8) bool { return s.lanes[idx].open() }
 
+// Granted are the limits that the peer granted.
+func (s *Session) Granted() proto.Limits { return s.cfg.Theirs }
+
 // DataLanes counts the lanes above 0 that are up.
 func (s *Session) DataLanes() int {
 	n := 0
@@ -314,13 +316,6 @@ func EachLane(mask uint32, f func(idx uint8)) {
 		mask &^= 1 << i
 		f(uint8(i))
 	}
-}
-
-// TakeDone returns the calls that finished since the last call.
-func (s *Session) TakeDone() []*Call {
-	d := s.done
-	s.done = nil
-	return d
 }
 
 // TakeEvents returns what happened since the last call.
