@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"meridian/adapters/link"
+	"meridian/agent/llama"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/wire"
@@ -205,7 +207,11 @@ func (a *Agent) unready() []reason {
 	}
 	if f := a.llama.Load(); f != nil {
 		if err := f.node.Down(); err != nil {
-			out = append(out, reason{"llama.down", err.Error()})
+			id := "llama.down"
+			if errors.Is(err, llama.ErrFailed) {
+				id = "llama.failed"
+			}
+			out = append(out, reason{id, err.Error()})
 		}
 	}
 	ready, failed := s.judge(a.readyPeers())

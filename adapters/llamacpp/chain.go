@@ -3,9 +3,7 @@ package llamacpp
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
-	"os"
 
 	"github.com/zeebo/blake3"
 
@@ -41,27 +39,12 @@ func Chain(tokens []int32, blockTokens int) [][32]byte {
 	return out
 }
 
-// HashModel is BLAKE3-256 over a model's file.
-func HashModel(path string) (sum [32]byte, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return sum, err
-	}
-	defer func() { _ = f.Close() }()
-	h := blake3.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return sum, err
-	}
-	copy(sum[:], h.Sum(nil))
-	return sum, nil
-}
-
 // Model is what a manifest says of the model and of the server that runs it.
 type Model struct {
 	Name string   // as it is served
-	Hash [32]byte // of its file
-	// Build is the server's: another one may compute other bits or write another
-	// format.
+	Hash [32]byte // of its bytes
+	// Build is the server's, and what else of it may change KV: another one may compute
+	// other bits or write another format.
 	Build string
 }
 

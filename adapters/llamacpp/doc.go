@@ -90,5 +90,5 @@
 // # Imports
 //
 // wire, BLAKE3 and the standard library. It must never start a process, open a file by
-// itself (HashModel aside), or log.
+// itself, or log.
 package llamacpp

@@ -155,6 +155,7 @@ type Props struct {
 	Vocabulary int
 	Build      string
 	Template   string // the source of the chat template; empty: not told
+	Model      string // path of its file; empty: it does not say
 }
 
 // Props asks for it.
@@ -166,6 +167,7 @@ func (s *Server) Props(ctx context.Context) (Props, error) {
 		Slots    int    `json:"total_slots"`
 		Template string `json:"chat_template"`
 		Build    string `json:"build_info"`
+		Model    string `json:"model_path"`
 	}
 	if err := s.call(ctx, http.MethodGet, "/props", nil, &p); err != nil {
 		return Props{}, err
@@ -185,7 +187,29 @@ func (s *Server) Props(ctx context.Context) (Props, error) {
 			maxStreams, p.Settings.Context, p.Slots, p.Build, m.Data)
 	}
 	s.slots.Store(int32(p.Slots))
-	return Props{Context: p.Settings.Context, Slots: p.Slots, Vocabulary: m.Data[0].Meta.Vocabulary, Build: p.Build, Template: p.Template}, nil
+	return Props{Context: p.Settings.Context, Slots: p.Slots, Vocabulary: m.Data[0].Meta.Vocabulary, Build: p.Build, Template: p.Template, Model: p.Model}, nil
+}
+
+// Adapter is a LoRA adapter that a server has loaded.
+type Adapter struct {
+	Path  string
+	Scale float64
+}
+
+// Adapters lists those that the server applies, or could. A build that does not
+// know the request has none.
+func (s *Server) Adapters(ctx context.Context) ([]Adapter, error) {
+	const path = "/lora-adapters"
+	var out []Adapter
+	err := s.call(ctx, http.MethodGet, path, nil, &out)
+	var said *Error
+	if errors.As(err, &said) && said.Status == http.StatusNotFound {
+		return nil, nil
+	}
+	if err == nil && out == nil {
+		err = lacks(path, "list")
+	}
+	return out, err
 }
 
 // has refuses a slot that there is not. The server itself would take another.

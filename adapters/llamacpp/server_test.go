@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,13 @@ func calls(s *Server) map[string]func(context.Context) error {
 	none := func(Token) error { return nil }
 	return map[string]func(context.Context) error{
 		"Health":        s.Health,
+		"Adapters": func(ctx context.Context) error {
+			a, err := s.Adapters(ctx)
+			if err == nil && len(a) == 0 { // an empty list is an answer
+				err = errors.New("none")
+			}
+			return err
+		},
 		"Props":         func(ctx context.Context) error { _, err := s.Props(ctx); return err },
 		"Tokenize":      func(ctx context.Context) error { _, err := s.Tokenize(ctx, "a", true, true); return err },
 		"Detokenize":    func(ctx context.Context) error { _, err := s.Detokenize(ctx, []int32{1}); return err },
@@ -193,6 +201,23 @@ func TestASlotThatThereIsNotIsRefusedBeforeTheServerTakesAnother(t *testing.T) {
 	}
 	if _, err := s.Compute(t.Context(), Completion{Prompt: []int32{1}}); err == nil || !strings.Contains(err.Error(), "slot 1 answered a call on slot 0") {
 		t.Error(err)
+	}
+}
+
+func TestAdaptersAreThoseThatTheServerTells(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		text   string
+		want   []Adapter
+	}{
+		{200, `[]`, nil},
+		{200, `[{"id":0,"path":"/a.gguf","scale":0.5},{"id":1,"path":"b","scale":1}]`, []Adapter{{"/a.gguf", 0.5}, {"b", 1}}},
+		{404, `{"error":{"code":404,"message":"File Not Found","type":"not_found_error"}}`, nil}, // a build without the request
+	} {
+		got, err := fake(t, map[string]http.HandlerFunc{"/lora-adapters": body(c.status, c.text)}).Adapters(t.Context())
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%d %s: %v, %v", c.status, c.text, got, err)
+		}
 	}
 }
 

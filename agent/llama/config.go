@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"meridian/agent/client"
+	"meridian/agent/llama/identity"
 	"meridian/scheduler"
 )
 
@@ -99,43 +99,16 @@ func (c *Config) check() error {
 	if c.Role != Both && c.Partner == "" {
 		bad("llama.partner: a node of role %q needs the URL of another node's front", c.Role)
 	}
-	for _, arg := range c.Args {
-		if name, _, _ := strings.Cut(arg, "="); ownArgs[name] {
-			bad("llama.args: %s is the node's own to set, or would make states that cannot be cut into blocks", arg)
-		}
+	if err := identity.CheckArgs(c.Args); err != nil {
+		bad("llama.args: %w", err)
 	}
-	if _, err := c.guard(); err != nil {
-		bad("llama.%w", err)
+	if err := identity.CheckEnv(os.Environ()); err != nil {
+		errs = append(errs, err)
 	}
 	if (c.Thinking.Start == "") != (c.Thinking.End == "") {
 		bad("llama.think_start and llama.think_end: both or none; they are %q and %q", c.Thinking.Start, c.Thinking.End)
 	}
 	return errors.Join(errs...)
-}
-
-// ownArgs of llama-server may not be given: the node sets them, or depends on
-// their default.
-var ownArgs = map[string]bool{
-	"-m": true, "--model": true, "--host": true, "--port": true, "-c": true, "--ctx-size": true, "-np": true, "--parallel": true,
-	"--slot-save-path": true, "-kvu": true, "--kv-unified": true, "--context-shift": true, "--cache-reuse": true,
-	"-cram": true, "--cache-ram": true, "--api-key": true, "--api-key-file": true,
-}
-
-// kvArgs are the arguments that change what KV a token has, by the beginning of
-// their names.
-var kvArgs = []string{"--lora", "--control-vector", "--rope", "--yarn", "--override-kv", "--override-tensor", "-ga", "--grp-attn", "--swa"}
-
-// build is what the manifest says of the server: arguments that change KV are part
-// of it, all of them with their values, so that nodes that differ share no key.
-func (c *Config) build(version string) string {
-	for _, arg := range c.Args {
-		for _, name := range kvArgs {
-			if strings.HasPrefix(arg, name) {
-				return version + " " + strings.Join(c.Args, " ")
-			}
-		}
-	}
-	return version
 }
 
 // Times of the node.

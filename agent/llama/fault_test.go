@@ -125,7 +125,11 @@ func dieInPrefill(t *testing.T, p *pair.Pair) {
 		return ""
 	})
 	before := series(t, p.Decode, "meridian_llama_restarts_total")
-	if err := syscall.Kill(childOf(t, p.Decode), syscall.SIGKILL); err != nil {
+	child := childOf(t, p.Decode)
+	if child == 0 {
+		t.Fatal("no process of the node is called llama-server")
+	}
+	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-failed; err != nil {

@@ -107,7 +107,7 @@ func (s *server) whyDown(ctx context.Context, err error) error {
 	if err == nil || s.proc.alive() || ctx.Err() != nil || errors.As(err, &said) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrDown, s.proc.err)
+	return fmt.Errorf("%w: %w", ErrDown, s.proc.death)
 }
 
 // soon waits a little for a server that is starting.
@@ -148,6 +148,9 @@ func (n *Node) on(ctx context.Context, s *server, r *openai.Request, began time.
 
 // open takes a slot and tells the daemon of the request.
 func (n *Node) open(ctx context.Context, s *server, r *openai.Request, tokens []int32) (*job, error) {
+	if err := s.intact(); err != nil {
+		return nil, err
+	}
 	f, err := s.slots.take(ctx, tokens, s.proc.gone)
 	if err != nil {
 		return nil, err

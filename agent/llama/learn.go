@@ -5,58 +5,126 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"meridian/adapters/llamacpp"
 	"meridian/agent/client"
+	"meridian/agent/llama/identity"
 	"meridian/scheduler"
 	"meridian/wire"
 )
 
+// Bounds of llama-server's answers while it starts.
+const (
+	healthEvery   = 50 * time.Millisecond
+	healthTimeout = 2 * time.Second
+)
+
 // meet waits until llama-server has loaded its model, and learns of it what keys,
 // states and the scheduler need.
-func (n *Node) meet(ctx context.Context, p *process) (*server, error) {
-	s := &server{proc: p, api: llamacpp.NewServer(p.socket), slots: newSlots(n.cfg.Slots, waitingPerNode)}
-	for {
-		err := s.api.Health(ctx)
-		if err == nil {
-			break
-		}
-		if !p.alive() {
-			return nil, p.err
-		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("llama-server does not become healthy: %w", errors.Join(ctx.Err(), err))
-		}
-		sleep(ctx, healthEvery, p.gone)
+func (n *Node) meet(ctx context.Context, p *process, files *identity.Files) (*server, error) {
+	s := &server{proc: p, api: llamacpp.NewServer(p.socket), slots: newSlots(n.cfg.Slots, waitingPerNode), content: files, changed: make(chan error, 1)}
+	if err := n.awaitHealth(ctx, p, s.api); err != nil {
+		return nil, err
 	}
+	n.wait("llama-server (pid %d) has loaded the model and has not computed its first token", p.cmd.Process.Pid)
 	props, err := s.api.Props(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.context, s.vocabulary = props.Context, props.Vocabulary
 	if s.geometry, err = n.probeState(ctx, s.api); err != nil {
-		return nil, fmt.Errorf("llama-server's slot state: %w", err)
+		return nil, unreadState(err)
 	}
-	if n.modelHash == [32]byte{} { // the file is hashed once: a restarted server maps the same
-		if n.modelHash, err = llamacpp.HashModel(n.cfg.Model); err != nil {
-			return nil, err
-		}
-	}
-	s.manifest = llamacpp.Manifest(n.cfg.Tenant, llamacpp.Model{Name: n.cfg.Name, Hash: n.modelHash, Build: n.cfg.build(props.Build)}, s.geometry, n.cfg.BlockTokens)
-	if err := s.manifest.Check(); err != nil {
+	n.wait("the model's files are being hashed")
+	id, err := n.identify(ctx, s, props)
+	if err != nil {
 		return nil, err
+	}
+	s.manifest = llamacpp.Manifest(n.cfg.Tenant, llamacpp.Model{Name: n.cfg.Name, Hash: id.Model, Build: id.Build}, s.geometry, n.cfg.BlockTokens)
+	if err := s.manifest.Check(); err != nil {
+		return nil, permanent("", err)
 	}
 	if err := n.learnMarks(ctx, s); err != nil {
 		return nil, err
 	}
+	n.wait("the daemon's engine socket has not answered")
 	if s.engine, err = n.cfg.Engine(ctx, client.Options{}); err != nil {
-		return nil, fmt.Errorf("the daemon's engine socket: %w", err)
+		return nil, &daemonError{fmt.Errorf("the daemon's engine socket: %w", err)}
 	}
 	if s.ns, err = s.engine.Open(ctx, s.manifest); err != nil {
 		_ = s.engine.Close()
-		return nil, fmt.Errorf("the daemon does not take the manifest: %w", err)
+		return nil, &daemonError{fmt.Errorf("the daemon does not take the manifest: %w", err)}
 	}
 	return s, nil
+}
+
+// awaitHealth waits until the model is loaded. A server that is not there yet, one
+// that says that it loads, and one that takes a connection and says nothing are told
+// apart for whoever watches.
+func (n *Node) awaitHealth(ctx context.Context, p *process, api *llamacpp.Server) error {
+	loads := fmt.Sprintf("llama-server (pid %d) has not answered: it loads %s, or hangs", p.cmd.Process.Pid, n.cfg.Model)
+	n.wait("%s", loads)
+	for said := loads; ; {
+		try, cancel := context.WithTimeout(ctx, healthTimeout)
+		err := api.Health(try)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if !p.alive() {
+			return p.death
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("llama-server did not become healthy within %v: %w", loadTimeout, errors.Join(ctx.Err(), err))
+		}
+		now := loads
+		var status *llamacpp.Error
+		switch {
+		case errors.As(err, &status):
+			now = fmt.Sprintf("llama-server (pid %d) loads %s: %s", p.cmd.Process.Pid, n.cfg.Model, status.Message)
+		case errors.Is(err, context.DeadlineExceeded):
+			now = fmt.Sprintf("llama-server (pid %d) takes connections and does not answer them", p.cmd.Process.Pid)
+		}
+		if now != said {
+			n.wait("%s", now)
+			said = now
+		}
+		sleep(ctx, healthEvery, p.gone)
+	}
+}
+
+// unreadState: a server whose states cannot be read writes the next one the same.
+func unreadState(err error) error {
+	err = fmt.Errorf("llama-server's slot state: %w", err)
+	var state *llamacpp.StateError
+	if errors.As(err, &state) && state.Err == nil { // the file was read, and is not understood
+		return permanent("use a llama-server whose states this build reads, such as the one that mrdn llama up --fetch installs", err)
+	}
+	return err
+}
+
+// identify says by content what computes the blocks of this server.
+func (n *Node) identify(ctx context.Context, s *server, props llamacpp.Props) (identity.Identity, error) {
+	adapters, err := s.api.Adapters(ctx)
+	if err != nil {
+		return identity.Identity{}, err
+	}
+	said := identity.Server{Build: props.Build, Model: props.Model, Context: props.Context}
+	for _, a := range adapters {
+		said.Adapters = append(said.Adapters, identity.Adapter{Path: a.Path, Scale: a.Scale})
+	}
+	id, err := s.content.Of(ctx, &n.sums, said)
+	if err == nil {
+		err = s.content.Changed()
+	}
+	if err != nil {
+		return id, fmt.Errorf("what llama-server computes with: %w", err)
+	}
+	if len(id.Settings) > 0 {
+		n.log.Info("settings that may change KV are part of the keys", "settings", id.Settings)
+	}
+	return id, nil
 }
 
 // probeState lets the server save a state of one token, and reads from it how its

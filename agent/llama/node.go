@@ -12,20 +12,21 @@ import (
 
 	"meridian/adapters/llamacpp"
 	"meridian/agent/client"
+	"meridian/agent/llama/identity"
 	"meridian/scheduler"
 	"meridian/wire"
 )
 
 // Node joins one llama-server to one daemon. It implements openai.Backend.
 type Node struct {
-	cfg       Config
-	log       *slog.Logger
-	sockets   string // folder of the server's socket
-	files     string // folder of slot state files
-	modelHash [32]byte
-	partner   *partner
-	stats     counters
-	created   time.Time
+	cfg     Config
+	log     *slog.Logger
+	sockets string // folder of the server's socket
+	files   string // folder of slot state files
+	sums    identity.Cache
+	partner *partner
+	stats   counters
+	created time.Time
 
 	run  context.Context
 	stop context.CancelFunc
@@ -44,6 +45,9 @@ type server struct {
 	api   *llamacpp.Server
 	slots *slots
 
+	content *identity.Files
+	changed chan error // gets why the server computes what its namespace does not say
+
 	context, vocabulary int // tokens: of a slot, of the model
 	geometry            llamacpp.Geometry
 	manifest            wire.Manifest
@@ -55,6 +59,21 @@ type server struct {
 	ns     client.NS
 }
 
+// intact ends a server whose model was overwritten while it ran: what it computes
+// from then on is not what its keys say.
+func (s *server) intact() error {
+	err := s.content.Overwritten()
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("the model changed while llama-server ran: %w", err)
+	select {
+	case s.changed <- err:
+	default: // told already
+	}
+	return fmt.Errorf("%w: %w", ErrDown, err)
+}
+
 // Start checks the configuration, starts llama-server and returns: the node is
 // Up when the model is loaded.
 func Start(cfg Config) (*Node, error) {
@@ -64,7 +83,7 @@ func Start(cfg Config) (*Node, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, created: time.Now(), log: cfg.Log.With("model", cfg.Name), changed: make(chan struct{}), down: errors.New("the model is being loaded")}
+	n := &Node{cfg: cfg, created: time.Now(), log: cfg.Log.With("model", cfg.Name), changed: make(chan struct{}), down: &waiting{"llama-server is being started", time.Now()}}
 	n.sockets, n.files = filepath.Join(cfg.Dir, "run"), filepath.Join(cfg.Dir, "slots")
 	for _, dir := range []string{n.sockets, n.files} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -90,7 +109,8 @@ func (n *Node) Close() error {
 	return nil
 }
 
-// Down says why the node cannot serve; nil when it can.
+// Down says why the node cannot serve, or what it waits for; nil when it serves. It
+// is an ErrFailed when the node will not try again.
 func (n *Node) Down() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,6 +129,9 @@ func (n *Node) current(ctx context.Context) (*server, error) {
 		if s != nil && s.proc.alive() {
 			return s, nil
 		}
+		if errors.Is(down, ErrFailed) {
+			return nil, fmt.Errorf("%w: %w", ErrDown, down)
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -125,56 +148,4 @@ func (n *Node) publish(s *server, down error) {
 	n.up, n.down = s, down
 	close(n.changed)
 	n.changed = make(chan struct{})
-}
-
-// supervise keeps a llama-server running until Close.
-func (n *Node) supervise() {
-	pause := time.Duration(0)
-	for n.run.Err() == nil {
-		began := time.Now()
-		err := n.serveOnce()
-		if n.run.Err() != nil {
-			break
-		}
-		n.stats.restarts.Add(1)
-		n.publish(nil, err)
-		if time.Since(began) > settled {
-			pause = 0
-		}
-		n.log.Error("llama-server is down", "err", err, "next_try_in", pause)
-		sleep(n.run, pause, nil)
-		pause = min(max(2*pause, firstPause), maxPause)
-	}
-	n.publish(nil, errors.New("the node is closed"))
-}
-
-// serveOnce runs one llama-server from its start to its end, or to the end of
-// the session with the daemon: a new one then starts with empty slots.
-func (n *Node) serveOnce() error {
-	proc, err := startProcess(&n.cfg, filepath.Join(n.sockets, "llama.sock"), n.files, n.log)
-	if err != nil {
-		return err
-	}
-	defer proc.stop()
-	ctx, cancel := context.WithTimeout(n.run, loadTimeout)
-	defer cancel()
-	s, err := n.meet(ctx, proc)
-	if err != nil {
-		if !proc.alive() {
-			return proc.err
-		}
-		return err
-	}
-	defer func() { _ = s.engine.Close() }()
-	n.publish(s, nil)
-	n.log.Info("llama-server serves", "slots", s.slots.size, "context", s.context, "namespace", s.manifest.Namespace().String())
-	select {
-	case <-proc.gone:
-		return proc.err
-	case <-s.engine.Gone():
-		return fmt.Errorf("the daemon's engine socket: %w", s.engine.Err())
-	case <-n.run.Done():
-		n.publish(nil, errors.New("the node is closing"))
-		return nil
-	}
 }

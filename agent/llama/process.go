@@ -17,18 +17,15 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"meridian/agent/llama/identity"
 )
 
-// Restarts of a llama-server that ended: the first at once, later ones after a
-// pause that doubles up to maxPause. One that served for settled starts anew.
+// Times and bounds of one run of llama-server.
 const (
-	firstPause = 250 * time.Millisecond
-	maxPause   = 15 * time.Second
-	settled    = time.Minute
-
-	healthEvery  = 50 * time.Millisecond // while it loads its model
-	stopTimeout  = 3 * time.Second       // from SIGTERM to SIGKILL
-	keptLogLines = 20                    // of its last words, for the error that says why it ended
+	stopTimeout  = 3 * time.Second // from SIGTERM to SIGKILL
+	drainTimeout = time.Second     // for the rest of its log, once it has ended
+	keptLogLines = 20              // of its last words
 	maxLogLine   = 4 << 10
 )
 
@@ -41,11 +38,13 @@ type process struct {
 	socket string
 	log    *slog.Logger
 
-	gone chan struct{} // closed when it has ended; err and tail are set then
-	err  error
+	began time.Time
+	gone  chan struct{} // closed when it has ended; death is set then
+	death *Death
 
-	mu   sync.Mutex
-	tail []string
+	mu    sync.Mutex
+	tail  []string
+	built string // what it said of the instruction sets that it was built for
 }
 
 // Command is llama-server as a node runs it, for whoever compares one without a
@@ -62,15 +61,21 @@ func (c *Config) Command(socket, slots string) *exec.Cmd {
 		args = append(args, "--threads", strconv.Itoa(c.Threads))
 	}
 	cmd := exec.Command(c.Server, append(args, c.Args...)...)
-	cmd.Env = withLibraries(os.Environ(), filepath.Dir(c.Server))
+	cmd.Env = c.env()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return cmd
+}
+
+// env is the environment of llama-server, and of nothing else: no setting reaches
+// it that way unseen.
+func (c *Config) env() []string {
+	return withLibraries(identity.Env(os.Environ()), filepath.Dir(c.Server))
 }
 
 // startProcess starts llama-server and does not wait for its model.
 func startProcess(c *Config, socket, slots string, log *slog.Logger) (*process, error) {
 	_ = os.Remove(socket) // of a run that was killed
-	p := &process{cmd: c.Command(socket, slots), socket: socket, log: log, gone: make(chan struct{})}
+	p := &process{cmd: c.Command(socket, slots), socket: socket, log: log, gone: make(chan struct{}), began: time.Now()}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -91,9 +96,21 @@ func startProcess(c *Config, socket, slots string, log *slog.Logger) (*process, 
 	}()
 	if err := <-started; err != nil {
 		_ = r.Close()
-		return nil, fmt.Errorf("llama-server: %w", err)
+		return nil, notStarted(c.Server, err)
 	}
 	return p, nil
+}
+
+// notStarted says why a program cannot be started. What the file is will not
+// change by itself; a lack of memory or of processes may.
+func notStarted(path string, err error) error {
+	never := []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.ENOEXEC, syscall.ENOTDIR, syscall.ELOOP}
+	var why syscall.Errno
+	if errors.As(err, &why) && slices.Contains(never, why) {
+		advice := fmt.Sprintf("llama.server must be a program for %s/%s that this user may run", runtime.GOOS, runtime.GOARCH)
+		return permanent(advice, fmt.Errorf("%s cannot be started: %w", path, why))
+	}
+	return fmt.Errorf("llama-server: %w", err)
 }
 
 // withLibraries puts the folder of the binary in front of LD_LIBRARY_PATH: the
@@ -121,11 +138,22 @@ func (p *process) wait(out io.ReadCloser) {
 		p.follow(out)
 	}()
 	_ = p.cmd.Wait() // ProcessState says how it ended
-	<-read
+	lived := time.Since(p.began)
+	select {
+	case <-read:
+	case <-time.After(drainTimeout): // a process of its own still has the pipe
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.err = fmt.Errorf("llama-server ended (%v); its last words: %s", p.cmd.ProcessState, strings.Join(p.tail, " | "))
+	p.death = deathOf(p.cmd, lived, p.tail, p.built)
 	close(p.gone)
+}
+
+// words are the last lines of its log.
+func (p *process) words() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.tail)
 }
 
 // follow hands llama-server's own log on, and keeps the end of it.
@@ -145,6 +173,9 @@ func (p *process) follow(r io.Reader) {
 		}
 		p.log.Debug("llama-server", "line", text)
 		p.mu.Lock()
+		if strings.Contains(text, "system_info") {
+			p.built = text
+		}
 		if len(p.tail) == keptLogLines {
 			p.tail = p.tail[1:]
 		}

@@ -175,6 +175,9 @@ func (j *job) save(ctx context.Context, n, first int, tier wire.Tier, tail bool)
 	if have < n { // what was appended last has not been computed yet
 		keys = keys[:have/j.n.cfg.BlockTokens]
 	}
+	if err := j.s.intact(); err != nil { // before anything is stored under its keys
+		return err
+	}
 	j.n.stats.saves.Add(1)
 	for at := first; at < len(keys); at += putBatch {
 		if err := j.put(ctx, st, keys, at, min(len(keys), at+putBatch), n, tier); err != nil {

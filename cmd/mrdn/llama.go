@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -106,10 +108,54 @@ func (f *llamaFlags) find(ctx context.Context, a *app) (fetch.Parts, error) {
 	if err != nil {
 		return p, err
 	}
-	if _, err := fmt.Fprintln(a.err, "fetching a llama-server and a model into", dir); err != nil {
+	if _, err := fmt.Fprintln(a.err, "fetching a llama-server and a model, 135 MB, into", dir); err != nil {
 		return p, err
 	}
+	defer a.every(progressEvery, func(passed time.Duration) string { return fmt.Sprintf("still fetching, for %v", passed) })()
 	return fetch.Install(ctx, dir, a.err)
+}
+
+// progressEvery is how often a wait without other news is told.
+const progressEvery = 5 * time.Second
+
+// every writes a line to standard error at each interval until the function that it
+// returns is called.
+func (a *app) every(d time.Duration, line func(passed time.Duration) string) (stop func()) {
+	began, done, gone := time.Now(), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		t := time.NewTicker(d)
+		defer t.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-t.C:
+				_, _ = fmt.Fprintln(a.err, line(time.Since(began).Round(time.Second)))
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-gone
+	}
+}
+
+// startPair starts both nodes and tells what they wait for.
+func (a *app) startPair(ctx context.Context, o *pair.Options) (*pair.Pair, error) {
+	var mu sync.Mutex
+	o.Progress = func(node, text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = fmt.Fprintf(a.err, "%-7s  %s\n", node, text)
+	}
+	p, err := pair.Start(ctx, *o)
+	var said *pair.FailedError
+	if errors.As(err, &said) {
+		text, advice, _ := strings.Cut(said.Text, ". What to do: ")
+		return nil, failed(advice, "the %s node cannot serve: %s", said.Node, text)
+	}
+	return p, err
 }
 
 func newLlamaUpCmd(a *app) *cobra.Command {
@@ -174,7 +220,7 @@ func thinking(o *pair.Options, markers []string, max uint, keeps bool) {
 }
 
 func (a *app) llamaUp(ctx context.Context, o *pair.Options) error {
-	p, err := pair.Start(ctx, *o)
+	p, err := a.startPair(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -220,7 +266,7 @@ log-probabilities differ in their last bits, and with them, rarely, a token.`,
 		if err != nil {
 			return nil, err
 		}
-		p, err := pair.Start(ctx, *o)
+		p, err := a.startPair(ctx, o)
 		if err != nil {
 			return nil, err
 		}

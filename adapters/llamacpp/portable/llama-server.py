@@ -214,6 +214,8 @@ def parse(args, params):
 
 
 def main(args):
+    with open("/proc/self/comm", "w", encoding="ascii") as f:
+        f.write("llama-server")  # for ps and top, which would say python3
     if args == ["--version"]:
         print(f"version: xllamacpp {xllamacpp.__version__}")
         print(f"system_info: {xllamacpp.get_system_info()}")

@@ -8,10 +8,13 @@
 package pair
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -49,9 +52,21 @@ type Options struct {
 	Llama string // further keys of [llama]
 
 	Dir string // folder of sockets, states and logs; empty: one in memory, removed by Close
+
+	// Progress gets what a node waits for, when that changes and each progressEvery
+	// while it does not. It may be called by two goroutines. May be nil.
+	Progress func(node, text string)
 }
 
-var errEnded = errors.New("its process is over")
+// progressEvery is how often a wait that goes on is told again.
+const progressEvery = 5 * time.Second
+
+// FailedError says that a node will never serve, by its own word.
+type FailedError struct{ Node, Text string }
+
+func (e *FailedError) Error() string { return e.Node + ": " + e.Text }
+
+var errEnded = errors.New("without an error")
 
 // Node is one running node.
 type Node struct {
@@ -107,12 +122,29 @@ func Start(ctx context.Context, o Options) (_ *Pair, err error) {
 			p.Decode = n
 		}
 	}
-	for _, n := range []*Node{p.Prefill, p.Decode} {
-		if err := n.await(ctx); err != nil {
-			return nil, err
-		}
+	if err := p.await(ctx, o.Progress); err != nil {
+		return nil, err
 	}
 	return p, nil
+}
+
+// await waits for both nodes. The first that fails ends the wait for the other.
+func (p *Pair) await(ctx context.Context, progress func(node, text string)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ends := make(chan error, 2)
+	nodes := []*Node{p.Prefill, p.Decode}
+	for _, n := range nodes {
+		go func() { ends <- n.await(ctx, progress) }()
+	}
+	var first error
+	for range nodes {
+		if err := <-ends; err != nil && first == nil {
+			first = err
+			cancel()
+		}
+	}
+	return first
 }
 
 // memory is a folder in memory, where the host has one.
@@ -196,9 +228,10 @@ func (p *Pair) spawn(o *Options, name, config string) (*Node, error) {
 }
 
 // await waits until the node is ready: its daemon, its peer and its model.
-func (n *Node) await(ctx context.Context) error {
+func (n *Node) await(ctx context.Context, progress func(node, text string)) error {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
+	told := teller{node: n.Name, to: progress}
 	for {
 		if b, err := os.ReadFile(n.ports); err == nil {
 			if err := json.Unmarshal(b, &n.Ports); err != nil {
@@ -208,41 +241,101 @@ func (n *Node) await(ctx context.Context) error {
 				return fmt.Errorf("%s has bound no front and no status page: %v", n.Name, n.Ports)
 			}
 			n.URL = n.Ports["openai"][0]
-			if ready(ctx, n.Ports["http"][0]) {
+			missing, err := unready(ctx, n.Ports["http"][0])
+			if err == nil && missing == "" {
 				return nil
 			}
+			if text, failed := strings.CutPrefix(missing, "llama.failed: "); failed {
+				return &FailedError{Node: n.Name, Text: text}
+			}
+			told.wait(missing)
 		}
 		select {
 		case <-n.done:
-			return fmt.Errorf("%s ended before it served: %w%s", n.Name, errors.Join(n.err, errEnded), n.tail())
+			return fmt.Errorf("%s ended before it served (%w): %s", n.Name, n.ending(), n.lastLine())
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not become ready: %w%s", n.Name, ctx.Err(), n.tail())
+			return fmt.Errorf("%s does not become ready: %w; the last of it: %s", n.Name, ctx.Err(), cmp.Or(told.last, n.lastLine()))
 		case <-t.C:
 		}
 	}
 }
 
-func ready(ctx context.Context, url string) bool {
+// teller tells what a node waits for.
+type teller struct {
+	node string
+	to   func(node, text string)
+	last string
+	at   time.Time
+}
+
+// wait tells a text that is new, or that has been told long ago. The time in
+// brackets at its end does not make it new.
+func (t *teller) wait(text string) {
+	if text == "" {
+		return
+	}
+	is, _, _ := strings.Cut(text, " (for ")
+	was, _, _ := strings.Cut(t.last, " (for ")
+	t.last = text
+	if is == was && time.Since(t.at) < progressEvery {
+		return
+	}
+	t.at = time.Now()
+	if t.to != nil {
+		_, text, _ = strings.Cut(text, ": ")
+		t.to(t.node, text)
+	}
+}
+
+// unready is the reason that matters most why a node is not ready, as its status
+// page has it, ID: TEXT; "" if it is ready.
+func unready(ctx context.Context, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
 	if err != nil {
-		return false
+		return "", err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return false
+		return "", err
 	}
-	_ = resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode == http.StatusOK {
+		return "", nil
+	}
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxReasons))
+	if err != nil {
+		return "", err
+	}
+	first, _, _ := strings.Cut(string(b), "\n")
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, "llama.") { // it takes longest, and its peer waits for it
+			return strings.TrimSpace(line), nil
+		}
+	}
+	if first == "" {
+		return "", fmt.Errorf("status %d without a reason", resp.StatusCode)
+	}
+	return first, nil
 }
 
-// tail is the end of the node's log, for errors.
-func (n *Node) tail() string {
+// Bounds of what is told of a node, in bytes.
+const (
+	maxReasons = 64 << 10
+	maxLine    = 400
+)
+
+// lastLine is the end of the node's log, for errors.
+func (n *Node) lastLine() string {
 	b, err := os.ReadFile(n.log)
-	if err != nil || len(b) == 0 {
-		return ""
+	if err != nil {
+		return err.Error()
 	}
-	const most = 2000
-	return "\n" + string(b[max(0, len(b)-most):])
+	line := strings.ToValidUTF8(string(bytes.TrimSpace(b)), "?")
+	line = line[strings.LastIndexByte(line, '\n')+1:]
+	if len(line) > maxLine {
+		line = strings.ToValidUTF8(line[:maxLine], "") + "…"
+	}
+	return line
 }
 
 // Pid is the daemon's process.
@@ -252,6 +345,14 @@ func (n *Node) Pid() int { return n.cmd.Process.Pid }
 func (n *Node) Kill() {
 	_ = n.cmd.Process.Kill()
 	<-n.done
+}
+
+// ending is how the node's process ended, once it has.
+func (n *Node) ending() error {
+	if n.err != nil {
+		return n.err
+	}
+	return errEnded
 }
 
 func (n *Node) stop() error {
@@ -265,7 +366,7 @@ func (n *Node) stop() error {
 	case <-n.done:
 	case <-t.C:
 		n.Kill()
-		return fmt.Errorf("%s did not end within %v and was killed%s", n.Name, stopWait, n.tail())
+		return fmt.Errorf("%s did not end within %v and was killed; its log ends: %s", n.Name, stopWait, n.lastLine())
 	}
 	return nil
 }

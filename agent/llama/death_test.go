@@ -1,0 +1,163 @@
+package llama
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func TestADeathIsNamedByItsSignalOrStatusInOneShortLine(t *testing.T) {
+	for _, c := range []struct {
+		script string
+		want   []string
+		advice string
+	}{
+		{"kill -ILL $$", []string{"SIGILL, an illegal instruction"}, "built for this processor"},
+		{"kill -SEGV $$", []string{"SIGSEGV"}, "by hand"},
+		{"kill -KILL $$", []string{"SIGKILL"}, "memory"},
+		{"kill -ABRT $$", []string{"SIGABRT", "it said: GGML_ASSERT failed"}, "by hand"},
+		{"exit 132", []string{"SIGILL"}, "built for this processor"}, // a script, of a program that it ran
+		{"exit 3", []string{"exit status 3", "it said: GGML_ASSERT failed"}, "llama.args"},
+		{"exit 255", []string{"exit status 255"}, "llama.args"},
+		{"exit 0", []string{"exit status 0"}, "llama.args"},
+		{"kill -USR1 $$", []string{"signal 10"}, "by hand"},
+	} {
+		cmd := exec.Command("/bin/sh", "-c", c.script)
+		_ = cmd.Run() // ProcessState says how it ended
+		d := deathOf(cmd, 1234*time.Millisecond, []string{"loading", "GGML_ASSERT failed", "bye"}, "")
+		text := d.Error()
+		for _, want := range append(c.want, "1.23s after its start") {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %q lacks %q", c.script, text, want)
+			}
+		}
+		if len(text) > 2*maxLast || strings.Contains(text, "\n") {
+			t.Errorf("%s: %q is no short line", c.script, text)
+		}
+		if !strings.Contains(d.advice(), c.advice) {
+			t.Errorf("%s: advice %q, want %q", c.script, d.advice(), c.advice)
+		}
+	}
+}
+
+func TestTheInstructionSetsThatAProcessorLacksAreNamed(t *testing.T) {
+	const old = "processor\t: 0\nflags\t\t: fpu pni ssse3 avx f16c avx2 fma bmi2\nbugs\t:\n"
+	const built = "system_info: CPU : SSE3 = 1 | AVX2 = 1 | AVX_VNNI = 1 | AVX512 = 0 | AMX_INT8 = 1 | REPACK = 1 |"
+	for _, c := range []struct {
+		info, built string
+		want        []string
+	}{
+		{old, built, []string{"AVX_VNNI", "AMX_INT8"}},
+		{old, "", []string{"AVX_VNNI", "AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16", "AMX_INT8"}},
+		{strings.Replace(old, " avx2", "", 1), "CPU : AVX = 1 | AVX2 = 1 |", []string{"AVX2"}},
+		{"flags : " + strings.Join([]string{"pni ssse3 avx f16c avx2 fma bmi2 avx_vnni avx512f", "avx512vbmi avx512_vnni avx512_bf16 amx_int8"}, " "), built, nil},
+		{"", built, nil},
+		{"Features\t: fp asimd\n", "", nil},
+	} {
+		if got := lacking(c.info, c.built); !slices.Equal(got, c.want) {
+			t.Errorf("%q built for %q: %q, want %q", c.info, c.built, got, c.want)
+		}
+	}
+	d := &Death{Signal: syscall.SIGILL, Lacks: []string{"AVX_VNNI"}, Last: "loading"}
+	if text := d.Error(); !strings.Contains(text, "lacks AVX_VNNI") || strings.Contains(text, "loading") {
+		t.Error(text)
+	}
+}
+
+func TestLastWordsAreTheLineThatNamesTheCause(t *testing.T) {
+	for _, c := range []struct {
+		tail []string
+		want string
+	}{
+		{nil, ""},
+		{[]string{"a", "b"}, "b"},
+		{[]string{"error: invalid argument: --nope", "usage"}, "error: invalid argument: --nope"},
+		{[]string{"error: first", "failed to load", "cleaning up"}, "failed to load"},
+		{[]string{"a\x1b[31mb\xff"}, "a?[31mb?"},
+		{[]string{strings.Repeat("é", 200)}, strings.Repeat("é", 120) + "…"},
+		{[]string{"x" + strings.Repeat("é", 200)}, "x" + strings.Repeat("é", 119) + "…"},
+	} {
+		if got := lastWords(c.tail); got != c.want || !utf8.ValidString(got) {
+			t.Errorf("%q: %q, want %q", c.tail, got, c.want)
+		}
+	}
+}
+
+func TestThreeQuickDeathsInARowAreTheEnd(t *testing.T) {
+	death := &Death{Signal: syscall.SIGILL, Lacks: []string{"AVX_VNNI"}}
+	var r restarts
+	for i := range mostDeaths - 1 {
+		if pause, failure := r.after(death, false, time.Second); failure != nil || pause > firstPause {
+			t.Fatalf("death %d: %v, %v", i, pause, failure)
+		}
+	}
+	_, failure := r.after(death, false, time.Second)
+	if failure == nil || !errors.Is(failure, ErrFailed) || !strings.Contains(failure.Error(), "3 times in a row") ||
+		!strings.Contains(failure.Error(), "SIGILL") || !strings.Contains(failure.Error(), "What to do: ") {
+		t.Errorf("%v", failure)
+	}
+}
+
+func TestARefusalThatStaysIsNotTriedAgain(t *testing.T) {
+	var r restarts
+	err := fmt.Errorf("slot state: %w", permanent("use another", errors.New("state version 3")))
+	if _, failure := r.after(err, false, time.Minute); failure == nil || !errors.Is(failure, ErrFailed) || failure.Advice != "use another" {
+		t.Errorf("%v", failure)
+	}
+}
+
+func TestWhatMayPassIsTriedForEver(t *testing.T) {
+	death := &Death{Status: 1}
+	for name, run := range map[string]func(r *restarts, i int) *Failure{
+		"one that served":  func(r *restarts, _ int) *Failure { _, f := r.after(death, true, time.Second); return f },
+		"one that is slow": func(r *restarts, _ int) *Failure { _, f := r.after(death, false, quickDeath); return f },
+		"the daemon's":     func(r *restarts, _ int) *Failure { _, f := r.after(&daemonError{death}, false, 0); return f },
+		"two, and one that served": func(r *restarts, i int) *Failure {
+			_, f := r.after(death, i%mostDeaths == 2, 0)
+			return f
+		},
+	} {
+		var r restarts
+		for i := range 10 {
+			if failure := run(&r, i); failure != nil {
+				t.Errorf("%s, run %d: %v", name, i, failure)
+			}
+		}
+		if r.pause != maxPause {
+			t.Errorf("%s: the pause is %v after ten ends, want %v", name, r.pause, maxPause)
+		}
+	}
+	var r restarts
+	for range 5 {
+		r.after(death, true, time.Second)
+	}
+	r.after(death, true, settled+1)
+	if pause, _ := r.after(death, true, time.Second); pause != firstPause {
+		t.Errorf("after one that served long the pause is %v, want %v", pause, firstPause)
+	}
+}
+
+func TestAProgramThatCannotBeStartedIsAPermanentRefusal(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		dir + "/none":     "no such file",
+		dir:               "permission denied",
+		"/proc/self/maps": "permission denied",
+		"/etc/passwd/x":   "not a directory",
+	} {
+		_, err := startProcess(&Config{Server: path}, dir+"/s", dir, nil)
+		var failure *Failure
+		if !errors.As(err, &failure) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	if err := notStarted("/x", syscall.EAGAIN); errors.Is(err, ErrFailed) {
+		t.Errorf("too many processes is taken for permanent: %v", err)
+	}
+}
