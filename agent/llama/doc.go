@@ -24,7 +24,15 @@
 // that vanishes, a body that is not that of its checksum (each is hashed once more
 // before it goes into a state, since llama-server would take it), a state that the
 // server does not take, a partner that is away. A llama-server that ends is started
-// again with empty slots; requests that it ran fail with 503.
+// again with empty slots; requests that it ran fail with 503. One that ends three
+// times in a row within seconds, without having served, and one that is refused for
+// what it is, are not started again: Down is then an ErrFailed (supervise.go).
+//
+// # Identity
+//
+// A server's keys name by content what computes the blocks (room identity). That is
+// found anew at each start of the server. A model that is overwritten while a server
+// has it open ends that server, before anything is stored under its keys.
 //
 // # Bounds
 //
@@ -35,5 +43,6 @@
 // # Imports
 //
 // adapters/llamacpp, agent/client, agent/openai, internal/httpguard, scheduler,
-// wire; nothing else of agent. It must never touch the daemon's store but through the engine socket.
+// wire and the rooms below; nothing else of agent. It must never touch the daemon's
+// store but through the engine socket.
 package llama
