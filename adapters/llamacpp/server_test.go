@@ -58,7 +58,7 @@ func calls(s *Server) map[string]func(context.Context) error {
 	q := Completion{Prompt: []int32{1}, Predict: 1}
 	none := func(Token) error { return nil }
 	return map[string]func(context.Context) error{
-		"Health":        s.Health,
+		"Health": s.Health,
 		"Adapters": func(ctx context.Context) error {
 			a, err := s.Adapters(ctx)
 			if err == nil && len(a) == 0 { // an empty list is an answer
@@ -66,16 +66,19 @@ func calls(s *Server) map[string]func(context.Context) error {
 			}
 			return err
 		},
-		"Props":         func(ctx context.Context) error { _, err := s.Props(ctx); return err },
-		"Tokenize":      func(ctx context.Context) error { _, err := s.Tokenize(ctx, "a", true, true); return err },
-		"Detokenize":    func(ctx context.Context) error { _, err := s.Detokenize(ctx, []int32{1}); return err },
-		"ApplyTemplate": func(ctx context.Context) error { _, err := s.ApplyTemplate(ctx, []Message{{Role: "user", Content: "a"}}, nil); return err },
-		"SaveSlot":      func(ctx context.Context) error { _, err := s.SaveSlot(ctx, 0, "f"); return err },
-		"RestoreSlot":   func(ctx context.Context) error { _, err := s.RestoreSlot(ctx, 0, "f"); return err },
-		"EraseSlot":     func(ctx context.Context) error { return s.EraseSlot(ctx, 0) },
-		"Compute":       func(ctx context.Context) error { _, err := s.Compute(ctx, q); return err },
-		"Whole":         func(ctx context.Context) error { _, _, err := s.Whole(ctx, q); return err },
-		"Stream":        func(ctx context.Context) error { _, err := s.Stream(ctx, q, none); return err },
+		"Props":      func(ctx context.Context) error { _, err := s.Props(ctx); return err },
+		"Tokenize":   func(ctx context.Context) error { _, err := s.Tokenize(ctx, "a", true, true); return err },
+		"Detokenize": func(ctx context.Context) error { _, err := s.Detokenize(ctx, []int32{1}); return err },
+		"ApplyTemplate": func(ctx context.Context) error {
+			_, err := s.ApplyTemplate(ctx, []Message{{Role: "user", Content: "a"}}, nil)
+			return err
+		},
+		"SaveSlot":    func(ctx context.Context) error { _, err := s.SaveSlot(ctx, 0, "f"); return err },
+		"RestoreSlot": func(ctx context.Context) error { _, err := s.RestoreSlot(ctx, 0, "f"); return err },
+		"EraseSlot":   func(ctx context.Context) error { return s.EraseSlot(ctx, 0) },
+		"Compute":     func(ctx context.Context) error { _, err := s.Compute(ctx, q); return err },
+		"Whole":       func(ctx context.Context) error { _, _, err := s.Whole(ctx, q); return err },
+		"Stream":      func(ctx context.Context) error { _, err := s.Stream(ctx, q, none); return err },
 	}
 }
 
