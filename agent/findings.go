@@ -12,7 +12,8 @@ import (
 // findings are those of the host, as this process sees it, and those of the
 // daemon's own state.
 func (a *Agent) findings() []finding.Finding {
-	out := append(stateFindings(a.store.Stats(), a.checksums.Load(), a.node.Peers()), finding.Run(finding.ThisHost(a.cfg))...)
+	out := append(stateFindings(a.store.Stats(), a.checksums.Load(), a.node.Peers()), linkFindings(a.node.Duplicates(), a.node.Refusals())...)
+	out = append(out, finding.Run(finding.ThisHost(a.cfg))...)
 	slices.SortStableFunc(out, func(x, y finding.Finding) int { return int(y.Severity) - int(x.Severity) })
 	return out
 }
@@ -37,6 +38,25 @@ func stateFindings(st blocks.Stats, checksums uint64, peers []link.PeerInfo) []f
 	for _, p := range peers {
 		add(p.State != link.StateReady, finding.Warn, "peer."+p.Name, fmt.Sprintf("peer %s: %s %s", p.Name, p.State, p.Transport),
 			fmt.Sprintf("%s: %s", p.Code, p.Text), "mrdn errors lookup "+p.Code.String())
+	}
+	return out
+}
+
+// linkFindings are daemons that share a name or an id, and connections that were
+// refused, both of the last minute.
+func linkFindings(twins []link.Duplicate, refused []link.Refused) []finding.Finding {
+	var out []finding.Finding
+	for _, d := range twins {
+		out = append(out, finding.Finding{
+			ID: "link.duplicate", Severity: finding.Err, Subject: "peer " + d.OtherName, Reason: d.Text(),
+			Fix: "give each daemon an agent.name and a state folder of its own: remove agent-id from a copied agent.state_dir, and pin link.peer.agent",
+		})
+	}
+	for _, r := range refused {
+		out = append(out, finding.Finding{
+			ID: "link.refused", Severity: finding.Warn, Subject: fmt.Sprintf("connections from %s that were refused: %d", r.Source, r.Seen),
+			Reason: fmt.Sprintf("the last one, from %s with the name %q: %s", r.Addr, r.Claimed, r.Text), Fix: "mrdn errors lookup " + r.Code.String(),
+		})
 	}
 	return out
 }

@@ -82,7 +82,7 @@ tenants = ["acme"]
 	return cfg
 }
 
-const linkTable = "[link]\npsk = \"0123456789abcdef0123456789abcdef\"\nlanes = 2\n"
+const linkTable = "[link]\npsk = \"5b1e7f0c92d84a63b0f6a9d13e57c248\"\nlanes = 2\n"
 
 // listener is the configuration of a daemon that peer dials.
 func listener(addr, peer string) string {

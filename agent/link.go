@@ -25,6 +25,7 @@ func (a *Agent) openLink(context.Context) error {
 		Store: a.store, Namespaces: a.spaces, Tenants: a.cfg.Security.Tenants,
 		PSK: []byte(a.cfg.Link.PSK), UIDs: a.cfg.Security.UIDs, Insecure: a.cfg.Link.Insecure,
 		Lanes: a.cfg.Link.Lanes, Congestion: a.cfg.Link.Congestion, Log: a.log, Observer: linkObserver{a},
+		Sessions: a.cfg.Link.Sessions, HalfOpen: a.cfg.Link.HalfOpen, HalfOpenPerAddress: a.cfg.Link.HalfOpenPerAddress,
 	}
 	if t := a.cfg.Link.TLS; t.On() {
 		var err error
@@ -153,9 +154,9 @@ func (o linkObserver) Transfer(t link.Transfer) {
 	}
 }
 
-func (o linkObserver) Refusal(peer string, code wire.Code) {
+// Refusal counts; the link logs it.
+func (o linkObserver) Refusal(_ string, code wire.Code) {
 	o.a.metrics.refusals.WithLabelValues(code.String()).Inc()
-	o.a.logLimited(slog.LevelWarn, "link.refused", "link: connection refused", "peer", peer, "code", code.String())
 }
 
 // ChecksumFailure is a body that arrived wrong, pulled or pushed.

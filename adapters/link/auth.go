@@ -5,15 +5,10 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"meridian/adapters/link/internal/core"
 	"meridian/wire"
@@ -123,24 +118,39 @@ func methodName(m uint16) string {
 	return "nothing"
 }
 
-// entry finds the peer's entry in the allow list: by certificate name, by the
-// name that it gave, or by its pinned agent.
-func (n *Node) entry(via string, conn net.Conn, h *proto.Hello) (PeerConfig, bool) {
-	if via == viaTLS {
-		name := certName(conn.(*tls.Conn))
-		return n.byName(name)
+// claimedName is the name under which a HELLO's sender wants to be known: that of
+// its certificate, else the one that it gives.
+func claimedName(h *hello, m *proto.Hello) string {
+	if h.via == viaTLS {
+		return certName(h.conn.(*tls.Conn))
 	}
-	if v, ok := h.Find(proto.AuthName); ok {
-		if p, ok := n.byName(string(v)); ok {
-			return p, true
-		}
+	name, _ := m.Find(proto.AuthName)
+	return string(name)
+}
+
+// allowed finds the peer's entry in the allow list, by its name, or where it gives
+// none by its pinned agent. Where there is a list, nobody else may connect; where
+// there is none, peers on this host may.
+func (n *Node) allowed(h *hello, m *proto.Hello) (PeerConfig, bool, error) {
+	name := claimedName(h, m)
+	h.claimed = name
+	if p, ok := n.byName(name); ok {
+		h.entry = p.Name
+		return p, true, nil
 	}
 	for _, p := range n.cfg.Peers {
-		if p.Agent != ([16]byte{}) && p.Agent == h.Agent {
-			return p, true
+		if name == "" && h.via != viaTLS && p.Agent != ([16]byte{}) && p.Agent == m.Agent {
+			h.entry = p.Name
+			return p, true, nil
 		}
 	}
-	return PeerConfig{}, false
+	switch {
+	case len(n.cfg.Peers) > 0:
+		return PeerConfig{}, false, fmt.Errorf("%q is not on the allow list (link.peer): %w", name, wire.CodeAuth)
+	case !h.local:
+		return PeerConfig{}, false, fmt.Errorf("%q comes from another host, and there is no allow list (link.peer): %w", name, wire.CodeAuth)
+	}
+	return PeerConfig{}, false, nil
 }
 
 func (n *Node) byName(name string) (PeerConfig, bool) {
@@ -160,40 +170,41 @@ func (n *Node) pskOf(p PeerConfig) []byte {
 }
 
 // identify makes an identity of a HELLO whose proof was right.
-func (n *Node) identify(via string, conn net.Conn, h *proto.Hello, p PeerConfig, listed bool, method uint16) (identity, error) {
-	id := identity{name: p.Name, agent: h.Agent, inc: h.Inc, method: method}
-	switch {
-	case h.Agent == n.cfg.Agent:
-		return id, fmt.Errorf("the peer is this agent itself: %w", wire.CodeAuth)
-	case h.Agent == ([16]byte{}) || h.Inc == 0:
-		return id, fmt.Errorf("agent or incarnation is zero: %w", wire.CodeAuth)
-	case listed && p.Agent != ([16]byte{}) && p.Agent != h.Agent:
-		return id, fmt.Errorf("%s is agent %x, not %x: %w", p.Name, h.Agent, p.Agent, wire.CodeAuth)
-	case !listed && (method == proto.AuthCert || method == proto.AuthPSK && len(n.cfg.Peers) > 0):
-		return id, fmt.Errorf("the peer is not on the allow list: %w", wire.CodeAuth)
-	}
+func (n *Node) identify(h *hello, m *proto.Hello, p PeerConfig, listed bool, method uint16) (identity, error) {
+	id := identity{name: p.Name, who: p.Name, listed: listed, agent: m.Agent, inc: m.Inc, method: method}
 	if !listed {
-		id.name = fmt.Sprintf("%x", h.Agent[:4])
+		id.name, id.who = fmt.Sprintf("%x", m.Agent[:4]), h.source
 	}
-	id.tenants = n.tenantsOf(p, listed, method)
+	switch {
+	case m.Agent == n.cfg.Agent:
+		if m.Inc != n.cfg.Incarnation {
+			n.mu.Lock()
+			n.duplicate(&id, h.addr, n.cfg.Name, "this daemon's own address")
+			n.mu.Unlock()
+		}
+		return id, fmt.Errorf("the peer is this agent itself, or another daemon with its agent id %x: %w", m.Agent, wire.CodeAuth)
+	case m.Agent == ([16]byte{}) || m.Inc == 0:
+		return id, fmt.Errorf("agent or incarnation is zero: %w", wire.CodeAuth)
+	case listed && p.Agent != ([16]byte{}) && p.Agent != m.Agent:
+		return id, fmt.Errorf("%s is agent %x, not %x: %w", p.Name, m.Agent, p.Agent, wire.CodeAuth)
+	}
+	for _, o := range n.cfg.Peers {
+		if o.Agent == m.Agent && o.Name != p.Name {
+			return id, fmt.Errorf("agent id %x belongs to %s (link.peer.agent), not to %s: %w", m.Agent, o.Name, id.name, wire.CodeAuth)
+		}
+	}
+	names, key := n.cfg.Tenants, "security.tenants"
+	if listed {
+		names, key = p.Tenants, "link.peer.tenants"
+	}
 	if method == proto.AuthCert {
-		id.tenants = core.Tenants{Names: intersect(certTenants(conn.(*tls.Conn)), p.Tenants)}
+		names = intersect(certTenants(h.conn.(*tls.Conn)), names)
 	}
-	if !id.tenants.All && len(id.tenants.Names) == 0 {
-		return id, fmt.Errorf("%s proved no tenant that it may have: %w", id.name, wire.CodeAuth)
+	if len(names) == 0 {
+		return id, fmt.Errorf("%s proved no tenant that it may have by %s: %w", id.name, key, wire.CodeAuth)
 	}
+	id.tenants = core.Tenants{Names: names}
 	return id, nil
-}
-
-// tenantsOf is what the configuration gives a peer. Without proof, and on a Unix
-// socket of the daemon's own user, an empty list means all.
-func (n *Node) tenantsOf(p PeerConfig, listed bool, method uint16) core.Tenants {
-	names := n.cfg.Tenants
-	if listed && len(p.Tenants) > 0 {
-		names = p.Tenants
-	}
-	trusted := method == proto.AuthNone || method == proto.AuthPeer
-	return core.Tenants{All: trusted && len(names) == 0, Names: names}
 }
 
 func intersect(a, b []string) []string {
@@ -230,27 +241,4 @@ func certTenants(c *tls.Conn) []string {
 func tenantOfURI(u *url.URL) (string, bool) {
 	name, ok := strings.CutPrefix(u.Path, "/")
 	return name, ok && u.Scheme == tenantScheme && u.Host == tenantHost && name != "" && !strings.Contains(name, "/")
-}
-
-// checkUID reads who is at the other end of a Unix socket.
-func (n *Node) checkUID(c net.Conn) error {
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
-		return fmt.Errorf("no credentials on this connection: %w", wire.CodeAuth)
-	}
-	raw, err := uc.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("peer credentials: %w: %w", err, wire.CodeAuth)
-	}
-	var cred *unix.Ucred
-	var cerr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); errors.Join(err, cerr) != nil {
-		return fmt.Errorf("peer credentials: %w: %w", errors.Join(err, cerr), wire.CodeAuth)
-	}
-	if cred.Uid == uint32(os.Getuid()) || slices.Contains(n.cfg.UIDs, cred.Uid) {
-		return nil
-	}
-	return fmt.Errorf("user %d may not connect: %w", cred.Uid, wire.CodeAuth)
 }

@@ -138,7 +138,7 @@ func hold(size int) error {
 	for i := range benchBlocks(size) {
 		st.Add(ns, key(ns, i), wire.OutputCritical, randomBody(size))
 	}
-	n, err := New(Config{Agent: agentID(2), Incarnation: 20, Store: st, Namespaces: reg, Insecure: true, Congestion: "cubic"})
+	n, err := New(Config{Agent: agentID(2), Incarnation: 20, Store: st, Namespaces: reg, Insecure: true, Congestion: "cubic", Tenants: []string{"t"}})
 	if err != nil {
 		return err
 	}

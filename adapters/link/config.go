@@ -25,16 +25,20 @@ type Config struct {
 	Store      Store
 	Namespaces Namespaces
 
-	Peers    []PeerConfig
-	Tenants  []string // that a peer may have which no entry of Peers describes; empty: all, where Insecure or a Unix socket let it in
-	PSK      []byte   // of peers whose entry has none; whoever has it can claim to be any of them
-	TLS      *TLS     // nil: no tls:// address
-	UIDs     []uint32 // besides the daemon's own, for Unix sockets
-	Insecure bool     // take peers without proof, and listen beyond loopback without TLS
+	Peers    []PeerConfig // nobody else may connect; empty: peers on this host only
+	Tenants  []string     // of peers on this host where Peers is empty; empty: none
+	PSK      []byte       // of peers whose entry has none; whoever has it can claim to be any of them
+	TLS      *TLS         // nil: no tls:// address
+	UIDs     []uint32     // besides the daemon's own, for Unix sockets
+	Insecure bool         // take listed peers without proof, and listen beyond loopback without TLS
 
 	Lanes      int          // data lanes a dialled session, 1..16; default min(4, cores)
 	Limits     proto.Limits // granted to a peer; default: those of the protocol
 	Congestion string       // TCP_CONGESTION; empty: the system's
+
+	HalfOpen           int // connections whose HELLOs are not through; default 256
+	HalfOpenPerAddress int // of them from one source address or user; default 16
+	Sessions           int // that one peer may dial; default 4
 
 	Clock    func() time.Duration // monotonic; default: since New
 	Log      *slog.Logger         // default: discard
@@ -45,8 +49,8 @@ type Config struct {
 type PeerConfig struct {
 	Name    string
 	Addr    string   // tcp://host:port, tls://host:port, unix:///path; empty: it dials us
-	Agent   [16]byte // pin; zero: any
-	Tenants []string // that it may have; empty: none, where it proves itself by certificate or key
+	Agent   [16]byte // pin; zero: any. No other peer may claim a pinned agent
+	Tenants []string // that it may have; empty: none, and it may not connect
 	PSK     []byte
 }
 
@@ -124,6 +128,9 @@ func (c Config) withDefaults() (Config, error) {
 		Reqs: cmp.Or(c.Limits.Reqs, d.Reqs), Items: cmp.Or(c.Limits.Items, d.Items), Frame: cmp.Or(c.Limits.Frame, d.Frame),
 		BytesInFlight: cmp.Or(c.Limits.BytesInFlight, d.BytesInFlight), LingerMS: cmp.Or(c.Limits.LingerMS, d.LingerMS),
 	}
+	c.HalfOpen = cmp.Or(c.HalfOpen, proto.HalfOpen)
+	c.HalfOpenPerAddress = cmp.Or(c.HalfOpenPerAddress, proto.HalfOpenPerSource)
+	c.Sessions = cmp.Or(c.Sessions, proto.MaxSessions)
 	if c.Clock == nil {
 		start := time.Now()
 		c.Clock = func() time.Duration { return time.Since(start) }

@@ -22,6 +22,11 @@ const (
 	// refusedFor is how long a namespace that the peer refused is answered from
 	// memory before it is asked again.
 	refusedFor = 5 * time.Second
+	// newsFor is how long a refused connection or a duplicate is told of.
+	newsFor = time.Minute
+	// turnedFor is how long a listed peer counts as refused after its last
+	// connection was: longer than the longest pause between two tries.
+	turnedFor = 15 * time.Second
 )
 
 // Sizes and counts of the shell.
@@ -48,6 +53,18 @@ const (
 	resumeTries = 3
 	// maxIov is the kernel's bound on the pieces of one readv or writev.
 	maxIov = 1024
+	// maxTurned bounds the refused connections that are waited for while they read
+	// why.
+	maxTurned = 64
+	// maxUnlisted bounds the sessions of peers on no list that come from one place.
+	maxUnlisted = 64
+	// maxDisplaced bounds the earlier instances that are remembered of a name, and
+	// maxPast the names on no list of which any are.
+	maxDisplaced = 4
+	maxPast      = 64
+	// maxDuplicates and maxStrangers bound what is remembered for people.
+	maxDuplicates = 64
+	maxStrangers  = 64
 	// maxInfoNamespaces bounds the namespaces that Peers lists a peer.
 	maxInfoNamespaces = 64
 )

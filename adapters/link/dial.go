@@ -142,23 +142,17 @@ func (p *Peer) begin(old *session) (*session, error) {
 		return nil, err
 	}
 	defer n.endOpening(h.base)
-	n.adopt(who)
+	if old != nil && theirs.Session == old.id && who.same(&old.peer) && who.inc == old.peer.inc {
+		return old, p.attach(old, h, 0)
+	}
+	s, err := n.dialled(h, who, theirs, p.cfg.Addr)
+	if err != nil {
+		h.refuse(err)
+		return nil, err
+	}
 	if old != nil {
-		if theirs.Session == old.id && who.agent == old.peer.agent && who.inc == old.peer.inc {
-			return old, p.attach(old, h, 0)
-		}
 		old.drop(wire.CodeLaneLost)
 	}
-	s := n.newSession(theirs.Session, who, h.via, p.cfg.Addr, true, theirs.Limits)
-	n.mu.Lock()
-	if n.closed || n.draining || n.sessions[s.id] != nil {
-		n.mu.Unlock()
-		_ = h.base.Close()
-		s.drop(wire.CodeDraining)
-		return nil, fmt.Errorf("this agent is leaving: %w", wire.CodeDraining)
-	}
-	n.sessions[s.id] = s
-	n.mu.Unlock()
 	p.mu.Lock()
 	p.dialled, p.agent = s, who.agent
 	p.mu.Unlock()
@@ -169,6 +163,29 @@ func (p *Peer) begin(old *session) (*session, error) {
 	return s, nil
 }
 
+// dialled begins a session with a peer whose proof was taken.
+func (n *Node) dialled(h *hello, id identity, m *proto.Hello, addr string) (*session, error) {
+	n.mu.Lock()
+	if n.closed || n.draining {
+		n.mu.Unlock()
+		return nil, fmt.Errorf("this agent is leaving: %w", wire.CodeDraining)
+	}
+	if n.sessions[m.Session] != nil {
+		n.mu.Unlock()
+		return nil, fmt.Errorf("the peer gave the id of another session: %w", wire.CodeState)
+	}
+	older, err := n.claim(&id, addr)
+	if err != nil {
+		n.mu.Unlock()
+		return nil, err
+	}
+	s := n.newSession(m.Session, id, h.via, addr, true, m.Limits)
+	n.sessions[s.id] = s
+	n.mu.Unlock()
+	n.replace(&id, older)
+	return s, nil
+}
+
 // addLane dials one more lane of a session.
 func (p *Peer) addLane(s *session, idx uint8) error {
 	h, id, theirs, err := p.dialLane(s.id, idx)
@@ -176,50 +193,24 @@ func (p *Peer) addLane(s *session, idx uint8) error {
 		return err
 	}
 	defer p.node.endOpening(h.base)
-	if theirs.Session != s.id || id.agent != s.peer.agent || id.inc != s.peer.inc {
+	if theirs.Session != s.id || !id.same(&s.peer) || id.inc != s.peer.inc {
 		_ = h.base.Close()
-		p.node.adopt(id)
 		return fmt.Errorf("another agent or incarnation answers: %w", wire.CodeIncarnation)
 	}
 	return p.attach(s, h, idx)
 }
 
-// attach adds the lane and waits for the answer to its first PING, which says
-// that the acceptor took our proof.
+// attach adds a lane whose proofs were taken. A first PING measures the round
+// trip; nobody waits for it.
 func (p *Peer) attach(s *session, h *hello, idx uint8) error {
 	if err := s.addLane(idx, h); err != nil {
 		_ = h.base.Close()
 		return err
 	}
-	c := &core.Call{Type: proto.TypePing, Timeout: proto.HelloTimeout}
-	s.callOn(p.node.ctx, c, idx)
-	if c.Code != wire.CodeOK {
-		s.mu.Lock()
-		code, why := s.core.PeerError()
-		s.mu.Unlock()
-		if code != wire.CodeOK {
-			return &RemoteError{Code: code, Text: why}
-		}
-		return codeError(c.Code, "the first PING of a lane was not answered: "+c.Text)
-	}
+	s.mu.Lock()
+	s.core.StartOn(s.now(), idx, &core.Call{Type: proto.TypePing, Timeout: proto.HelloTimeout, Done: make(chan struct{})})
+	s.unlock()
 	return nil
-}
-
-// callOn is call, by a lane of the caller's choice.
-func (s *session) callOn(ctx context.Context, c *core.Call, idx uint8) {
-	c.Done = make(chan struct{})
-	s.mu.Lock()
-	s.core.StartOn(s.now(), idx, c)
-	s.unlock()
-	select {
-	case <-c.Done:
-		return
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	s.core.Cancel(s.now(), c, wire.CodeCancelled)
-	s.unlock()
-	<-c.Done
 }
 
 // dialLane connects and goes through the HELLOs. The caller owes endOpening.
@@ -246,7 +237,7 @@ func (p *Peer) dialLane(session [16]byte, idx uint8) (*hello, identity, *proto.H
 	}
 	defer n.running.Done()
 	n.tune(c)
-	h := &hello{conn: c, base: c, via: a.network}
+	h := &hello{conn: c, base: c, via: a.network, origin: origin{addr: p.cfg.Addr}}
 	if a.network == viaTLS {
 		tc := tls.Client(c, n.cfg.TLS.client(p.cfg.Name))
 		h.conn = tc

@@ -15,10 +15,15 @@
 // one while its own is down. So a one-way reachable peer works in both
 // directions, and no tie has to be broken.
 //
-// A lane begins with three HELLOs: the dialler's, the acceptor's with its
-// proof, and the dialler's again with its own; then the dialler sends PING, and
-// counts as connected when that is answered. A session's state of an earlier
-// incarnation is dropped as soon as a later one has proved itself.
+// A lane begins with four HELLOs: the dialler's and the acceptor's without proof,
+// then both again with it, the dialler's first. A session belongs to a proven name
+// and an agent id. Its state of an earlier incarnation is dropped as soon as a
+// later one has proved itself; one that was dropped so and comes back is a second
+// live daemon, which is refused and reported (claim.go).
+//
+// Connections that have proved nothing yet have places by where they come from
+// (accept.go). A refusal is told to the peer, logged, counted, and kept for
+// whoever asks about the peer (refusal.go).
 //
 // # Structure
 //

@@ -292,13 +292,7 @@ func rawHello(t *testing.T, f func(t *testing.T, n *side, c net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, 1, 10, "", nil)
 		here, there := net.Pipe()
-		if !s.beginOpening(there) {
-			t.Fatal("closed")
-		}
-		go func() {
-			defer s.running.Done()
-			s.welcome(there, viaTCP, func() {})
-		}()
+		s.take(there, viaTCP)
 		f(t, s, here)
 		_ = here.Close()
 		synctest.Wait()
@@ -361,22 +355,5 @@ func TestHelloThatIsWrongIsAnsweredWithItsCode(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestMaxUnopenedLanesBoundAListener(t *testing.T) {
-	noLeaks(t)
-	s := start(t, 1, 10, "tcp://127.0.0.1:0", nil)
-	var conns []net.Conn
-	for range proto.MaxUnopened + 5 {
-		c, err := net.Dial("tcp", hostOf(s))
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns = append(conns, c)
-	}
-	until(t, func() bool { return s.Stats().Refusals >= 5 })
-	for _, c := range conns {
-		_ = c.Close()
 	}
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"meridian/wire"
@@ -17,17 +19,23 @@ import (
 // hello is a connection during its HELLOs. They go
 //
 //	dialler   HELLO  session (zero: a new one), lane, nonce, the method's element empty
-//	acceptor  HELLO  session, nonce, proof
-//	dialler   HELLO  as the first, with proof
-//	dialler   PING   its END says that the proof was taken
+//	acceptor  HELLO  session, nonce, the method's element empty
+//	dialler   HELLO  as its first, with proof
+//	acceptor  HELLO  as its first, with proof: the lane is open
 //
-// or end with ERROR. Both sides compute a proof over both nonces, so neither
-// can be played back.
+// or end with ERROR. Both sides compute a proof over both nonces, so neither can
+// be played back. The dialler proves first: who only knocks learns nothing that
+// was made with a key.
 type hello struct {
 	conn, base net.Conn
 	via        string
+	origin            // of an accepted connection
+	spoke      func() // told at the first valid HELLO; may be nil
 	sp         proto.Splitter
 	buf        [proto.HeadLen]byte
+
+	claimed string // the name that the other side gave; unproven
+	entry   string // of the allow list that the name is on; empty: none
 }
 
 // RemoteError is an ERROR that the peer sent. It matches its code.
@@ -47,7 +55,10 @@ func (e *RemoteError) Unwrap() error { return e.Code }
 // send writes one HELLO.
 func (h *hello) send(m *proto.Hello) error {
 	_, err := h.conn.Write(proto.AppendMessage(nil, proto.Frame{Type: proto.TypeHello, Flags: proto.FlagCritical}, *m))
-	return err
+	if err != nil {
+		return fmt.Errorf("sending HELLO: %w: %w", err, wire.CodeLaneLost)
+	}
+	return nil
 }
 
 // receive reads one HELLO, and not a byte more.
@@ -97,21 +108,27 @@ func (h *hello) outOfPlace(f proto.Frame) error {
 	}
 }
 
+// say sends ERROR, unless the peer said it itself.
+func (h *hello) say(err error) bool {
+	var re *RemoteError
+	if errors.As(err, &re) {
+		return false
+	}
+	m := proto.Error{Code: wire.CodeOf(err), Offset: h.sp.Offset(), Text: err.Error()}
+	var fe *proto.FrameError
+	if errors.As(err, &fe) {
+		m = fe.Message()
+	}
+	_ = h.base.SetDeadline(time.Now().Add(proto.DrainError))
+	_, werr := h.conn.Write(proto.AppendMessage(nil, proto.Frame{Type: proto.TypeError, Flags: proto.FlagCritical}, m))
+	return werr == nil
+}
+
 // refuse tells the peer why, and closes. It takes at most DrainError.
 func (h *hello) refuse(err error) {
-	var re *RemoteError
-	if !errors.As(err, &re) {
-		m := proto.Error{Code: wire.CodeOf(err), Offset: h.sp.Offset(), Text: err.Error()}
-		var fe *proto.FrameError
-		if errors.As(err, &fe) {
-			m = fe.Message()
-		}
-		_ = h.base.SetDeadline(time.Now().Add(proto.DrainError))
-		f := proto.Frame{Type: proto.TypeError, Flags: proto.FlagCritical}
-		if _, werr := h.conn.Write(proto.AppendMessage(nil, f, m)); werr == nil {
-			halfClose(h.conn)
-			_, _ = io.Copy(io.Discard, io.LimitReader(h.base, proto.MaxControl))
-		}
+	if h.say(err) {
+		halfClose(h.conn)
+		_, _ = io.Copy(io.Discard, io.LimitReader(h.base, proto.MaxControl))
 	}
 	_ = h.base.Close()
 }
@@ -129,7 +146,7 @@ func (n *Node) mine(session [16]byte, lane uint8, method uint16) *proto.Hello {
 	return h
 }
 
-// dialHello is the dialler's part, up to its proof.
+// dialHello is the dialler's part, up to the acceptor's proof.
 func (n *Node) dialHello(h *hello, p PeerConfig, session [16]byte, lane uint8) (identity, *proto.Hello, error) {
 	_ = h.base.SetDeadline(time.Now().Add(proto.HelloTimeout))
 	psk := n.pskOf(p)
@@ -144,88 +161,121 @@ func (n *Node) dialHello(h *hello, p PeerConfig, session [16]byte, lane uint8) (
 	}
 	mine := n.mine(session, lane, method)
 	if err := h.send(mine); err != nil {
-		return identity{}, nil, fmt.Errorf("sending HELLO: %w: %w", err, wire.CodeLaneLost)
+		return identity{}, nil, err
+	}
+	first, err := h.receive()
+	if err != nil {
+		return identity{}, nil, err
+	}
+	if _, err := mine.Agree(first); err != nil {
+		return identity{}, nil, err
+	}
+	if _, ok := first.Find(method); !ok {
+		return identity{}, nil, fmt.Errorf("this agent wants %s, and the peer offers none: %w", methodName(method), wire.CodeAuth)
+	}
+	if mine.Auth[0], err = proof(h, method, psk, roleDialler, mine, &first); err != nil {
+		return identity{}, nil, err
+	}
+	if err := h.send(mine); err != nil {
+		return identity{}, nil, err
 	}
 	theirs, err := h.receive()
 	if err != nil {
 		return identity{}, nil, err
 	}
-	if _, err := mine.Agree(theirs); err != nil {
+	if !sameHello(&first, &theirs, method) {
+		return identity{}, nil, errHelloChanged
+	}
+	if err := check(h, &theirs, method, psk, roleAcceptor, mine, &first); err != nil {
 		return identity{}, nil, err
 	}
-	if err := check(h, &theirs, method, psk, roleAcceptor, mine, &theirs); err != nil {
-		return identity{}, nil, err
-	}
-	id, err := n.identify(h.via, h.conn, &theirs, p, true, method)
+	id, err := n.identify(h, &theirs, p, true, method)
 	if err != nil {
 		return identity{}, nil, err
-	}
-	if mine.Auth[0], err = proof(h, method, psk, roleDialler, mine, &theirs); err != nil {
-		return identity{}, nil, err
-	}
-	if err := h.send(mine); err != nil {
-		return identity{}, nil, fmt.Errorf("sending HELLO: %w: %w", err, wire.CodeLaneLost)
 	}
 	return id, &theirs, nil
 }
 
-// acceptHello is the acceptor's part. A new session's id is minted here, and
-// means nothing until the dialler's proof was taken.
-func (n *Node) acceptHello(h *hello) (identity, *proto.Hello, error) {
-	theirs, err := h.receive()
+// errHelloChanged: what was agreed by the first HELLO must be what was proved.
+var errHelloChanged = fmt.Errorf("the second HELLO differs from the first in more than its proof: %w", wire.CodeState)
+
+// acceptHello is the acceptor's part, up to a session that has the lane. A new
+// session's id is minted here, and means nothing until the dialler's proof was
+// taken.
+func (n *Node) acceptHello(h *hello) error {
+	first, err := h.receive()
 	if err != nil {
-		return identity{}, nil, err
+		return err
 	}
-	if h.via == viaUnix {
-		if err := n.checkUID(h.base); err != nil {
-			return identity{}, nil, err
-		}
+	h.spoke()
+	p, listed, err := n.allowed(h, &first)
+	if err != nil {
+		return err
 	}
-	p, listed := n.entry(h.via, h.conn, &theirs)
 	psk := n.pskOf(p)
 	method, err := n.method(h.via, psk)
 	if err != nil {
-		return identity{}, nil, err
+		return err
 	}
-	session := theirs.Session
-	if session == ([16]byte{}) || theirs.Lane == 0 && !n.knows(session) {
+	session := first.Session
+	if session == ([16]byte{}) || first.Lane == 0 && !n.knows(session) {
 		_, _ = rand.Read(session[:])
 	}
-	mine := n.mine(session, theirs.Lane, method)
-	if _, err := mine.Agree(theirs); err != nil {
-		return identity{}, nil, err
+	mine := n.mine(session, first.Lane, method)
+	if _, err := mine.Agree(first); err != nil {
+		return err
 	}
-	if _, ok := theirs.Find(method); !ok {
-		return identity{}, nil, fmt.Errorf("this agent wants %s, and the peer offers none: %w", methodName(method), wire.CodeAuth)
-	}
-	if mine.Auth[0], err = proof(h, method, psk, roleAcceptor, &theirs, mine); err != nil {
-		return identity{}, nil, err
+	if _, ok := first.Find(method); !ok {
+		return fmt.Errorf("this agent wants %s, and the peer offers none: %w", methodName(method), wire.CodeAuth)
 	}
 	if err := h.send(mine); err != nil {
-		return identity{}, nil, fmt.Errorf("sending HELLO: %w: %w", err, wire.CodeLaneLost)
+		return err
 	}
 	again, err := h.receive()
 	if err != nil {
-		return identity{}, nil, err
+		return err
 	}
-	if !sameHello(&theirs, &again) {
-		return identity{}, nil, fmt.Errorf("the second HELLO differs from the first: %w", wire.CodeState)
+	if !sameHello(&first, &again, method) {
+		return errHelloChanged
 	}
-	if err := check(h, &again, method, psk, roleDialler, &theirs, mine); err != nil {
-		return identity{}, nil, err
+	if err := check(h, &again, method, psk, roleDialler, &first, mine); err != nil {
+		return err
 	}
-	id, err := n.identify(h.via, h.conn, &again, p, listed, method)
+	id, err := n.identify(h, &again, p, listed, method)
 	if err != nil {
-		return identity{}, nil, err
+		return err
+	}
+	if mine.Auth[0], err = proof(h, method, psk, roleAcceptor, &first, mine); err != nil {
+		return err
 	}
 	again.Session = session
-	return id, &again, nil
+	s, err := n.admit(h, id, &again)
+	if err != nil {
+		return err
+	}
+	if err = h.send(mine); err == nil {
+		err = s.addLane(first.Lane, h)
+	}
+	if err != nil {
+		s.dropIfUnused()
+		return err
+	}
+	n.state(s.peer.name)
+	return nil
 }
 
-// sameHello reports whether two HELLOs of a dialler say the same but for their
-// proof.
-func sameHello(a, b *proto.Hello) bool {
-	x, y := *a, *b
-	x.Auth, y.Auth = nil, nil
-	return string(x.Append(nil)) == string(y.Append(nil))
+// sameHello reports whether two HELLOs of one side say the same but for the proof
+// by method.
+func sameHello(a, b *proto.Hello, method uint16) bool {
+	bare := func(h *proto.Hello) []byte {
+		c := *h
+		c.Auth = slices.Clone(h.Auth)
+		for i := range c.Auth {
+			if c.Auth[i].Type == method {
+				c.Auth[i].Value = nil
+			}
+		}
+		return c.Append(nil)
+	}
+	return bytes.Equal(bare(a), bare(b))
 }

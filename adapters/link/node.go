@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/adapters/link/internal/core"
+	"meridian/internal/halfopen"
 	"meridian/wire"
-	proto "meridian/wire/link"
 )
 
 // Node is this agent's end of every link.
@@ -31,10 +31,16 @@ type Node struct {
 	hot      atomic.Int32   // readers and workers of lanes that do not wait
 	procs    int            // processors that Go may use
 
+	places *halfopen.Table // of accepted connections whose HELLOs are not through
+	turned chan struct{}   // connections that are being told why they were refused
+
 	mu        sync.Mutex
 	sessions  map[[16]byte]*session
 	listeners []net.Listener
-	opening   map[net.Conn]struct{} // accepted or dialled, HELLO not through
+	opening   map[net.Conn]struct{}  // accepted or dialled, HELLO not through
+	past      map[string][]displaced // by identity.key
+	twins     []*Duplicate           // the oldest first
+	strangers []Refused              // the oldest first
 	closed    bool
 	draining  bool
 }
@@ -45,7 +51,13 @@ func New(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, sessions: map[[16]byte]*session{}, opening: map[net.Conn]struct{}{}, procs: runtime.GOMAXPROCS(0)}
+	n := &Node{
+		cfg: cfg, sessions: map[[16]byte]*session{}, opening: map[net.Conn]struct{}{}, past: map[string][]displaced{},
+		turned: make(chan struct{}, maxTurned), procs: runtime.GOMAXPROCS(0),
+		places: halfopen.New(halfopen.Limits{
+			Total: cfg.HalfOpen, TotalKey: "link.half_open", PerSource: cfg.HalfOpenPerAddress, PerSourceKey: "link.half_open_per_address",
+		}),
+	}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	for _, p := range cfg.Peers {
 		n.peers = append(n.peers, newPeer(n, p))
@@ -119,44 +131,6 @@ func removeStale(path string) {
 	}
 }
 
-// accept takes connections, at most MaxUnopened whose HELLO is not through.
-func (n *Node) accept(l net.Listener, via string) {
-	defer n.running.Done()
-	slots := make(chan struct{}, proto.MaxUnopened)
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			if n.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return
-			}
-			n.cfg.Log.Warn("link accept", "err", err)
-			select { // out of descriptors: give some time to free them
-			case <-n.ctx.Done():
-				return
-			case <-time.After(redialMin):
-			}
-			continue
-		}
-		select {
-		case slots <- struct{}{}:
-		default:
-			n.refusals.Add(1)
-			n.cfg.Observer.Refusal("", wire.CodeTooMany)
-			_ = c.Close()
-			continue
-		}
-		if !n.beginOpening(c) {
-			_ = c.Close()
-			<-slots
-			continue
-		}
-		go func() {
-			defer n.running.Done()
-			n.welcome(c, via, func() { <-slots })
-		}()
-	}
-}
-
 // beginOpening registers a connection, so that Close can end its HELLO. The
 // caller owes running.Done.
 func (n *Node) beginOpening(c net.Conn) bool {
@@ -176,109 +150,12 @@ func (n *Node) endOpening(c net.Conn) {
 	n.mu.Unlock()
 }
 
-// welcome brings an accepted connection through HELLO and to its session.
-func (n *Node) welcome(c net.Conn, via string, free func()) {
-	defer free()
-	defer n.endOpening(c)
-	_ = c.SetDeadline(time.Now().Add(proto.HelloTimeout))
-	n.tune(c)
-	h := &hello{conn: c, base: c, via: via}
-	if via == viaTLS {
-		tc := tls.Server(c, n.cfg.TLS.server())
-		h.conn = tc
-		if err := tc.Handshake(); err != nil {
-			n.refused("", c, fmt.Errorf("tls: %w: %w", err, wire.CodeAuth))
-			_ = c.Close()
-			return
-		}
-	}
-	id, theirs, err := n.acceptHello(h)
-	if err == nil {
-		err = n.join(h, id, theirs)
-	}
-	if err != nil {
-		n.refused(id.name, c, err)
-		h.refuse(err)
-	}
-}
-
-func (n *Node) refused(peer string, c net.Conn, err error) {
-	n.cfg.Log.Warn("link connection refused", "peer", peer, "from", c.RemoteAddr().String(), "code", wire.CodeOf(err).String(), "err", err)
-	n.refusals.Add(1)
-	n.cfg.Observer.Refusal(peer, wire.CodeOf(err))
-}
-
-// join attaches an accepted lane to its session, or begins one.
-func (n *Node) join(h *hello, id identity, theirs *proto.Hello) error {
-	n.adopt(id)
-	n.mu.Lock()
-	s := n.sessions[theirs.Session]
-	switch {
-	case n.closed || n.draining:
-		n.mu.Unlock()
-		return fmt.Errorf("this agent is leaving: %w", wire.CodeDraining)
-	case s != nil && (s.dialled || s.peer.agent != id.agent || s.peer.inc != id.inc || s.peer.name != id.name):
-		n.mu.Unlock()
-		return fmt.Errorf("the session is another peer's: %w", wire.CodeAuth)
-	case s == nil && theirs.Lane != 0:
-		n.mu.Unlock()
-		return fmt.Errorf("the session is gone: %w", wire.CodeState)
-	case s == nil:
-		if full, spare := n.sessionsOf(id.agent); full {
-			n.mu.Unlock()
-			if spare == nil {
-				return fmt.Errorf("%d sessions of one peer: %w", proto.MaxSessions, wire.CodeTooMany)
-			}
-			spare.drop(wire.CodeTooMany)
-			return n.join(h, id, theirs)
-		}
-		s = n.newSession(theirs.Session, id, h.via, h.base.RemoteAddr().String(), false, theirs.Limits)
-		n.sessions[s.id] = s
-	}
-	n.mu.Unlock()
-	if err := s.addLane(theirs.Lane, h); err != nil {
-		return err
-	}
-	n.state(s.peer.name)
-	return nil
-}
-
-// sessionsOf says whether a peer has as many accepted sessions as it may, and
-// which of them has lost its lane 0 and only lingers.
-func (n *Node) sessionsOf(agent [16]byte) (full bool, spare *session) {
-	count := 0
-	for _, s := range n.sessions {
-		if s.peer.agent != agent || s.dialled {
-			continue
-		}
-		count++
-		s.mu.Lock()
-		if s.core.Lane(0) == nil {
-			spare = s
-		}
-		s.mu.Unlock()
-	}
-	return count >= proto.MaxSessions, spare
-}
-
 // knows reports whether an accepted session of that id lives.
 func (n *Node) knows(id [16]byte) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sessions[id]
 	return s != nil && !s.dialled
-}
-
-// adopt drops every session of an earlier incarnation of a peer that has just
-// proved a later one.
-func (n *Node) adopt(id identity) {
-	for _, s := range n.allSessions() {
-		if s.peer.agent == id.agent && s.peer.inc != id.inc {
-			n.cfg.Log.Info("link peer restarted", "peer", s.peer.name, "was", s.peer.inc, "is", id.inc)
-			n.cfg.Observer.PeerState(s.peer.name, StateConnecting, wire.CodeIncarnation)
-			s.drop(wire.CodeIncarnation)
-		}
-	}
 }
 
 func (n *Node) allSessions() []*session {

@@ -41,11 +41,12 @@ func start(tb testing.TB, id byte, inc uint64, listen string, change func(*Confi
 	s.ns = NewRegistry(func(wire.Namespace, [32]byte) error { return nil })
 	s.cfg = Config{
 		Agent: agentID(id), Incarnation: inc, Name: fmt.Sprintf("agent%d", id),
-		Store: s.store, Namespaces: s.ns, Insecure: true, Lanes: 2,
+		Store: s.store, Namespaces: s.ns, Insecure: true, Lanes: 2, Tenants: []string{"t"},
 	}
 	if change != nil {
 		change(&s.cfg)
 	}
+	giveTenants(s.cfg.Peers)
 	n, err := New(s.cfg)
 	if err != nil {
 		tb.Fatal(err)
@@ -61,6 +62,16 @@ func start(tb testing.TB, id byte, inc uint64, listen string, change func(*Confi
 	}
 	tb.Cleanup(func() { s.stop(tb) })
 	return s
+}
+
+// giveTenants gives the tests' tenant to peers for which a test names none. A test
+// of peers that may have none gives an empty list.
+func giveTenants(peers []PeerConfig) {
+	for i := range peers {
+		if peers[i].Tenants == nil {
+			peers[i].Tenants = []string{"t"}
+		}
+	}
 }
 
 // stop closes the node and checks that nothing is left of it.

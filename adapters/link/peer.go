@@ -16,8 +16,8 @@ import (
 // State is where this agent stands with a peer.
 type State uint8
 
-// The states. A refused peer was reached and said no, or was told no: see
-// PeerInfo.Code and Text.
+// The states. A refused peer was reached and said no, or was told no when it or
+// this side dialled: see PeerInfo.Code and Text.
 const (
 	StateConnecting State = iota
 	StateReady
@@ -48,6 +48,7 @@ type Peer struct {
 	dialled *session
 	agent   [16]byte // last proved
 	refusal error    // why the last try to dial failed
+	turned  *refusal // its last connection that was refused; may be nil
 	changed chan struct{}
 	told    State
 	closed  bool
@@ -112,6 +113,9 @@ func (n *Node) state(name string) {
 	p.changed = make(chan struct{})
 	news := p.told != st
 	p.told = st
+	if st == StateReady {
+		p.turned = nil
+	}
 	p.mu.Unlock()
 	if news {
 		n.cfg.Log.Info("link peer", "peer", name, "state", st.String(), "code", code.String())
@@ -121,12 +125,11 @@ func (n *Node) state(name string) {
 
 // status is the peer's state, and for a refused one why.
 func (p *Peer) status() (State, wire.Code, string) {
-	if s, err := p.session(); err == nil {
-		_ = s
+	if _, err := p.session(); err == nil {
 		return StateReady, wire.CodeOK, ""
 	}
 	p.mu.Lock()
-	s, refusal := p.dialled, p.refusal
+	s, refusal, turned := p.dialled, p.refusal, p.turned
 	p.mu.Unlock()
 	if s != nil {
 		s.mu.Lock()
@@ -136,14 +139,17 @@ func (p *Peer) status() (State, wire.Code, string) {
 			return StateDraining, wire.CodeDraining, "the peer is leaving"
 		}
 	}
-	if refusal == nil {
+	code := wire.CodeOf(refusal)
+	reached := code != wire.CodeOK && code != wire.CodeUnreachable && code != wire.CodeLaneLost
+	switch {
+	case reached:
+		return StateRefused, code, refusal.Error()
+	case turned != nil && p.node.cfg.Clock()-turned.at < turnedFor:
+		return StateRefused, wire.CodeOf(turned.err), "its connection from " + turned.addr + " was refused: " + turned.err.Error()
+	case refusal == nil:
 		return StateConnecting, wire.CodeOK, ""
 	}
-	code := wire.CodeOf(refusal)
-	if code == wire.CodeUnreachable || code == wire.CodeLaneLost {
-		return StateConnecting, code, refusal.Error()
-	}
-	return StateRefused, code, refusal.Error()
+	return StateConnecting, code, refusal.Error()
 }
 
 // PeerInfo is what Peers tells about a peer.
@@ -151,7 +157,7 @@ type PeerInfo struct {
 	Name      string
 	Agent     [16]byte
 	Inc       uint64
-	Addr      string
+	Addr      string // as configured, else where it comes from
 	State     State
 	Code      wire.Code // why it is not ready
 	Text      string
@@ -196,7 +202,7 @@ func (p *Peer) info() PeerInfo {
 	i := PeerInfo{Name: p.cfg.Name, Addr: p.cfg.Addr, Tenants: p.cfg.Tenants}
 	p.mu.Lock()
 	i.Agent = p.agent
-	s := p.dialled
+	s, turned := p.dialled, p.turned
 	p.mu.Unlock()
 	i.State, i.Code, i.Text = p.status()
 	if use, err := p.session(); err == nil {
@@ -204,6 +210,13 @@ func (p *Peer) info() PeerInfo {
 	}
 	if s != nil {
 		s.describe(&i)
+	}
+	switch {
+	case i.Addr != "":
+	case i.State == StateReady:
+		i.Addr = s.addr
+	case i.State == StateRefused && turned != nil:
+		i.Addr = turned.addr
 	}
 	return i
 }

@@ -18,10 +18,11 @@ func agentWith(tb testing.TB, id byte, inc uint64, listen string, capacity uint6
 		tb.Fatal(err)
 	}
 	reg := NewRegistry(st.AddNamespace)
-	cfg := Config{Agent: agentID(id), Incarnation: inc, Store: st, Namespaces: reg, Insecure: true, Lanes: 2, Congestion: "cubic"}
+	cfg := Config{Agent: agentID(id), Incarnation: inc, Store: st, Namespaces: reg, Insecure: true, Lanes: 2, Congestion: "cubic", Tenants: []string{"t"}}
 	if change != nil {
 		change(&cfg)
 	}
+	giveTenants(cfg.Peers)
 	n, err := New(cfg)
 	if err != nil {
 		tb.Fatal(err)

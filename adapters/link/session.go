@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,11 +14,22 @@ import (
 
 // identity is who a peer proved to be.
 type identity struct {
-	name    string // its entry in Peers; else the name it gave
+	name    string // its entry in Peers; else the start of its agent id
+	who     string // what was proved: its entry in Peers; else where it comes from
+	listed  bool
 	agent   [16]byte
 	inc     uint64
 	tenants core.Tenants
 	method  uint16 // proto.AuthX
+}
+
+// key is what a peer's sessions are counted by: a name on the allow list, else an
+// agent of one origin.
+func (id *identity) key() string {
+	if id.listed {
+		return id.name
+	}
+	return fmt.Sprintf("%s %x", id.who, id.agent)
 }
 
 // session is a core session with its lock and its lanes.
@@ -26,14 +38,15 @@ type session struct {
 	id      [16]byte
 	peer    identity
 	via     string
-	addr    string
+	addr    string // where the peer is
 	dialled bool
 	began   time.Duration
 
-	mu    sync.Mutex
-	core  *core.Session
-	lanes [proto.MaxLanes + 1]*lane
-	ns    map[wire.Namespace]*nsEntry // what this side opened at the peer
+	mu      sync.Mutex
+	core    *core.Session
+	lingers bool // it has had lane 0
+	lanes   [proto.MaxLanes + 1]*lane
+	ns      map[wire.Namespace]*nsEntry // what this side opened at the peer
 
 	kick chan struct{} // a lane went, or the session: the dialler looks
 }
@@ -116,6 +129,9 @@ func (s *session) tell(e *core.Event) {
 		log.Info("link lane is closed", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
 	case core.EventPeerError:
 		log.Warn("link peer closed a lane", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
+		if p := n.Peer(s.peer.name); p != nil {
+			p.turn(refusal{origin: origin{addr: s.addr}, at: s.now(), err: &RemoteError{Code: e.Code, Text: e.Text}})
+		}
 	case core.EventRefused:
 		log.Warn("link lane refused", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
 		n.refusals.Add(1)
@@ -154,11 +170,22 @@ func (s *session) addLane(idx uint8, c *hello) error {
 	}
 	cl, err := s.core.AddLane(s.now(), idx, c.sp)
 	if err == nil {
+		s.lingers = s.lingers || idx == 0
 		_ = c.base.SetDeadline(time.Time{})
 		s.startLane(cl, c.conn, c.base)
 	}
 	s.unlock()
 	return err
+}
+
+// dropIfUnused ends a session whose first lane did not come up.
+func (s *session) dropIfUnused() {
+	s.mu.Lock()
+	used := s.lingers
+	s.mu.Unlock()
+	if !used {
+		s.drop(wire.CodeLaneLost)
+	}
 }
 
 // laneGone forgets a lane whose goroutines have ended.

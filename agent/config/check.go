@@ -129,7 +129,17 @@ func (l *loader) checkListeners() {
 		case a.scheme == "tcp" && !l.cfg.Link.Insecure && !l.everyPeerHasPSK():
 			l.fail("link.listen", "%q has no way to prove who connects: set link.psk, use tls://, or set link.insecure = true", addr)
 		}
+		switch {
+		case err != nil || len(l.cfg.Link.Peers) > 0:
+		case a.scheme == "tcp" && l.cfg.Link.PSK == "" && !l.cfg.Link.Insecure:
+			l.warn("link.listen", "%q has no way to prove who connects, so nobody may: add [[link.peer]] and link.psk", addr)
+		case !a.loopback:
+			l.warn("link.listen", "%q reaches other hosts, and there is no [[link.peer]]: only peers on this host may connect", addr)
+		}
 		seen[addr] = true
+	}
+	if l.cfg.Link.HalfOpenPerAddress > l.cfg.Link.HalfOpen {
+		l.fail("link.half_open_per_address", "%d is above link.half_open, which is %d", l.cfg.Link.HalfOpenPerAddress, l.cfg.Link.HalfOpen)
 	}
 	l.checkHTTP()
 }
@@ -164,10 +174,13 @@ func (l *loader) checkPeers() {
 		case p.Name == l.cfg.Agent.Name:
 			l.fail(key+".name", "%q is this agent's own name", p.Name)
 		}
+		if j := slices.IndexFunc(l.cfg.Link.Peers[:i], func(o Peer) bool { return o.Agent != "" && strings.EqualFold(o.Agent, p.Agent) }); j >= 0 {
+			l.fail(key+".agent", "%q is that of link.peer[%d] too", p.Agent, j)
+		}
 		names[p.Name] = true
 		l.checkTenants(key+".tenants", p.Tenants)
 		if len(p.Tenants) == 0 {
-			l.warn(key+".tenants", "empty: peer %s sees no block", p.Name)
+			l.warn(key+".tenants", "empty: peer %s may have no block, so it may not connect", p.Name)
 		}
 		l.checkPeerAddress(key+".address", p)
 	}

@@ -167,7 +167,7 @@ func TestVariablesThatAreNoKeysAreErrors(t *testing.T) {
 		"MERIDIAN_ZZZ=1":                       "MERIDIAN_ZZZ: unknown variable",
 		"MERIDIAN_MODEL_R1_REASONING_PARSER=x": "MERIDIAN_MODEL_R1_REASONING_PARSER: models, routes and peers are set in the file only",
 		"MERIDIAN_LINK_LANES=17":               `MERIDIAN_LINK_LANES: link.lanes: "17" must be "auto", or between 1 and 16`,
-		"MERIDIAN_LINK_PSK=short":              "MERIDIAN_LINK_PSK: link.psk: [redacted] must be at least 16 bytes",
+		"MERIDIAN_LINK_PSK=short":              "MERIDIAN_LINK_PSK: link.psk: [redacted] must be a key of at least 128 random bits: 32 hexadecimal digits or 22 characters of base64, neither words nor a pattern (`mrdn cert psk` makes one)",
 	} {
 		if _, _, err := loadText(t, "", variable); err == nil || err.Error() != want {
 			t.Errorf("%s\n got %v\nwant %s", variable, err, want)
@@ -259,7 +259,7 @@ func TestRelativePathsOfTheFileAreFromItsFolder(t *testing.T) {
 }
 
 func TestSecretsAreNeverPrinted(t *testing.T) {
-	const psk = "correct horse battery"
+	const psk = "5b1e7f0c92d84a63b0f6a9d13e57c248"
 	c := mustLoad(t, "[link]\npsk = \""+psk+"\"\n[[link.peer]]\nname = \"p\"\ntenants = [\"t\"]\npsk = \""+psk+"\"\n")
 	if string(c.Link.PSK) != psk || string(c.Link.Peers[0].PSK) != psk {
 		t.Fatal("the secret was not read")
@@ -279,8 +279,8 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 }
 
 func TestChangesTellLiveKeysFromOthers(t *testing.T) {
-	a := mustLoad(t, "[agent]\nname = \"a\"\nlog_level = \"info\"\n[link]\npsk = \"0123456789abcdef\"\n")
-	b := mustLoad(t, "[agent]\nname = \"a\"\nlog_level = \"debug\"\n[link]\npsk = \"fedcba9876543210\"\n[[link.peer]]\nname=\"p\"\ntenants=[\"t\"]\n")
+	a := mustLoad(t, "[agent]\nname = \"a\"\nlog_level = \"info\"\n[link]\npsk = \"5b1e7f0c92d84a63b0f6a9d13e57c248\"\n")
+	b := mustLoad(t, "[agent]\nname = \"a\"\nlog_level = \"debug\"\n[link]\npsk = \"c20d94f1a7be4356980e1fd57a3b6c88\"\n[[link.peer]]\nname=\"p\"\ntenants=[\"t\"]\n")
 	live := map[string]bool{}
 	for _, c := range Changes(a, b) {
 		live[c.Key] = c.Live

@@ -30,8 +30,11 @@ var ourTables = []table[Config]{
 	{"link", "The protocol between agents.", []field[Config]{
 		key("listen", func(c *Config) *[]string { return &c.Link.Listen }, strs, nil, rule[[]string]{"tcp://host:port, tls://host:port, unix:///path", nil}, "Where peers may connect. Empty: nowhere. Beyond loopback it takes TLS, or insecure."),
 		key("lanes", func(c *Config) *int { return &c.Link.Lanes }, autoCount, auto, rule[int]{`"auto", or between 1 and 16`, func(n int) bool { return n == auto || (n >= 1 && n <= 16) }}, "Data connections to a peer. \"auto\" is the number of cores, at most 4."),
-		key("insecure", func(c *Config) *bool { return &c.Link.Insecure }, booleans, false, free[bool](), "Allow peers without TLS beyond loopback, and without proof of identity."),
-		key("psk", func(c *Config) *Secret { return &c.Link.PSK }, secrets, "", pskRule, "Key shared with every peer that has none of its own. It proves identity and encrypts nothing."),
+		key("insecure", func(c *Config) *bool { return &c.Link.Insecure }, booleans, false, free[bool](), "Allow peers without TLS beyond loopback, and let listed peers in without proof of their name."),
+		key("psk", func(c *Config) *Secret { return &c.Link.PSK }, secrets, "", pskRule, "Key shared with every peer that has none of its own. It proves identity and encrypts nothing. Who has it can claim to be any of those peers."),
+		key("sessions_per_peer", func(c *Config) *int { return &c.Link.Sessions }, integers, 4, between(1, 64), "Sessions that one peer may have dialled at the same time. One more is refused (TOO_MANY)."),
+		key("half_open", func(c *Config) *int { return &c.Link.HalfOpen }, integers, 256, between(16, 65536), "Connections that have not yet proved who they are. For one more the oldest silent one of the source that has most of them is closed (TOO_MANY)."),
+		key("half_open_per_address", func(c *Config) *int { return &c.Link.HalfOpenPerAddress }, integers, 16, between(1, 65536), "How many of them may come from one address: an IPv4 address, an IPv6 /64, or a user of a Unix socket."),
 		key("linger", func(c *Config) *time.Duration { return &c.Link.Linger }, durations, 5*time.Second, between(0, time.Minute), "How long a lost session's leases are kept for its return."),
 		key("congestion", func(c *Config) *string { return &c.Link.Congestion }, words, "", wordRule, "TCP congestion control of our sockets. Empty: the kernel's default.").hostDefault("the kernel's"),
 	}},
@@ -41,7 +44,7 @@ var ourTables = []table[Config]{
 		key("ca", func(c *Config) *string { return &c.Link.TLS.CA }, words, "", free[string](), "The authority that signed every peer's certificate, PEM."),
 	}},
 	{"security", "Who may use the engine socket.", []field[Config]{
-		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open. Empty: none, so that no engine can work."),
+		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open, and peers of this host where there is no [[link.peer]]. Empty: none, so that no engine can work."),
 		key("uids", func(c *Config) *[]uint32 { return &c.Security.UIDs }, uidList, nil, free[[]uint32](), "Users that may connect, besides the daemon's own."),
 	}},
 	{"admin", "The operator's side.", []field[Config]{
@@ -78,11 +81,11 @@ var ourTables = []table[Config]{
 	}},
 }
 
-var peerTable = table[Peer]{"link.peer", "`[[link.peer]]`: the allow list. Nobody else may connect. Not settable from the environment.", []field[Peer]{
+var peerTable = table[Peer]{"link.peer", "`[[link.peer]]`: the allow list. Nobody else may connect, whatever insecure and psk say. Without any entry, only peers on the same host may. Not settable from the environment.", []field[Peer]{
 	key("name", func(p *Peer) *string { return &p.Name }, words, "", nameRule, "The peer's agent.name. Required, unique."),
 	key("address", func(p *Peer) *string { return &p.Address }, words, "", free[string](), "Where it listens: tcp://, tls:// or unix://. Empty: it dials us."),
-	key("tenants", func(p *Peer) *[]string { return &p.Tenants }, strs, nil, free[[]string](), "Tenants whose blocks it may see, at most those it proves. Empty: none."),
-	key("agent", func(p *Peer) *string { return &p.Agent }, words, "", hexID(16), "Its id, if it must be this one."),
+	key("tenants", func(p *Peer) *[]string { return &p.Tenants }, strs, nil, free[[]string](), "Tenants whose blocks it may see, at most those it proves. Empty: none, so that it may not connect."),
+	key("agent", func(p *Peer) *string { return &p.Agent }, words, "", hexID(16), "Its id, if it must be this one. No other peer may then claim that id."),
 	key("psk", func(p *Peer) *Secret { return &p.PSK }, secrets, "", pskRule, "Key shared with this peer only."),
 }}
 
@@ -105,9 +108,6 @@ var nameRule = rule[string]{"1 to 63 letters, digits, dots, hyphens or underscor
 var wordRule = rule[string]{"one word of letters, digits and underscores", func(s string) bool { return s == "" || wordForm.MatchString(s) }}
 
 var wordForm = regexp.MustCompile(`^[A-Za-z0-9_]{1,15}$`) // TCP_CA_NAME_MAX is 16 with its NUL
-
-// pskRule: 128 bits is the least that HMAC-SHA256 is worth using with.
-var pskRule = rule[Secret]{"at least 16 bytes", func(s Secret) bool { return s == "" || len(s) >= 16 }}
 
 var extentRule = rule[uint64]{
 	"a multiple of 64 KiB between " + FormatBytes(minCapacity) + " and 1 GiB",

@@ -30,8 +30,8 @@ const backdate = 5 * time.Minute
 const day = 24 * time.Hour
 
 func newCertCmd(a *app) *cobra.Command {
-	return group(a, "cert", "Certificates for tls:// peers, to try them without another tool",
-		"  mrdn cert ca --dir pki\n  mrdn cert issue --ca pki --name prefill-1 --tenant acme", newCertCACmd(a), newCertIssueCmd(a))
+	return group(a, "cert", "Make the certificates and keys by which peers prove who they are",
+		"  mrdn cert ca --dir pki\n  mrdn cert issue --ca pki --name prefill-1 --tenant acme\n  mrdn cert psk", newCertCACmd(a), newCertIssueCmd(a), newCertPSKCmd(a))
 }
 
 func newCertCACmd(a *app) *cobra.Command {

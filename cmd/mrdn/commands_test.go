@@ -185,7 +185,7 @@ func TestErrorsLookup(t *testing.T) {
 
 func TestConfigCommands(t *testing.T) {
 	s := newShell(t, nil)
-	write(t, "good.toml", "[agent]\nname = \"decode-1\"\n[link]\npsk = \"0123456789abcdef\"\n")
+	write(t, "good.toml", "[agent]\nname = \"decode-1\"\n[link]\npsk = \"5b1e7f0c92d84a63b0f6a9d13e57c248\"\n")
 	write(t, "bad.toml", "[agent]\nnname = \"decode-1\"\n[link]\nlanes = 99\n")
 	expect(t, s.run(t, "config", "check", "good.toml"), exitOK, "ok  good.toml", "")
 	expect(t, s.run(t, "config", "check", "bad.toml"), exitFailed, "bad.toml:4: link.lanes: 99 must be", "2 problems")

@@ -49,7 +49,11 @@ const (
 	MaxLanes         = 16                    // data lanes beside lane 0
 	MaxNamespaces    = 1024                  // namespaces open, a session
 	MaxSessions      = 4                     // sessions of one peer
-	MaxUnopened      = 64                    // lanes of a listener that have not completed HELLO
+	// HalfOpen and HalfOpenPerSource bound the connections whose HELLOs are not
+	// through: enough for 100 peers that come back at once, and for some daemons
+	// on one host. A configuration may say otherwise.
+	HalfOpen          = 256
+	HalfOpenPerSource = 16
 )
 
 // Times of the protocol. A deadline travels as remaining milliseconds.

@@ -40,7 +40,7 @@ func TestTheProtocolPageHasEveryTypeAndLimit(t *testing.T) {
 		fmt.Sprintf("| deadline | %.0f s |", MaxDeadline.Seconds()),
 		fmt.Sprintf("| namespaces of a session | %d |", MaxNamespaces),
 		fmt.Sprintf("| sessions of a peer | %d |", MaxSessions),
-		fmt.Sprintf("| lanes of a listener before HELLO | %d |", MaxUnopened),
+		fmt.Sprintf("| connections before HELLO 4 in all; from one source | %d; %d unless configured otherwise |", HalfOpen, HalfOpenPerSource),
 		fmt.Sprintf("| HELLO exchange | %.0f s |", HelloTimeout.Seconds()),
 		fmt.Sprintf("| silence before PING; unanswered PINGs | %.0f s; %d |", PingEvery.Seconds(), MaxPings),
 		fmt.Sprintf("| request without progress | %.0f s |", NoProgress.Seconds()),

@@ -1,0 +1,212 @@
+package link
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"meridian/internal/halfopen"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// origin is where a connection comes from.
+type origin struct {
+	addr   string // for people: host and port, or process and user
+	source string // whose share of half-open places it takes: a host, or a user
+	local  bool   // it comes from this host
+}
+
+// arrival is an accepted connection whose HELLOs are not through.
+type arrival struct {
+	net.Conn
+	origin
+	via     string
+	place   *halfopen.Conn
+	evicted atomic.Pointer[halfopen.Refusal]
+}
+
+// evict takes the connection's place away: its reader ends at once.
+func (a *arrival) evict(r *halfopen.Refusal) {
+	a.evicted.Store(r)
+	_ = a.SetReadDeadline(time.Unix(1, 0))
+}
+
+// accept takes connections until the listener is closed.
+func (n *Node) accept(l net.Listener, via string) {
+	defer n.running.Done()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if n.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			n.cfg.Log.Warn("link accept", "err", err)
+			select { // out of descriptors: give some time to free them
+			case <-n.ctx.Done():
+				return
+			case <-time.After(redialMin):
+			}
+			continue
+		}
+		n.take(c, via)
+	}
+}
+
+// take gives a connection a place and begins its HELLOs, or refuses it.
+func (n *Node) take(c net.Conn, via string) {
+	if !n.beginOpening(c) {
+		_ = c.Close()
+		return
+	}
+	_ = c.SetDeadline(time.Now().Add(proto.HelloTimeout))
+	a := &arrival{Conn: c, via: via}
+	var err error
+	if a.origin, err = n.originOf(c, via); err == nil {
+		var no *halfopen.Refusal
+		if a.place, no = n.places.Enter(n.cfg.Clock(), a.source, a.evict); no != nil {
+			err = fmt.Errorf("%w: %w", no, wire.CodeTooMany)
+		}
+	}
+	if err != nil {
+		n.turnAway(a, err)
+		return
+	}
+	go func() {
+		defer n.running.Done()
+		defer n.endOpening(c)
+		n.welcome(a)
+	}()
+}
+
+// originOf tells where a connection comes from; on a Unix socket it must come
+// from a user that may connect.
+func (n *Node) originOf(c net.Conn, via string) (origin, error) {
+	if via == viaUnix {
+		cred, err := credentials(c)
+		if err != nil {
+			return origin{addr: viaUnix, source: viaUnix, local: true}, err
+		}
+		o := origin{addr: fmt.Sprintf("process %d of user %d", cred.Pid, cred.Uid), source: fmt.Sprintf("user %d", cred.Uid), local: true}
+		if cred.Uid != uint32(os.Getuid()) && !slices.Contains(n.cfg.UIDs, cred.Uid) {
+			return o, fmt.Errorf("user %d may not connect: security.uids does not list it: %w", cred.Uid, wire.CodeAuth)
+		}
+		return o, nil
+	}
+	o := origin{addr: c.RemoteAddr().String(), source: halfopen.Source(c.RemoteAddr()), local: true}
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		o.local = tcp.IP.IsLoopback()
+	}
+	return o, nil
+}
+
+// credentials reads who is at the other end of a Unix socket.
+func credentials(c net.Conn) (*unix.Ucred, error) {
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("no credentials on this connection: %w", wire.CodeAuth)
+	}
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("peer credentials: %w: %w", err, wire.CodeAuth)
+	}
+	var cred *unix.Ucred
+	var cerr error
+	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, cerr); err != nil {
+		return nil, fmt.Errorf("peer credentials: %w: %w", err, wire.CodeAuth)
+	}
+	return cred, nil
+}
+
+// turnAway says no to a connection that gets no place. A bounded number of them
+// is waited for while they read why; the others are told by what fits into an
+// empty socket, which waits for nobody. It ends what take began.
+func (n *Node) turnAway(a *arrival, err error) {
+	n.refused(refusal{origin: a.origin, err: err})
+	h := &hello{conn: a.Conn, base: a.Conn, via: a.via}
+	end := func() {
+		_ = a.Close()
+		n.endOpening(a.Conn)
+		n.running.Done()
+	}
+	select {
+	case n.turned <- struct{}{}:
+	default:
+		if a.via != viaTLS {
+			h.say(err)
+		}
+		end()
+		return
+	}
+	go func() {
+		defer func() { <-n.turned }()
+		defer end()
+		if a.via == viaTLS {
+			tc := tls.Server(a.Conn, n.cfg.TLS.server())
+			if tc.Handshake() != nil {
+				return
+			}
+			h.conn = tc
+		}
+		h.refuse(err)
+	}()
+}
+
+// welcome brings an accepted connection through HELLO and to its session.
+func (n *Node) welcome(a *arrival) {
+	defer a.place.Leave()
+	n.tune(a.Conn)
+	h := &hello{conn: a.Conn, base: a.Conn, via: a.via, origin: a.origin, spoke: func() { a.place.Spoke(n.cfg.Clock()) }}
+	err := n.receivePeer(h)
+	if err == nil {
+		return
+	}
+	if no := a.evicted.Load(); no != nil {
+		err = fmt.Errorf("%w: %w", no, wire.CodeTooMany)
+	} else if h.sp.Offset() == 0 && leftAtOnce(err) {
+		// A probe of the port, as load balancers and port scans make: nobody
+		// asked for anything, so nothing was refused.
+		n.cfg.Log.Debug("link connection closed before it said anything", "from", a.addr)
+		_ = a.Close()
+		return
+	}
+	n.refused(refusal{origin: a.origin, claimed: h.claimed, entry: h.entry, err: err})
+	if a.via == viaTLS && h.conn == a.Conn {
+		_ = a.Close() // the TLS handshake has failed, and has said so
+		return
+	}
+	if a.evicted.Load() != nil {
+		h.say(err)
+		_ = a.Close()
+		return
+	}
+	a.place.Leave()
+	h.refuse(err)
+}
+
+// receivePeer is the acceptor's handshake, that of TLS included.
+func (n *Node) receivePeer(h *hello) error {
+	if h.via == viaTLS {
+		tc := tls.Server(h.base, n.cfg.TLS.server())
+		if err := tc.Handshake(); err != nil {
+			return fmt.Errorf("tls: %w: %w", err, wire.CodeAuth)
+		}
+		h.conn = tc
+	}
+	return n.acceptHello(h)
+}
+
+// leftAtOnce says whether a connection ended from the other side.
+func leftAtOnce(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

@@ -1,0 +1,214 @@
+package link
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// instance is one run of one daemon.
+type instance struct {
+	agent [16]byte
+	inc   uint64
+}
+
+func (id *identity) instance() instance { return instance{id.agent, id.inc} }
+
+// same says whether two identities are of one peer: a session is its own only.
+func (id *identity) same(o *identity) bool { return id.who == o.who && id.agent == o.agent }
+
+// displaced is an instance whose sessions were dropped for those of another one
+// of the same name. Incarnations are new at each start, so one that comes back
+// shows that two daemons live.
+type displaced struct {
+	instance
+	at time.Duration
+}
+
+// Duplicate is two live daemons that share a name or an agent id: most likely a
+// state folder or a configuration was copied. The newer one of a name keeps it;
+// an agent id stays with the peer that has it.
+type Duplicate struct {
+	Name, OtherName string // of the one that was refused, and of the one that is connected
+	Agent           [16]byte
+	Addr, OtherAddr string // where they are
+	Seen            int    // refusals
+	last            time.Duration
+}
+
+// Text names both and what to do.
+func (d *Duplicate) Text() string {
+	if d.Name == d.OtherName {
+		return fmt.Sprintf("two live daemons are named %s: one at %s is connected, one at %s is refused", d.Name, d.OtherAddr, d.Addr)
+	}
+	return fmt.Sprintf("two live daemons have agent id %x: %s at %s is connected, %s at %s is refused", d.Agent, d.OtherName, d.OtherAddr, d.Name, d.Addr)
+}
+
+// claim decides whether a proven identity may have sessions now. Nothing has been
+// changed when it may not. Otherwise it returns the sessions that must go: those
+// of another instance with the same name. The caller holds n.mu.
+func (n *Node) claim(id *identity, from string) ([]*session, error) {
+	var older []*session
+	for _, s := range n.sessions {
+		switch {
+		case s.peer.agent == id.agent && s.peer.who != id.who:
+			d := n.duplicate(id, from, s.peer.name, s.addr)
+			return nil, fmt.Errorf("%s: %w", d.Text(), wire.CodeAuth)
+		case s.peer.key() == id.key() && s.peer.instance() != id.instance():
+			older = append(older, s)
+		}
+	}
+	if len(older) == 0 {
+		return nil, nil
+	}
+	past := n.past[id.key()]
+	if slices.ContainsFunc(past, func(d displaced) bool { return d.instance == id.instance() }) {
+		d := n.duplicate(id, from, older[0].peer.name, older[0].addr)
+		return nil, fmt.Errorf("%s: %w", d.Text(), wire.CodeIncarnation)
+	}
+	for _, s := range older {
+		n.displace(id.key(), s.peer.instance())
+	}
+	return older, nil
+}
+
+// displace remembers an instance. The caller holds n.mu.
+func (n *Node) displace(key string, i instance) {
+	past := n.past[key]
+	if slices.ContainsFunc(past, func(d displaced) bool { return d.instance == i }) {
+		return
+	}
+	if len(past) == maxDisplaced {
+		past = slices.Delete(past, 0, 1)
+	}
+	if past == nil && len(n.past) >= maxPast+len(n.cfg.Peers) {
+		var oldest string
+		for k, v := range n.past {
+			if oldest == "" || v[len(v)-1].at < n.past[oldest][len(n.past[oldest])-1].at {
+				oldest = k
+			}
+		}
+		delete(n.past, oldest)
+	}
+	n.past[key] = append(past, displaced{i, n.cfg.Clock()})
+}
+
+// duplicate takes down that two daemons share something. The caller holds n.mu.
+func (n *Node) duplicate(id *identity, from, other, otherAddr string) *Duplicate {
+	now := n.cfg.Clock()
+	i := slices.IndexFunc(n.twins, func(d *Duplicate) bool { return d.Name == id.name && d.OtherName == other && d.Agent == id.agent })
+	if i < 0 {
+		if len(n.twins) == maxDuplicates {
+			n.twins = slices.Delete(n.twins, 0, 1)
+		}
+		n.twins = append(n.twins, &Duplicate{Name: id.name, OtherName: other, Agent: id.agent})
+		i = len(n.twins) - 1
+	}
+	d := n.twins[i]
+	d.Addr, d.OtherAddr, d.last = from, otherAddr, now
+	d.Seen++
+	return d
+}
+
+// Duplicates are those of the last minute.
+func (n *Node) Duplicates() []Duplicate {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []Duplicate
+	for _, d := range n.twins {
+		if n.cfg.Clock()-d.last < newsFor {
+			out = append(out, *d)
+		}
+	}
+	slices.SortFunc(out, func(a, b Duplicate) int {
+		return cmp.Or(cmp.Compare(a.OtherName, b.OtherName), cmp.Compare(a.Name, b.Name), bytes.Compare(a.Agent[:], b.Agent[:]))
+	})
+	return out
+}
+
+// admit finds the session that a proven lane belongs to, or begins one. All of it
+// is decided before anything changes.
+func (n *Node) admit(h *hello, id identity, m *proto.Hello) (*session, error) {
+	n.mu.Lock()
+	s := n.sessions[m.Session]
+	fail := func(err error) (*session, error) {
+		n.mu.Unlock()
+		return nil, err
+	}
+	switch {
+	case n.closed || n.draining:
+		return fail(fmt.Errorf("this agent is leaving: %w", wire.CodeDraining))
+	case s != nil && (s.dialled || !s.peer.same(&id) || s.peer.inc != id.inc):
+		return fail(fmt.Errorf("the session is another peer's: %w", wire.CodeAuth))
+	case s == nil && m.Lane != 0:
+		return fail(fmt.Errorf("the session is gone: %w", wire.CodeState))
+	}
+	older, err := n.claim(&id, h.addr)
+	if err != nil {
+		return fail(err)
+	}
+	if s == nil {
+		spare, err := n.roomFor(&id)
+		if err != nil {
+			return fail(err)
+		}
+		if spare != nil {
+			older = append(older, spare)
+		}
+		s = n.newSession(m.Session, id, h.via, h.addr, false, m.Limits)
+		n.sessions[s.id] = s
+	}
+	n.mu.Unlock()
+	n.replace(&id, older)
+	return s, nil
+}
+
+// replace drops sessions that make room for a peer's new one.
+func (n *Node) replace(id *identity, older []*session) {
+	for _, s := range older {
+		code := wire.CodeTooMany
+		if s.peer.instance() != id.instance() {
+			code = wire.CodeIncarnation
+			n.cfg.Log.Info("link peer restarted", "peer", id.name, "was", s.peer.inc, "is", id.inc)
+			n.cfg.Observer.PeerState(id.name, StateConnecting, code)
+		}
+		s.drop(code)
+	}
+}
+
+// roomFor says whether a peer may have one more accepted session, and which of
+// its sessions goes for it: one that has lost its lane 0 and only lingers. Peers
+// on no list are counted together too, by where they come from. The caller holds
+// n.mu.
+func (n *Node) roomFor(id *identity) (spare *session, err error) {
+	own, together := 0, 0
+	for _, s := range n.sessions {
+		if s.dialled || s.peer.who != id.who {
+			continue
+		}
+		together++
+		if s.peer.key() != id.key() || s.peer.instance() != id.instance() {
+			continue
+		}
+		own++
+		s.mu.Lock()
+		if s.lingers && s.core.Lane(0) == nil {
+			spare = s
+		}
+		s.mu.Unlock()
+	}
+	switch {
+	case own >= n.cfg.Sessions && spare == nil:
+		return nil, fmt.Errorf("%s has %d sessions, the limit link.sessions_per_peer is %d: %w", id.name, own, n.cfg.Sessions, wire.CodeTooMany)
+	case own < n.cfg.Sessions && !id.listed && together >= maxUnlisted:
+		return nil, fmt.Errorf("%d sessions of peers on no list come from %s, the limit is %d: %w", together, id.who, maxUnlisted, wire.CodeTooMany)
+	case own < n.cfg.Sessions:
+		spare = nil
+	}
+	return spare, nil
+}
