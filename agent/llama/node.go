@@ -52,9 +52,8 @@ type server struct {
 	geometry            llamacpp.Geometry
 	manifest            wire.Manifest
 	marks               scheduler.Model
-	models              *scheduler.Models // the one of marks
-	rules               *scheduler.Rules  // nil: signals force nothing
-	template            template
+	open                []int32 // appended to a chat prompt so that it thinks
+	phases              *phases
 
 	engine *client.Engine
 	ns     client.NS
