@@ -76,7 +76,7 @@ type Config struct {
 	// Stored is told which OutputCritical blocks a PUT has published, before it is
 	// answered; nil: nobody. Every PUT then has a goroutine of its own.
 	Stored   func(ctx context.Context, ns wire.Namespace, keys []wire.Key)
-	Log      *slog.Logger // nil: discarded
+	Log      *slog.Logger // nil: discarded. How many lines engines can cause is bounded there
 	Observer Observer     // nil: nobody
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"meridian/internal/loglimit"
 	"meridian/scheduler"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -69,7 +68,6 @@ func Listen(cfg Config) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.log = loglimit.Logger(s.log)
 	if len(s.uids) == 0 {
 		s.uids = []uint32{uint32(os.Geteuid())}
 	}
