@@ -1,0 +1,464 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"meridian/fabric"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// Who is at the other end: these tests ask from outside, as a peer or a stranger
+// would.
+
+// news counts what a node tells its observer.
+type news struct {
+	nobody
+	mu       sync.Mutex
+	restarts int
+	refused  map[wire.Code]int
+}
+
+func (n *news) PeerState(_ string, _ State, code wire.Code) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if code == wire.CodeIncarnation {
+		n.restarts++
+	}
+}
+
+func (n *news) Refusal(_ string, code wire.Code) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refused == nil {
+		n.refused = map[wire.Code]int{}
+	}
+	n.refused[code]++
+}
+
+func (n *news) dropped() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.restarts
+}
+
+func (n *news) refusals(code wire.Code) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.refused[code]
+}
+
+// outcome waits until a dialled peer is ready or refused.
+func outcome(t *testing.T, p *Peer) (st State) {
+	t.Helper()
+	until(t, func() bool {
+		st = p.info().State
+		return st == StateReady || st == StateRefused
+	})
+	return st
+}
+
+var (
+	keyOne = []byte("5b1e7f0c92d84a63b0f6a9d13e57c248")
+	keyTwo = []byte("c20d94f1a7be4356980e1fd57a3b6c88")
+)
+
+func TestAListedPeerWithoutTenantsMayHaveNone(t *testing.T) {
+	for name, insecure := range map[string]bool{"by key": false, "insecure": true} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			key := keyOne
+			if insecure {
+				key = nil
+			}
+			b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+				c.Insecure, c.PSK, c.Tenants = insecure, key, []string{"t"}
+				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{}}}
+			})
+			a := start(t, 1, 10, "", func(c *Config) {
+				c.Insecure, c.PSK, c.Name = insecure, key, "a"
+				c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, Tenants: []string{"t"}}}
+			})
+			ns, err := a.ns.Add(testManifest("t"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.store.Add(ns, key0(ns), wire.ThinkActive, randomBody(1000))
+			outcome(t, a.Peer("b"))
+			it := []fabric.Item{{NS: ns, Key: key0(ns)}}
+			a.Peer("b").Find(testContext(t), it)
+			if it[0].Err == nil {
+				t.Error("it sees a block of a tenant that nobody gave it")
+			}
+		})
+	}
+}
+
+func TestAnAllowListIsTheWholeTruth(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		listen string
+		change func(*Config)
+	}{
+		{"insecure", "tcp://127.0.0.1:0", func(*Config) {}},
+		{"shared key", "tcp://127.0.0.1:0", func(c *Config) { c.Insecure, c.PSK = false, keyOne }},
+		{"shared key and insecure", "tcp://127.0.0.1:0", func(c *Config) { c.PSK = keyOne }},
+		{"Unix socket", "unix", func(c *Config) { c.Insecure = false }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			noLeaks(t)
+			if c.listen == "unix" {
+				c.listen = "unix://" + t.TempDir() + "/s"
+			}
+			b := start(t, 2, 20, c.listen, func(cfg *Config) {
+				c.change(cfg)
+				cfg.Peers = []PeerConfig{{Name: "listed", Tenants: []string{"t"}}}
+			})
+			for name, want := range map[string]State{"listed": StateReady, "unlisted": StateRefused, "": StateRefused} {
+				a := start(t, 1, 10, "", func(cfg *Config) {
+					c.change(cfg)
+					cfg.Name = name
+					cfg.Peers = []PeerConfig{{Name: "b", Addr: b.addr, Tenants: []string{"t"}}}
+				})
+				if got := outcome(t, a.Peer("b")); got != want {
+					t.Errorf("%q is %v, want %v: %+v", name, got, want, a.Peers()[0])
+				}
+				a.stop(t)
+				until(t, func() bool { return b.Stats().Sessions == 0 || b.Stats().Lanes == 0 })
+			}
+		})
+	}
+}
+
+// victimAndThief is an agent with two listed peers that have a key each, of which
+// the first is connected both ways.
+func victimAndThief(t *testing.T, pin bool) (b, victim *side, seen *news, dial func(inc uint64) *side) {
+	t.Helper()
+	noLeaks(t)
+	seen = &news{}
+	victim = start(t, 1, 10, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Insecure, c.Name = false, "victim"
+		c.Peers = []PeerConfig{{Name: "b", PSK: keyOne, Tenants: []string{"t"}}}
+	})
+	b = start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Insecure, c.Name, c.Observer = false, "b", seen
+		c.Peers = []PeerConfig{{Name: "victim", Addr: victim.addr, PSK: keyOne, Tenants: []string{"t"}}, {Name: "thief", PSK: keyTwo, Tenants: []string{"u"}}}
+		if pin {
+			c.Peers[0].Agent = agentID(1)
+		}
+	})
+	ready(t, b.Peer("victim"))
+	return b, victim, seen, func(inc uint64) *side {
+		return start(t, 1, inc, "", func(c *Config) {
+			c.Insecure, c.Name = false, "thief"
+			c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, PSK: keyTwo, Tenants: []string{"u"}}}
+		})
+	}
+}
+
+// A peer that proves its own name and gives another one's agent id with a new
+// incarnation changes nothing of that one's sessions.
+func TestAnotherPeersAgentIDOpensNothingOfIts(t *testing.T) {
+	for name, pin := range map[string]bool{"pinned": true, "not pinned": false} {
+		t.Run(name, func(t *testing.T) {
+			b, _, seen, dial := victimAndThief(t, pin)
+			for inc := uint64(100); inc < 105; inc++ {
+				x := dial(inc)
+				if st := outcome(t, x.Peer("b")); st != StateRefused {
+					t.Errorf("the thief is %v", st)
+				}
+				x.stop(t)
+			}
+			i := b.Peer("victim").info()
+			if seen.dropped() != 0 || i.State != StateReady || i.Inc != 10 || i.Agent != agentID(1) {
+				t.Errorf("%d sessions of the victim were dropped; b says of it: %+v", seen.dropped(), i)
+			}
+		})
+	}
+}
+
+// Who pins an agent id may rely on it also while that agent is away.
+func TestAPinnedAgentIDIsNobodyElses(t *testing.T) {
+	b, victim, _, dial := victimAndThief(t, true)
+	victim.stop(t)
+	until(t, func() bool { return b.Peer("victim").info().State != StateReady })
+	x := dial(100)
+	if st := outcome(t, x.Peer("b")); st != StateRefused {
+		t.Errorf("the thief is %v", st)
+	}
+}
+
+func TestSessionsAreCountedByProvenName(t *testing.T) {
+	noLeaks(t)
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Insecure = false
+		c.Peers = []PeerConfig{{Name: "a", PSK: keyOne, Tenants: []string{"t"}}}
+	})
+	var all []*side
+	for i := range byte(12) {
+		a := start(t, 100+i, 10, "", func(c *Config) {
+			c.Insecure, c.Name = false, "a"
+			c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, PSK: keyOne, Tenants: []string{"t"}}}
+		})
+		all = append(all, a)
+		outcome(t, a.Peer("b"))
+	}
+	for range 20 {
+		if n := b.Stats().Sessions; n > proto.MaxSessions {
+			t.Fatalf("one key has %d sessions, with %d agent ids", n, len(all))
+		}
+	}
+}
+
+// Two live daemons with one identity, as a copied state folder makes them: one of
+// them is connected and stays so, the other is refused.
+func TestTwoDaemonsWithOneIdentityDoNotTakeTurns(t *testing.T) {
+	for name, second := range map[string]byte{"one agent id": 1, "one name": 3} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			seen, log := &news{}, &lines{}
+			b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+				c.Observer, c.Log = seen, slog.New(slog.NewTextHandler(log, nil))
+				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
+			})
+			for i, id := range []byte{1, second} {
+				twin := start(t, id, uint64(10+i), "", func(c *Config) {
+					c.Name = "a"
+					c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, Tenants: []string{"t"}}}
+				})
+				ready(t, twin.Peer("b"))
+			}
+			until(t, func() bool { return seen.refusals(wire.CodeIncarnation) >= 5 })
+			if i := b.Peer("a").info(); seen.dropped() > 1 || i.State != StateReady || i.Inc != 11 {
+				t.Errorf("sessions were dropped %d times; b says of its peer: %+v", seen.dropped(), i)
+			}
+			if n := log.count(); n > 30 {
+				t.Errorf("%d log lines", n)
+			}
+		})
+	}
+}
+
+// lines counts lines of a log.
+type lines struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *lines) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.all.Bytes(), []byte("\n"))
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// knock opens a connection, sends HELLOs, and returns the first frame that comes
+// back: a HELLO, or an ERROR as error.
+func knock(t *testing.T, s *side, m proto.Hello) (proto.Hello, error) {
+	t.Helper()
+	c, err := net.Dial("tcp", hostOf(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	h := hello{conn: c, base: c, via: viaTCP}
+	if err := h.send(&m); err != nil {
+		t.Fatal(err)
+	}
+	return h.receive()
+}
+
+func greeting(name string, method uint16) proto.Hello {
+	return proto.Hello{
+		Min: 1, Max: 1, Agent: agentID(7), Inc: 1,
+		Auth: []proto.TLV{{Type: method}, {Type: proto.AuthName, Value: []byte(name)}},
+	}
+}
+
+// Whoever knocks under any name gets nothing that was made with a key.
+func TestAStrangerCollectsNoProof(t *testing.T) {
+	noLeaks(t)
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Insecure, c.PSK, c.Name = false, keyOne, "b"
+		c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}, {Name: "own", PSK: keyTwo, Tenants: []string{"t"}}}
+	})
+	for name, listed := range map[string]bool{"a": true, "own": true, "stranger": false, "": false} {
+		answer, err := knock(t, b, greeting(name, proto.AuthPSK))
+		for _, e := range answer.Auth {
+			if e.Type != proto.AuthName && len(e.Value) != 0 {
+				t.Errorf("%q gets a proof: element %d with %x", name, e.Type, e.Value)
+			}
+		}
+		var re *RemoteError
+		if !listed && (!errors.As(err, &re) || re.Code != wire.CodeAuth || !strings.Contains(re.Text, fmt.Sprintf("%q", name))) {
+			t.Errorf("%q is answered %v, want AUTH and its name", name, err)
+		}
+	}
+}
+
+// Silent connections of one host take places of that host only, and one of them
+// makes room for whoever comes next; it is told why.
+func TestSilentConnectionsLockNobodyOut(t *testing.T) {
+	noLeaks(t)
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) { c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}} })
+	var silent []net.Conn
+	for range 64 {
+		c, err := net.Dial("tcp", hostOf(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, c)
+	}
+	defer func() {
+		for _, c := range silent {
+			_ = c.Close()
+		}
+	}()
+	if _, err := knock(t, b, greeting("a", proto.AuthNone)); err != nil {
+		t.Errorf("who comes next: %v", err)
+	}
+	h := hello{conn: silent[0], base: silent[0], via: viaTCP}
+	_ = silent[0].SetDeadline(time.Now().Add(20 * time.Second))
+	_, err := h.receive()
+	var re *RemoteError
+	if !errors.As(err, &re) || re.Code != wire.CodeTooMany {
+		t.Errorf("the oldest silent one is told %v, want TOO_MANY", err)
+	}
+}
+
+// TCP probes of the port, as load balancers make them, are nothing to warn of.
+func TestProbesOfThePortAreNoWarning(t *testing.T) {
+	noLeaks(t)
+	log, seen := &lines{}, &news{}
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) { c.Log, c.Observer = slog.New(slog.NewTextHandler(log, nil)), seen })
+	for i := range 10_000 {
+		c, err := net.Dial("tcp", hostOf(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			_ = c.(*net.TCPConn).SetLinger(0) // some end with RST
+		}
+		_ = c.Close()
+	}
+	if _, err := knock(t, b, greeting("a", proto.AuthNone)); err != nil {
+		t.Fatal(err)
+	}
+	if n := log.count(); n > 10 {
+		t.Errorf("%d log lines, the first:\n%.1000s", n, log)
+	}
+}
+
+// Each kind of line that a peer or a stranger can cause, ten thousand times.
+func TestNobodyFillsTheLog(t *testing.T) {
+	const times = 10_000
+	frame := func(ty proto.Type, m proto.Message) []byte {
+		return proto.AppendMessage(nil, proto.Frame{Type: ty}, m)
+	}
+	for name, cause := range map[string]func(t *testing.T, b *side, a *Peer){
+		"GOAWAY": func(t *testing.T, _ *side, a *Peer) {
+			h, _, _, err := a.dialLane([16]byte{}, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.node.endOpening(h.base)
+			all := bytes.Repeat(frame(proto.TypeGoAway, proto.GoAway{MS: 600_000, Code: wire.CodeDraining, Text: "bye"}), times)
+			if _, err := h.conn.Write(all); err != nil {
+				t.Fatal(err)
+			}
+			halfClose(h.conn)
+			_, _ = io.Copy(io.Discard, h.conn)
+			_ = h.base.Close()
+		},
+		"sessions that end": func(t *testing.T, b *side, a *Peer) {
+			for range times / 50 { // a handshake takes its time
+				h, _, _, err := a.dialLane([16]byte{}, 0)
+				if err == nil {
+					a.node.endOpening(h.base)
+					_ = h.base.Close()
+				}
+			}
+		},
+		"wrong names": func(t *testing.T, b *side, _ *Peer) {
+			for range times / 20 {
+				_, _ = knock(t, b, greeting("stranger", proto.AuthNone))
+			}
+		},
+		"another protocol": func(t *testing.T, b *side, _ *Peer) {
+			for range times / 20 {
+				c, err := net.Dial("tcp", hostOf(b))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+				_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: example.invalid\r\n\r\n"))
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			log := &lines{}
+			b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+				c.Log = slog.New(slog.NewTextHandler(log, nil))
+				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
+			})
+			a := start(t, 1, 10, "", func(c *Config) {
+				c.Name = "a"
+				c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, Tenants: []string{"t"}}}
+			})
+			ready(t, a.Peer("b"))
+			cause(t, b, a.Peer("b"))
+			if n := log.count(); n > 60 {
+				t.Errorf("%d log lines, the first:\n%.2000s", n, log)
+			}
+		})
+	}
+}
+
+// Both sides say of a refused peer that it is refused, with the code, the reason
+// and the address.
+func TestARefusalIsSeenOnBothSides(t *testing.T) {
+	noLeaks(t)
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Insecure, c.PSK, c.Name = false, keyOne, "b"
+		c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
+	})
+	a := start(t, 1, 10, "", func(c *Config) {
+		c.Insecure, c.Name = false, "a"
+		c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, PSK: keyTwo, Tenants: []string{"t"}}}
+	})
+	refusedAs(t, a.Peer("b"), wire.CodeAuth, "pre-shared key is wrong")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for ctx.Err() == nil && b.Peers()[0].State != StateRefused {
+		time.Sleep(time.Millisecond)
+	}
+	i := b.Peers()[0]
+	if i.State != StateRefused || i.Code != wire.CodeAuth || !strings.Contains(i.Text, "pre-shared key is wrong") || !strings.HasPrefix(i.Addr, "127.0.0.1:") {
+		t.Errorf("the acceptor says %v, %v, %q at %q", i.State, i.Code, i.Text, i.Addr)
+	}
+}
