@@ -18,7 +18,6 @@ import (
 	"meridian/adapters/link"
 	"meridian/agent/config"
 	"meridian/agent/engine"
-	"meridian/agent/transfer"
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/fabric"
@@ -55,20 +54,23 @@ type Agent struct {
 	started time.Time
 	tracer  trace.Tracer
 
-	store   *blocks.Store
-	spaces  *link.Registry
-	node    *link.Node
-	engines *engine.Server
-	fabrics fabric.Registry
-	routes  *fabric.Routes
-	mover   *transfer.Mover
+	store     *blocks.Store
+	spaces    *link.Registry
+	node      *link.Node
+	engines   *engine.Server
+	fabrics   fabric.Registry
+	routes    *fabric.Routes
+	loader    *loader
+	offloader *offloader
 
 	metrics   *metrics
+	transfers *transferLog
 	moved     movedBytes
 	checksums atomic.Uint64
 	live      live
 	running   atomic.Pointer[config.Config] // as of the last reload; cfg stays that of the start
 	selftest  *selfTest
+	quiet     quarantine
 	quota     quota.Book // of what the rooms hand out but the arena's bytes
 
 	admin *adminFace
@@ -97,7 +99,8 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	if opt.LogLost == nil {
 		opt.LogLost = func() uint64 { return 0 }
 	}
-	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), selftest: newSelfTest(), tracer: otel.Tracer("meridian/agent")}
+	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), transfers: newTransferLog(), selftest: newSelfTest(), tracer: otel.Tracer("meridian/agent")}
+	a.quiet.a = a
 	a.setQuotas()
 	a.live.set(cfg.Agent)
 	a.running.Store(cfg)
@@ -113,12 +116,12 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a.log = loglimit.Logger(opt.Log).With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
-	for _, step := range []func(context.Context) error{a.openStore, a.openRoutes, a.openFabrics, a.openLink, a.openEngines, a.openFaces, a.openLlama} {
+	for _, step := range []func(context.Context) error{a.openStore, a.openFabrics, a.openLink, a.openEngines, a.openFaces, a.openLlama} {
 		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {
 			return nil, err
 		}
 	}
-	a.zeroSeries()
+	a.background(a.offloader.run)
 	a.background(a.housekeep)
 	a.background(func(ctx context.Context) { a.selftest.run(ctx, a) })
 	a.background(func(ctx context.Context) { watchdog(ctx, a.alive) })
@@ -132,11 +135,16 @@ func (a *Agent) openStore(context.Context) (err error) {
 		Capacity: a.cfg.KVMemory.Capacity, ExtentBytes: extentFor(a.cfg.Arena.Extent, a.cfg.KVMemory.Capacity),
 		ThinkFraction: a.cfg.KVMemory.ThinkPhaseMemoryFraction, Agent: a.id.agent, Incarnation: a.id.incarnation,
 		HoldBytes: a.cfg.Arena.Hold, VerifyAlways: a.cfg.Arena.Verify == "always",
+		Shares: blocks.Shares{
+			Peer: a.cfg.Quota.PeerArena, Engine: a.cfg.Quota.EngineArena, Tenant: a.cfg.Quota.TenantArena,
+			ReserveTime: a.cfg.Quota.PeerReserve, LeaseAge: a.cfg.Quota.PeerLeaseAge,
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("arena: %w", err)
 	}
 	a.spaces = link.NewRegistry(a.store.AddNamespace)
+	a.loader, a.offloader = newLoader(a), newOffloader(a)
 	a.metrics.reg.MustRegister(&collector{a})
 	return nil
 }
@@ -344,10 +352,7 @@ func (a *Agent) close() (err error) {
 		a.http.close(ctx)
 	}
 	a.wg.Wait()
-	var loose error
-	if a.mover != nil {
-		loose = a.mover.Close(ctx)
-	}
+	loose := a.quiet.settle(ctx)
 	for name := range a.opt.Fabrics {
 		a.fabrics.Remove(name) // the caller closes it
 	}

@@ -88,12 +88,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		c.peers(gauge)
 		gauge(dReady, oneIf(len(c.a.unready()) == 0))
 	}
-	for _, m := range c.a.moved.all() {
+	for _, m := range c.a.moved.list() {
 		counter(dMoved, m.Bytes, m.Fabric, m.Transport, m.Direction)
 	}
-	for _, in := range []bool{true, false} {
-		gauge(dInFlight, float64(c.a.mover.Log.InFlight(in)), direction(in))
-	}
+	gauge(dInFlight, float64(c.a.transfers.inFlight(dirIn)), dirIn.String())
+	gauge(dInFlight, float64(c.a.transfers.inFlight(dirOut)), dirOut.String())
 	if c.a.engines != nil {
 		c.engines(out, gauge, counter)
 	}
@@ -135,7 +134,7 @@ func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), cou
 
 // quota shows the accounts that have a limit. Each is there from the start.
 func (c *collector) quota(gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
-	for _, r := range c.a.quota.Stats() {
+	for _, r := range append(c.a.store.Quota(), c.a.quota.Stats()...) {
 		if !r.Limited {
 			continue
 		}

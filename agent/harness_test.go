@@ -79,7 +79,6 @@ tenants = ["acme"]
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Agent.FindTimeout = patience // for tests that stall a holder and let it go on
 	return cfg
 }
 

@@ -13,7 +13,7 @@ func (c *Core) check() error {
 	}
 	refs := map[uint32]int{}
 	for _, check := range []func(map[uint32]int) error{
-		c.checkLeases, c.checkExtents, c.checkPools, c.checkIndex, c.checkGroups, c.checkRemotes, c.checkTimers,
+		c.checkLeases, c.checkShares, c.checkExtents, c.checkPools, c.checkIndex, c.checkGroups, c.checkRemotes, c.checkTimers,
 	} {
 		if err := check(refs); err != nil {
 			return err
@@ -55,6 +55,48 @@ func (c *Core) checkLeases(refs map[uint32]int) error {
 	}
 	if live != len(c.leases.of) || pins != c.leasePins {
 		return fmt.Errorf("leases %d/%d, lease pins %d/%d", live, len(c.leases.of), pins, c.leasePins)
+	}
+	return nil
+}
+
+// checkShares recounts what the accounts of holders and tenants say.
+func (c *Core) checkShares(map[uint32]int) error {
+	used := map[uint32]uint64{}
+	held, pinned, owners := make([]uint64, len(c.tenants)), make([]uint64, len(c.tenants)), map[uint32]int{}
+	for oi := range c.owners.all {
+		w := &c.owners.all[oi]
+		if !w.used {
+			continue
+		}
+		owners[w.acct]++
+		for l := w.leases; l != none; l = c.leases.all[l].next {
+			used[c.leases.all[l].acct] += c.leases.all[l].bytes
+		}
+		for g := w.groups; g != none; g = c.groups.all[g].next {
+			for id := c.groups.all[g].slots.head; id != none; id = c.slot(id).next {
+				if s := c.slot(id); s.state != transient {
+					used[c.groups.all[g].acct] += uint64(c.extent(id).stride)
+					held[c.ns[s.ns].tenant] += uint64(c.extent(id).stride)
+				}
+			}
+		}
+	}
+	for i := range c.ext {
+		for j := range c.ext[i].slots {
+			if s := &c.ext[i].slots[j]; s.refs > 0 {
+				pinned[c.ns[s.ns].tenant] += uint64(c.ext[i].stride)
+			}
+		}
+	}
+	for i := range c.shares.all {
+		if a := &c.shares.all[i]; a.used != used[uint32(i)] || a.owners != owners[uint32(i)] {
+			return fmt.Errorf("account of %v: %d/%d bytes, %d/%d owners", a.who, used[uint32(i)], a.used, owners[uint32(i)], a.owners)
+		}
+	}
+	for i := range c.tenants {
+		if t := &c.tenants[i]; t.held != held[i] || t.pinned != pinned[i] || t.asked != 0 {
+			return fmt.Errorf("tenant %d: held %d/%d, pinned %d/%d, asked %d", i, held[i], t.held, pinned[i], t.pinned, t.asked)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"cmp"
 	"crypto/rand"
 	"io"
 	"time"
@@ -20,6 +21,7 @@ type Config struct {
 	RemoteBlocks  int      // copies outside that are remembered; default 262144
 	OffloadBelow  uint64   // Step proposes copies while less is free; default 0: never
 	VerifyAlways  bool     // Acquire hashes what it grants
+	Shares        Shares   // of holders; default a quarter, a minute and ten minutes for peers, none for others
 
 	Clock       func() time.Duration           // monotonic, never negative; default: time since Open
 	Rand        io.Reader                      // mints leases, must not fail; default crypto/rand
@@ -30,6 +32,9 @@ const (
 	defaultThinkFraction = 0.40 // kv_memory.think_phase_memory_fraction
 	defaultRemoteBlocks  = 1 << 18
 	minStagingBytes      = 256 << 20
+	defaultPeerShare     = 0.25
+	defaultReserveTime   = time.Minute
+	defaultLeaseAge      = 10 * time.Minute
 )
 
 func (c Config) withDefaults() (Config, error) {
@@ -48,6 +53,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.RemoteBlocks == 0 {
 		c.RemoteBlocks = defaultRemoteBlocks
 	}
+	c.Shares.Peer = cmp.Or(c.Shares.Peer, defaultPeerShare)
+	c.Shares.ReserveTime = cmp.Or(c.Shares.ReserveTime, defaultReserveTime)
+	c.Shares.LeaseAge = cmp.Or(c.Shares.LeaseAge, defaultLeaseAge)
 	if c.Clock == nil {
 		start := time.Now()
 		c.Clock = func() time.Duration { return time.Since(start) }
@@ -65,6 +73,6 @@ func (c Config) core() CoreConfig {
 	return CoreConfig{
 		Capacity: c.Capacity, ExtentBytes: c.ExtentBytes, ThinkFraction: c.ThinkFraction,
 		Agent: c.Agent, Incarnation: c.Incarnation, HoldBytes: c.HoldBytes,
-		RemoteBlocks: c.RemoteBlocks, OffloadBelow: c.OffloadBelow, Rand: c.Rand, Advise: hugePages,
+		RemoteBlocks: c.RemoteBlocks, OffloadBelow: c.OffloadBelow, Shares: c.Shares, Rand: c.Rand, Advise: hugePages,
 	}
 }

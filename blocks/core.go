@@ -30,6 +30,7 @@ type CoreConfig struct {
 	HoldBytes             uint64
 	RemoteBlocks          int
 	OffloadBelow          uint64
+	Shares                Shares
 	Rand                  io.Reader // mints leases and the index's secret; must not fail
 
 	// Advise is told of each large table before its first use: n bytes at p.
@@ -50,10 +51,13 @@ type namespace struct {
 }
 
 type tenant struct {
-	id    [32]byte
-	uncut extentList
-	pools [maxClasses]int32 // by class: pool number + 1
-	used  []int32           // the pools that exist
+	id     [32]byte
+	held   uint64 // bytes reserved, being written or late
+	pinned uint64 // bytes of slots that somebody references
+	asked  uint64 // of the Acquire call that is being looked at
+	uncut  extentList
+	pools  [maxClasses]int32 // by class: pool number + 1
+	used   []int32           // the pools that exist
 }
 
 // Core is the bookkeeping of all slots: pure, deterministic, single-threaded.
@@ -79,6 +83,7 @@ type Core struct {
 
 	remotes remotes
 	owners  owners
+	shares  accounts
 	leases  leases
 	groups  groups
 	timers  timers
@@ -122,6 +127,7 @@ func NewCore(cfg CoreConfig) (*Core, error) {
 		nsOf:     map[wire.Namespace]uint16{}, tenantOf: map[[32]byte]uint16{},
 		segs: make([]segment, segs), ext: make([]extent, segs*g.segExtents),
 		remotes: newRemotes(cfg.RemoteBlocks), owners: newOwners(), leases: newLeases(), groups: groups{free: none},
+		shares: newAccounts(cfg.Shares, cfg.Capacity),
 	}
 	c.randPos = len(c.random)
 	var seed [32]byte

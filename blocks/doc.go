@@ -74,6 +74,17 @@
 // take an OutputCritical block's place. Every eviction is counted by tier, those
 // of running requests' OutputCritical blocks again as LiveEvictions.
 //
+// # Shares
+//
+// An owner works for a holder: a peer, an engine process, or the daemon itself.
+// What a holder's owners have in reservations and leases together is bounded by its
+// share of the capacity (Config.Shares), and so is what is reserved or leased of a
+// tenant's blocks. Beyond a share a reservation is refused as a whole and a lease
+// block by block, with a *quota.Error that names holder, amounts and configuration
+// key. A peer besides evicts nothing of a higher tier than what it brings and no
+// other tenant's block, its reservations end after ReserveTime, and its leases at
+// LeaseAge, whatever it asks for.
+//
 // # Namespaces
 //
 // A look-up names its namespace. A key or a reference of another namespace

@@ -14,12 +14,43 @@ var errNoRoom = errors.New("no room")
 // for want of one, as a factor.
 const maxMisfit = 4
 
+// reach is what a reservation may take to get its room.
+type reach struct {
+	highest wire.Tier // of idle blocks
+	grow    bool      // a new segment can be made
+	foreign bool      // another tenant's blocks
+}
+
+// reaches reports whether a segment may be looked at for room for a tenant. One of
+// another tenant helps only where a new one can be made in its place.
+func (c *Core) reaches(may reach, pos int, tenant uint16) bool {
+	g := &c.segs[pos]
+	switch {
+	case g.id == 0:
+		return false
+	case g.tenant == tenant:
+		return true
+	}
+	return may.grow && (may.foreign || c.blank(pos))
+}
+
+// blank reports whether no slot of a segment is in use.
+func (c *Core) blank(pos int) bool {
+	for k := range c.segs[pos].n {
+		e := &c.ext[pos*c.geo.segExtents+k]
+		if e.pool >= 0 && e.nfree < uint32(len(e.slots)) {
+			return false
+		}
+	}
+	return true
+}
+
 // takeOne takes a slot for a pool, in this order: a free one; an uncut extent;
 // an extent that another class keeps empty; a new segment; then whatever goes
 // first in the order of eviction: an idle block of the class, or an extent of
 // another class (or a segment of another tenant) all of whose blocks would go
 // before that; failing those, a slot of a larger class.
-func (c *Core) takeOne(pi int32, highest wire.Tier, grow bool) (uint32, error) {
+func (c *Core) takeOne(pi int32, may reach) (uint32, error) {
 	for {
 		p := &c.pools[pi]
 		if p.part.head != none {
@@ -33,10 +64,10 @@ func (c *Core) takeOne(pi int32, highest wire.Tier, grow bool) (uint32, error) {
 			c.cut(t.uncut.head, pi)
 			continue
 		}
-		if grow && c.extents < c.geo.extents {
+		if may.grow && c.extents < c.geo.extents {
 			return none, &GrowError{Tenant: t.id}
 		}
-		id, err := c.makeRoom(pi, highest, grow)
+		id, err := c.makeRoom(pi, may)
 		if id != none || err != nil {
 			return id, err
 		}
@@ -58,8 +89,8 @@ func (c *Core) reclaimEmpty(pi int32) {
 
 // makeRoom evicts something. It returns the slot that came free, or none where
 // that was more than one, and the caller looks again.
-func (c *Core) makeRoom(pi int32, highest wire.Tier, grow bool) (uint32, error) {
-	p := &c.pools[pi]
+func (c *Core) makeRoom(pi int32, may reach) (uint32, error) {
+	p, highest := &c.pools[pi], may.highest
 	own, ownRank := c.victim(pi, highest)
 	up := int32(-1)
 	if len(c.tenants[p.tenant].used) > 1 && (own == none || p.misfit < p.per) {
@@ -69,7 +100,7 @@ func (c *Core) makeRoom(pi int32, highest wire.Tier, grow bool) (uint32, error) 
 		return c.takeUp(pi, up, highest), nil
 	}
 	if own == none || p.skip == 0 {
-		if c.reclaim(pi, own != none, ownRank, highest, grow) {
+		if c.reclaim(pi, own != none, ownRank, may) {
 			return none, nil
 		}
 		p.skip = p.per/8 + 1
@@ -127,20 +158,20 @@ func (c *Core) takeUp(pi, up int32, highest wire.Tier) uint32 {
 // reclaim empties the extent of another class of the tenant, or the segment of
 // another tenant, that goes first in the order of eviction, if it goes before
 // the limit or there is no limit. It reports whether it did.
-func (c *Core) reclaim(pi int32, limited bool, limit rank, highest wire.Tier, grow bool) bool {
+func (c *Core) reclaim(pi int32, limited bool, limit rank, may reach) bool {
 	if len(c.pools) == 1 {
 		return false
 	}
 	tenant := c.pools[pi].tenant
-	best, bestRank, whole := -1, rank{highest, ^uint64(0)}, false
+	best, bestRank, whole := -1, rank{may.highest, ^uint64(0)}, false
 	if limited {
 		bestRank = limit
 	}
 	for pos := range c.segs {
-		g := &c.segs[pos]
-		if g.id == 0 || g.tenant != tenant && !grow {
+		if !c.reaches(may, pos, tenant) {
 			continue
 		}
+		g := &c.segs[pos]
 		seg, ok := rank{}, true
 		for k := range g.n {
 			i := pos*c.geo.segExtents + k

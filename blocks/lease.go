@@ -12,8 +12,10 @@ type lease struct {
 	token Lease
 	slots []uint32 // kept when the record is reused
 	at    time.Duration
+	born  time.Duration
 	bytes uint64
 	owner uint32
+	acct  uint32 // the owner's account, charged for bytes until the lease ends
 	prev  uint32 // in the owner's list
 	next  uint32 // likewise, or in the list of free records
 	heap  int32
@@ -33,7 +35,8 @@ func newLeases() leases { return leases{of: map[Lease]uint32{}, free: none} }
 // Acquire pins the blocks that v names by Ref (with Gen above 0) or by Key, in
 // v's NS, and fills each view. An item that is not there gets its own Err:
 // ABSENT by key, STALE by reference, also where the block is of another
-// namespace. The lease is zero when no item was granted.
+// namespace; a *quota.Error beyond the share of the owner's holder or of the
+// block's tenant. The lease is zero when no item was granted.
 //
 // Errors of the whole call grant nothing: INVALID, or BUSY for more leases than
 // MaxLeases, more hold bytes than the cap, or a hold while an earlier one of the
@@ -51,16 +54,24 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 	case hold && w.aged > 0:
 		return Lease{}, &LimitError{Code: wire.CodeBusy, What: "hold leases over their age", Got: uint64(w.aged), Limit: 0}
 	}
+	if c.isPeer(w.acct) {
+		ttl = atMost(ttl, c.cfg.Shares.LeaseAge)
+	}
 	ids := c.scratch[:0]
 	var size uint64
 	for i := range v {
 		id := c.resolve(oi, &v[i])
-		ids = append(ids, id)
 		if id != none {
-			size += uint64(c.extent(id).stride)
+			if v[i].Err = c.mayLease(w.acct, id, size); v[i].Err != nil {
+				id = none
+			} else {
+				size += uint64(c.extent(id).stride)
+			}
 		}
+		ids = append(ids, id)
 	}
 	c.scratch = ids
+	c.forgetAsked(ids)
 	if hold && w.holdBytes+size > c.cfg.HoldBytes {
 		return Lease{}, &LimitError{Code: wire.CodeBusy, What: "hold bytes of one owner", Got: w.holdBytes + size, Limit: c.cfg.HoldBytes}
 	}
@@ -70,7 +81,7 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 			continue
 		}
 		if l == none {
-			l = c.newLease(oi, now+ttl, hold)
+			l = c.newLease(oi, now, ttl, hold)
 		}
 		c.pin(id)
 		c.leasePins++
@@ -83,6 +94,7 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 	}
 	r := &c.leases.all[l]
 	r.bytes = size
+	c.charge(r.acct, size)
 	if hold {
 		w.holdBytes += size
 		c.n.holdBytes += size
@@ -122,7 +134,7 @@ func (c *Core) findable(oi uint32, s *slot) bool {
 	return s.state == published || s.state == transient && s.own == oi
 }
 
-func (c *Core) newLease(oi uint32, at time.Duration, hold bool) uint32 {
+func (c *Core) newLease(oi uint32, now, ttl time.Duration, hold bool) uint32 {
 	ls := &c.leases
 	l := ls.free
 	if l == none {
@@ -132,7 +144,7 @@ func (c *Core) newLease(oi uint32, at time.Duration, hold bool) uint32 {
 		ls.free = ls.all[l].next
 	}
 	r, w := &ls.all[l], &c.owners.all[oi]
-	*r = lease{token: c.mint(), slots: r.slots[:0], at: at, owner: oi, prev: none, next: w.leases, hold: hold}
+	*r = lease{token: c.mint(), slots: r.slots[:0], at: now + ttl, born: now, owner: oi, acct: w.acct, prev: none, next: w.leases, hold: hold}
 	if w.leases != none {
 		ls.all[w.leases].prev = l
 	}
@@ -142,7 +154,7 @@ func (c *Core) newLease(oi uint32, at time.Duration, hold bool) uint32 {
 		ls.holds++
 	}
 	ls.of[r.token] = l
-	c.timers.push(c, timer{at: at, ref: l})
+	c.timers.push(c, timer{at: r.at, ref: l})
 	c.n.leasesGranted++
 	return l
 }
@@ -174,6 +186,7 @@ func (c *Core) endLease(l uint32) {
 			c.n.agedHolds--
 		}
 	}
+	c.charge(r.acct, -r.bytes)
 	c.leasePins -= len(r.slots)
 	for i := len(r.slots) - 1; i >= 0; i-- {
 		c.unpin(r.slots[i])
@@ -214,7 +227,8 @@ func (c *Core) owned(o Owner, token Lease) uint32 {
 }
 
 // Renew sets a lease's remaining time. LEASE_LOST: it lapsed, was released, or
-// is another owner's.
+// is another owner's. BUSY: a peer's lease would get older than Shares.LeaseAge;
+// it keeps the time that it has.
 func (c *Core) Renew(now time.Duration, o Owner, token Lease, ttl time.Duration) error {
 	c.expire(now)
 	if ttl <= 0 {
@@ -225,6 +239,12 @@ func (c *Core) Renew(now time.Duration, o Owner, token Lease, ttl time.Duration)
 		return errLost
 	}
 	r := &c.leases.all[l]
+	if most := c.cfg.Shares.LeaseAge; most > 0 && c.isPeer(r.acct) && now+ttl > r.born+most {
+		return &LimitError{
+			Code: wire.CodeBusy, What: "age of a peer's lease in milliseconds (quota.peer_lease_age)",
+			Got: uint64((now + ttl - r.born).Milliseconds()), Limit: uint64(most.Milliseconds()),
+		}
+	}
 	r.at = now + ttl
 	if r.aged {
 		r.aged = false

@@ -69,6 +69,7 @@ func (m *model) opTouch(o op) error {
 }
 
 func (m *model) opAcquire(o op) error {
+	m.now++ // no two deadlines are the same, also where a share cuts them
 	m.expire()
 	oi := int(o[1]) % 4
 	owner, k, hold := m.owners[oi], m.key(o), o[1]&32 != 0
@@ -83,11 +84,14 @@ func (m *model) opAcquire(o op) error {
 		if want[i] == nil {
 			want[i] = m.private(owner, mKey{k.ns, key})
 		}
-		if want[i] != nil {
-			size += uint64(m.c.extent(want[i].id).stride)
-			if o[1]&64 != 0 {
-				v[i].Ref = wire.Ref{Slot: want[i].id, Gen: want[i].gen}
-			}
+		if want[i] != nil && o[1]&64 != 0 {
+			v[i].Ref = wire.Ref{Slot: want[i].id, Gen: want[i].gen}
+		}
+	}
+	refused := m.beyondShares(owner, want)
+	for i, b := range want {
+		if b != nil && !refused[i] {
+			size += m.stride(b)
 		}
 	}
 	for _, l := range m.leases {
@@ -107,8 +111,17 @@ func (m *model) opAcquire(o op) error {
 	if err != nil {
 		return err
 	}
-	r := &mLease{token: l, owner: owner, at: m.now + ttl, hold: hold, bytes: size}
+	if m.isPeer(owner) {
+		ttl = min(ttl, mShares.LeaseAge)
+	}
+	r := &mLease{token: l, owner: owner, at: m.now + ttl, born: m.now, hold: hold, bytes: size}
 	for i, b := range want {
+		if refused[i] {
+			if err := wantShare("Acquire", v[i].Err); err != nil {
+				return err
+			}
+			continue
+		}
 		if b == nil {
 			if err := wantErr("Acquire", v[i].Err, wire.CodeAbsent); err != nil {
 				return err
@@ -150,6 +163,9 @@ func (m *model) opRenew(o op) error {
 	err := m.c.Renew(m.now, owner, l.token, ttl)
 	if l.owner != owner {
 		return wantErr("Renew of another's lease", err, wire.CodeLeaseLost)
+	}
+	if m.isPeer(owner) && m.now+ttl > l.born+mShares.LeaseAge {
+		return wantErr("Renew beyond the age of a peer's lease", err, wire.CodeBusy)
 	}
 	l.at, l.aged = m.now+ttl, false
 	return err
@@ -288,7 +304,8 @@ func (m *model) opMoved(o op) error {
 	if o[1]%16 == 1 {
 		in.Err = wire.CodeUnreachable
 	}
-	m.c.Moved([]Moved{in, {Slot: b.id, Gen: b.gen + 2, Loc: in.Loc}})
+	var r Ready
+	m.c.Step(m.now, Input{Moved: []Moved{in, {Slot: b.id, Gen: b.gen + 2, Loc: in.Loc}}}, &r)
 	if o[1]%16 == 1 { // the copy failed
 		return nil
 	}
@@ -335,7 +352,7 @@ func (m *model) opFree(o op) error {
 		}
 	}
 	m.c.freeUp(n)
-	return m.evictions(want, wire.OutputCritical)
+	return m.evictions(want, wire.OutputCritical, "")
 }
 
 func (m *model) opDrop(o op) error {

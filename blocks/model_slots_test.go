@@ -33,6 +33,7 @@ func (m *model) thinkBytes() (n uint64) {
 }
 
 func (m *model) opReserve(o op) error {
+	m.now++ // no two deadlines are the same, also where a share cuts them
 	m.expire()
 	n, tier := 1+int(o[1])%6, wire.Tier(o[2]>>4%3)
 	if o[2]%4 != 0 {
@@ -51,9 +52,13 @@ func (m *model) opReserve(o op) error {
 		highest = wire.ThinkActive
 	}
 	var want []*mBlock // predicted evictions
+	within := m.mayReserve(owner, ns, need)
+	if m.isPeer(owner) {
+		highest, ttl = min(highest, tier), min(ttl, mShares.ReserveTime)
+	}
 	idle := m.order(highest)
 	room := m.slots - len(m.bySlot)
-	if n > room && n <= room+len(idle) {
+	if within && n > room && n <= room+len(idle) {
 		want = idle[:n-room]
 	}
 	var v []View
@@ -66,8 +71,15 @@ func (m *model) opReserve(o op) error {
 		}
 		m.c.AddSegment(g.Tenant, m.c.SegmentExtents())
 	}
-	if err := m.evictions(want, highest); err != nil {
+	only := "" // any tenant's
+	if m.isPeer(owner) {
+		only = m.tenant(ns)
+	}
+	if err := m.evictions(want, highest, only); err != nil {
 		return err
+	}
+	if !within {
+		return wantShare("Reserve", err)
 	}
 	if err != nil {
 		m.full++
@@ -100,7 +112,7 @@ func (m *model) opReserve(o op) error {
 }
 
 // evictions takes what the core evicted since the last call into the model.
-func (m *model) evictions(want []*mBlock, highest wire.Tier) error {
+func (m *model) evictions(want []*mBlock, highest wire.Tier, tenant string) error {
 	got := m.c.evicted
 	m.c.evicted = nil
 	if m.exact && len(got) != len(want) {
@@ -108,7 +120,7 @@ func (m *model) evictions(want []*mBlock, highest wire.Tier) error {
 	}
 	for i, e := range got {
 		b := m.bySlot[e.Ref.Slot]
-		if b == nil || b.state != published || b.refs != 0 || b.gen != e.Ref.Gen || b.tier != e.Tier || m.exact && b.tier > highest {
+		if b == nil || b.state != published || b.refs != 0 || b.gen != e.Ref.Gen || b.tier != e.Tier || (m.exact || tenant != "") && b.tier > highest || tenant != "" && m.tenant(b.k.ns) != tenant {
 			return fmt.Errorf("evicted %+v, which is %+v", e, b)
 		}
 		if e.Live != (b.live && b.tier == wire.OutputCritical) {

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"time"
 
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -25,6 +26,7 @@ type model struct {
 
 	owners [4]Owner
 	wasPid [4]bool
+	who    map[Owner]quota.Holder
 	gone   []Owner // dropped with holds
 
 	blocks map[mKey]*mBlock   // published
@@ -76,6 +78,7 @@ type mLease struct {
 	token Lease
 	owner Owner
 	at    time.Duration
+	born  time.Duration
 	hold  bool
 	aged  bool
 	held  []*mBlock
@@ -93,8 +96,11 @@ const (
 	mRemote     = 8
 )
 
+// mShares are tight enough that random streams meet each of them.
+var mShares = Shares{Peer: 0.25, Engine: 0.5, Tenant: 0.75, ReserveTime: 300 * time.Millisecond, LeaseAge: 400 * time.Millisecond}
+
 func newModel(exact bool) *model {
-	cfg := CoreConfig{Capacity: 3 * 8192, ExtentBytes: 8192, ThinkFraction: 0.5, HoldBytes: mHold, RemoteBlocks: mRemote, Rand: seeded(3)}
+	cfg := CoreConfig{Capacity: 3 * 8192, ExtentBytes: 8192, ThinkFraction: 0.5, HoldBytes: mHold, RemoteBlocks: mRemote, Shares: mShares, Rand: seeded(3)}
 	if exact {
 		cfg.Capacity = 4 * 8192
 	}
@@ -104,14 +110,10 @@ func newModel(exact bool) *model {
 	}
 	m := &model{
 		c: c, exact: exact, slots: 4 * 8, blocks: map[mKey]*mBlock{}, bySlot: map[uint32]*mBlock{},
-		where: map[mKey]Loc{}, words: map[[2]uint32]uint64{}, past: map[[2]uint32]map[uint64]wire.Key{},
+		where: map[mKey]Loc{}, words: map[[2]uint32]uint64{}, past: map[[2]uint32]map[uint64]wire.Key{}, who: map[Owner]quota.Holder{},
 	}
 	for i := range mNamespaces {
-		tenant := tenantOf("t")
-		if !exact && i == 2 {
-			tenant = tenantOf("u")
-		}
-		if err := c.AddNamespace(mNS(i), tenant); err != nil {
+		if err := c.AddNamespace(mNS(i), tenantOf(m.tenant(i))); err != nil {
 			panic(err)
 		}
 	}
@@ -125,7 +127,9 @@ func mNS(i int) wire.Namespace { return nsOf(fmt.Sprint(i)) }
 
 func (m *model) newOwner(i int) {
 	m.wasPid[i] = i == 0
-	m.owners[i] = m.c.NewOwner(i == 0)
+	who := [4]quota.Holder{{Kind: quota.Engine, Name: "e"}, quota.Total, {Kind: quota.Peer, Name: "p"}, {Kind: quota.Peer, Name: "p"}}[i]
+	m.owners[i] = m.c.NewOwnerFor(who, i == 0)
+	m.who[m.owners[i]] = who
 }
 
 // op is one step of a stream: a kind and three arguments.

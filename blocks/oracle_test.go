@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"meridian/blocks/quota"
 )
 
 var (
@@ -34,7 +36,14 @@ func TestModel(t *testing.T) {
 		for _, seed := range seeds {
 			t.Run(fmt.Sprintf("exact=%v/seed=%d", exact, seed), func(t *testing.T) {
 				ops := randomOps(seed, *modelOps)
-				if err := newModel(exact).run(ops); err != nil {
+				m := newModel(exact)
+				err := m.run(ops)
+				for _, k := range []quota.Kind{quota.Peer, quota.Engine, quota.Tenant} {
+					if err == nil && len(ops) >= 30_000 && m.c.shares.refused[k] == 0 {
+						t.Errorf("the stream never met the share of a %s", k)
+					}
+				}
+				if err != nil {
 					small, err := shrink(exact, ops, err)
 					t.Fatalf("seed %d: %v\nstream of %d ops: %v", seed, err, len(small), small)
 				}

@@ -1,6 +1,9 @@
 package blocks
 
-import "meridian/wire"
+import (
+	"meridian/blocks/quota"
+	"meridian/wire"
+)
 
 // owner is a session: the head of lists of what it holds.
 type owner struct {
@@ -12,7 +15,8 @@ type owner struct {
 	groups    uint32
 	nleases   int
 	holdBytes uint64
-	aged      int // holds past their time
+	aged      int    // holds past their time
+	acct      uint32 // of its holder; none: the daemon's own, without a share
 	private   map[privateKey]uint32
 }
 
@@ -30,9 +34,13 @@ type owners struct {
 
 func newOwners() owners { return owners{} }
 
-// NewOwner makes an owner. With process true its hold leases survive Drop until
-// Gone. It returns 0 when MaxOwners exist.
-func (c *Core) NewOwner(process bool) Owner {
+// NewOwner makes an owner of the daemon's own, which has no share; see NewOwnerFor.
+func (c *Core) NewOwner(process bool) Owner { return c.NewOwnerFor(quota.Total, process) }
+
+// NewOwnerFor makes an owner that works for a holder and counts against its share,
+// together with the holder's other owners. With process true its hold leases
+// survive Drop until Gone. It returns 0 when MaxOwners exist.
+func (c *Core) NewOwnerFor(who quota.Holder, process bool) Owner {
 	o := &c.owners
 	var i uint32
 	switch {
@@ -45,7 +53,7 @@ func (c *Core) NewOwner(process bool) Owner {
 	default:
 		return 0
 	}
-	o.all[i] = owner{gen: o.all[i].gen + 1, used: true, process: process, leases: none, groups: none}
+	o.all[i] = owner{gen: o.all[i].gen + 1, used: true, process: process, leases: none, groups: none, acct: c.openAccount(who)}
 	o.live++
 	return Owner(uint64(o.all[i].gen)<<32 | uint64(i))
 }
@@ -111,6 +119,7 @@ func (c *Core) Gone(o Owner) {
 
 func (c *Core) freeOwner(i uint32) {
 	w := &c.owners.all[i]
+	c.closeAccount(w.acct)
 	w.used, w.orphan, w.private = false, false, nil
 	c.owners.free = append(c.owners.free, i)
 }

@@ -179,9 +179,7 @@ func (c *Core) exit(id uint32, s *slot) {
 // keepTransient makes a slot readable for its owner alone, until its release or
 // the reservation's deadline.
 func (c *Core) keepTransient(id uint32, s *slot, t wire.Tier) {
-	if c.groups.all[s.group].think {
-		c.thinkHeld -= uint64(c.extent(id).stride)
-	}
+	c.chargeSlot(id, s, -1)
 	s.tier = t
 	c.toState(id, s, transient)
 	w := &c.owners.all[s.own]

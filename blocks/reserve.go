@@ -16,6 +16,7 @@ type group struct {
 	prev  uint32 // in the owner's list
 	next  uint32 // likewise, or in the list of free records
 	heap  int32
+	acct  uint32 // the owner's account, charged for the slots until they leave
 	think bool
 }
 
@@ -27,9 +28,11 @@ type groups struct {
 // Reserve takes a slot for each size (body bytes, 0 allowed), all or none, for
 // ttl, and appends their views to dst. The tier decides what may be evicted:
 // thinking blocks beyond ThinkFraction of the capacity never take the place of
-// OutputCritical ones.
+// OutputCritical ones. A peer's reservation evicts nothing of a higher tier than
+// its own and no other tenant's block, and lasts Shares.ReserveTime at most.
 //
-// Errors: INVALID, NS_UNKNOWN, TOO_LARGE, FullError, and, with grow, GrowError.
+// Errors: INVALID, NS_UNKNOWN, TOO_LARGE, FullError, a *quota.Error above the
+// share of the owner's holder or of the tenant, and, with grow, GrowError.
 func (c *Core) Reserve(now time.Duration, o Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration, grow bool, dst []View) ([]View, error) {
 	c.expire(now)
 	oi, w := c.owner(o)
@@ -57,11 +60,19 @@ func (c *Core) Reserve(now time.Duration, o Owner, ns wire.Namespace, t wire.Tie
 		}
 		need += each
 	}
-	highest := wire.OutputCritical
+	may := reach{highest: wire.OutputCritical, grow: grow, foreign: true}
 	if t != wire.OutputCritical && c.tierBytes[wire.ThinkActive]+c.thinkHeld+need > c.thinkMax {
-		highest = wire.ThinkActive
+		may.highest = wire.ThinkActive
 	}
-	ids, err := c.takeAll(c.ns[nsi].tenant, size, need, highest, grow)
+	if c.isPeer(w.acct) {
+		may.highest, may.foreign = min(may.highest, t), false
+		ttl = atMost(ttl, c.cfg.Shares.ReserveTime)
+	}
+	ti := c.ns[nsi].tenant
+	if err := c.mayReserve(w.acct, ti, need); err != nil {
+		return dst, err
+	}
+	ids, err := c.takeAll(ti, size, need, may)
 	if err != nil {
 		return dst, err
 	}
@@ -70,9 +81,7 @@ func (c *Core) Reserve(now time.Duration, o Owner, ns wire.Namespace, t wire.Tie
 		s := c.slot(id)
 		s.own, s.group, s.ns, s.size = oi, g, nsi, size[i]
 		s.tier, s.key = t, wire.Key{}
-		if c.groups.all[g].think {
-			c.thinkHeld += uint64(c.extent(id).stride)
-		}
+		c.chargeSlot(id, s, 1)
 		c.append(&c.groups.all[g].slots, id)
 		c.setGen(id, s, odd(s.gen))
 		dst = slices.Grow(dst, 1)[:len(dst)+1]
@@ -83,16 +92,16 @@ func (c *Core) Reserve(now time.Duration, o Owner, ns wire.Namespace, t wire.Tie
 }
 
 // takeAll takes a free slot a size, or none at all.
-func (c *Core) takeAll(ti uint16, size []uint32, need uint64, highest wire.Tier, grow bool) ([]uint32, error) {
+func (c *Core) takeAll(ti uint16, size []uint32, need uint64, may reach) ([]uint32, error) {
 	ids := c.scratch[:0]
 	var err error
-	if !c.fits(ti, size, highest, grow) {
+	if !c.fits(ti, size, may) {
 		err = errNoRoom // known before anything is evicted for it
 		size = nil
 	}
 	for i, n := range size {
 		var id uint32
-		if id, err = c.takeOne(c.poolLike(ti, size, i, n), highest, grow); err != nil {
+		if id, err = c.takeOne(c.poolLike(ti, size, i, n), may); err != nil {
 			break
 		}
 		ids = append(ids, id)
@@ -106,7 +115,7 @@ func (c *Core) takeAll(ti uint16, size []uint32, need uint64, highest wire.Tier,
 	}
 	if errors.Is(err, errNoRoom) {
 		c.n.full++
-		err = &FullError{Need: need, Free: c.freeBytes() + c.evictable(highest)}
+		err = &FullError{Need: need, Free: c.freeBytes() + c.evictable(may.highest)}
 	}
 	return nil, err
 }
@@ -114,7 +123,7 @@ func (c *Core) takeAll(ti uint16, size []uint32, need uint64, highest wire.Tier,
 // fits reports whether a call can be met. With one size class the answer is
 // exact; with several, or where extents would change their class, it may be yes
 // for a call that is then refused after all.
-func (c *Core) fits(ti uint16, size []uint32, highest wire.Tier, grow bool) bool {
+func (c *Core) fits(ti uint16, size []uint32, may reach) bool {
 	for i, n := range size {
 		c.pools[c.poolLike(ti, size, i, n)].need++
 	}
@@ -130,12 +139,12 @@ func (c *Core) fits(ti uint16, size []uint32, highest wire.Tier, grow bool) bool
 		}
 		have := p.nfree
 		if have < p.need {
-			c.warmVictims(p, highest, p.need-have)
+			c.warmVictims(p, may.highest, p.need-have)
 		}
-		for t := range highest + 1 {
+		for t := range may.highest + 1 {
 			have += p.idle[t].n
 		}
-		ok = ok && (have >= p.need || have+c.elsewhere(pi, highest, grow) >= p.need)
+		ok = ok && (have >= p.need || have+c.elsewhere(pi, may) >= p.need)
 		p.need = 0
 	}
 	return ok
@@ -167,20 +176,20 @@ func (c *Core) warmVictims(p *pool, highest wire.Tier, n int) {
 }
 
 // elsewhere is how many slots a pool could get from outside itself.
-func (c *Core) elsewhere(pi int32, highest wire.Tier, grow bool) (slots int) {
+func (c *Core) elsewhere(pi int32, may reach) (slots int) {
 	p := &c.pools[pi]
 	extents := 0
-	if grow {
+	if may.grow {
 		extents = c.geo.extents - c.extents
 	}
 	for pos := range c.segs {
-		g := &c.segs[pos]
-		if g.id == 0 || g.tenant != p.tenant && !grow {
+		if !c.reaches(may, pos, p.tenant) {
 			continue
 		}
+		g := &c.segs[pos]
 		for k := range g.n {
 			i := pos*c.geo.segExtents + k
-			if r, idle := c.coldness(i); idle && r.tier <= highest && c.ext[i].pool != pi {
+			if r, idle := c.coldness(i); idle && r.tier <= may.highest && c.ext[i].pool != pi {
 				extents++
 			}
 		}
@@ -188,7 +197,7 @@ func (c *Core) elsewhere(pi int32, highest wire.Tier, grow bool) (slots int) {
 	for _, q := range c.tenants[p.tenant].used {
 		if c.fitsUp(p, &c.pools[q]) {
 			slots += c.pools[q].nfree
-			for t := range highest + 1 {
+			for t := range may.highest + 1 {
 				slots += c.pools[q].idle[t].n
 			}
 		}
@@ -217,7 +226,7 @@ func (c *Core) newGroup(oi uint32, at time.Duration, think bool) uint32 {
 		gs.free = gs.all[g].next
 	}
 	w := &c.owners.all[oi]
-	gs.all[g] = group{slots: emptyList(), at: at, owner: oi, prev: none, next: w.groups, think: think}
+	gs.all[g] = group{slots: emptyList(), at: at, owner: oi, prev: none, next: w.groups, acct: w.acct, think: think}
 	if w.groups != none {
 		gs.all[w.groups].prev = g
 	}
@@ -233,10 +242,10 @@ func (c *Core) leave(id uint32, s *slot) {
 	}
 	gi := s.group
 	g := &c.groups.all[gi]
-	s.group = none
-	if g.think && s.state != transient {
-		c.thinkHeld -= uint64(c.extent(id).stride)
+	if s.state != transient {
+		c.chargeSlot(id, s, -1)
 	}
+	s.group = none
 	c.unlink(&g.slots, id)
 	if g.slots.n > 0 {
 		return

@@ -40,6 +40,14 @@ func (a args) num(key string, def uint64) uint64 {
 	return n
 }
 
+func (a args) share(key string) float64 {
+	v, err := strconv.ParseFloat(a.str(key, "0"), 64)
+	if err != nil {
+		a.d.Fatalf(a.t, "%s: %v", key, err)
+	}
+	return v
+}
+
 func (a args) dur(key, def string) time.Duration {
 	v, err := time.ParseDuration(a.str(key, def))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -80,6 +81,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		"release": s.release, "retier": s.retier, "pin": s.pin, "unpin": s.unpin, "discard": s.discard,
 		"forget": s.forget, "loose": s.loose, "quiet": s.endLoose, "moved": s.moved, "step": s.step,
 		"verify": s.verify, "stats": s.stats, "stat": s.stat, "words": s.wordsOf, "segments": s.segments,
+		"quota": s.quota,
 	}
 	f := commands[d.Cmd]
 	if f == nil {
@@ -101,6 +103,10 @@ func (s *scenario) open(a args) string {
 		Capacity: a.num("capacity", 16384), ExtentBytes: a.num("extent", 8192), ThinkFraction: frac,
 		HoldBytes: a.num("hold-bytes", 1<<20), RemoteBlocks: int(a.num("remote", 16)),
 		OffloadBelow: a.num("offload-below", 0), Rand: seeded(1),
+		Shares: Shares{
+			Peer: a.share("peer-share"), Engine: a.share("engine-share"), Tenant: a.share("tenant-share"),
+			ReserveTime: a.dur("reserve-time", "0s"), LeaseAge: a.dur("lease-age", "0s"),
+		},
 	})
 	if err != nil {
 		return err.Error()
@@ -113,13 +119,30 @@ func (s *scenario) namespace(a args) string {
 	return errText(s.c.AddNamespace(nsOf(a.d.CmdArgs[0].Key), tenantOf(a.str("tenant", "t"))))
 }
 
+// owner NAME... [process] [peer=NAME | engine=NAME]: who they work for
 func (s *scenario) owner(a args) string {
+	who := quota.Total
+	if name := a.str("peer", ""); name != "" {
+		who = quota.Holder{Kind: quota.Peer, Name: name}
+	}
+	if name := a.str("engine", ""); name != "" {
+		who = quota.Holder{Kind: quota.Engine, Name: name}
+	}
 	for _, arg := range a.d.CmdArgs {
-		if arg.Key != "process" {
-			s.owners[arg.Key] = s.c.NewOwner(a.d.HasArg("process"))
+		if arg.Key != "process" && arg.Key != "peer" && arg.Key != "engine" {
+			s.owners[arg.Key] = s.c.NewOwnerFor(who, a.d.HasArg("process"))
 		}
 	}
 	return ""
+}
+
+// quota says what the accounts say.
+func (s *scenario) quota(args) string {
+	var out strings.Builder
+	for _, r := range s.c.Quota() {
+		fmt.Fprintf(&out, "%s: most=%d holders=%d limit=%d refused=%d\n", r.Kind, r.Used, r.Holders, r.Limit, r.Refused)
+	}
+	return out.String()
 }
 
 func (s *scenario) drop(a args) string {
@@ -350,16 +373,15 @@ func (s *scenario) endLoose(a args) string {
 
 // moved slots=(a) fabric=f h=7 [failed]
 func (s *scenario) moved(a args) string {
-	var list []Moved
+	var in Input
 	for _, n := range a.list("slots") {
 		m := Moved{Slot: s.slots[n].Ref.Slot, Gen: s.slots[n].Ref.Gen + 1, Loc: Loc{Fabric: a.str("fabric", "f"), H: [32]byte{byte(a.num("h", 1))}}}
 		if a.d.HasArg("failed") {
 			m.Err = wire.CodeUnreachable
 		}
-		list = append(list, m)
+		in.Moved = append(in.Moved, m)
 	}
-	s.c.Moved(list)
-	return s.ready(Input{})
+	return s.ready(in)
 }
 
 // step [after=1s] [free=bytes]

@@ -4,17 +4,23 @@ import (
 	"time"
 
 	"meridian/blocks/internal/memfd"
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
 // orphanPoll is how often Step wants to look whether a vanished engine's process has ended.
 const orphanPoll = time.Second
 
-// NewOwner makes a session. With pid above 0 its hold leases outlive Drop until
+// NewOwner makes a session of the daemon's own, or of an engine process that has
+// no share; see NewOwnerFor.
+func (s *Store) NewOwner(pid int) Owner { return s.NewOwnerFor(quota.Total, pid) }
+
+// NewOwnerFor makes a session that works for a holder and counts against its share
+// (Config.Shares), together with the holder's other sessions. With pid above 0 its hold leases outlive Drop until
 // that process has ended; if the process cannot be watched, the session gets no
 // hold leases. It returns 0, which every call refuses, when MaxOwners exist or
 // the store is closed.
-func (s *Store) NewOwner(pid int) Owner {
+func (s *Store) NewOwnerFor(who quota.Holder, pid int) Owner {
 	w := &session{pid: pid}
 	if pid > 0 {
 		if p, err := s.cfg.OpenProcess(pid); err == nil {
@@ -25,7 +31,7 @@ func (s *Store) NewOwner(pid int) Owner {
 	defer s.unlock()
 	var o Owner
 	if !s.closed {
-		o = s.core.NewOwner(pid > 0)
+		o = s.core.NewOwnerFor(who, pid > 0)
 	}
 	if o == 0 {
 		if w.proc != nil {

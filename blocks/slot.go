@@ -168,8 +168,11 @@ func (c *Core) unidle(id uint32, s *slot) {
 // pin adds a reference.
 func (c *Core) pin(id uint32) {
 	s := c.slot(id)
-	if s.refs == 0 && s.state == published {
-		c.unidle(id, s)
+	if s.refs == 0 {
+		c.tenants[c.ns[s.ns].tenant].pinned += uint64(c.extent(id).stride)
+		if s.state == published {
+			c.unidle(id, s)
+		}
 	}
 	s.refs++
 	c.pins++
@@ -183,6 +186,7 @@ func (c *Core) unpin(id uint32) {
 	if s.refs > 0 {
 		return
 	}
+	c.tenants[c.ns[s.ns].tenant].pinned -= uint64(c.extent(id).stride)
 	switch s.state {
 	case published:
 		c.use(id, s)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/blocks/internal/memfd"
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -348,6 +349,13 @@ func (s *Store) Stats() Stats {
 	st := s.core.Stats()
 	st.StagingBytes, st.Verified, st.SegmentsRefused = s.staging, s.verified, s.failed
 	return st
+}
+
+// Quota returns the state of the holders' shares, for the metrics.
+func (s *Store) Quota() []quota.Row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.Quota()
 }
 
 // Stat describes a key in whatever namespace it is in: for the operator only.

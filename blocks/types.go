@@ -64,8 +64,7 @@ type Commit struct {
 	failed error       // likewise
 }
 
-// Moved reports a copy that the caller made after Ready.Copy, or on its own: see
-// Store.Moved.
+// Moved reports a copy that the caller made after Ready.Copy, or on its own.
 type Moved struct {
 	Slot uint32
 	Gen  uint32 // of the block's Ref; 0: not checked
@@ -75,7 +74,8 @@ type Moved struct {
 
 // Input is what happened outside since the last Step.
 type Input struct {
-	Free uint64 // evict idle blocks until this many bytes are free; 0: none
+	Moved []Moved
+	Free  uint64 // evict idle blocks until this many bytes are free; 0: none
 }
 
 // Evict is one block that left the arena to make room.

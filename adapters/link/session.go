@@ -59,13 +59,6 @@ type nsEntry struct {
 	until  time.Duration // a refusal is remembered until then
 }
 
-// gaveUp reports whether the question ended without an answer because of who
-// asked it.
-func (e *nsEntry) gaveUp() bool {
-	c := wire.CodeOf(e.err)
-	return e.until == 0 && (c == wire.CodeCancelled || c == wire.CodeDeadline)
-}
-
 // answeredOK reports whether the peer took the namespace.
 func (e *nsEntry) answeredOK() bool {
 	select {
@@ -80,7 +73,7 @@ func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled 
 	return &session{
 		node: n, id: id, peer: peer, via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
 		core: core.New(core.Config{
-			Dialler: dialled, Holder: newHolder(n.cfg.Store, n.cfg.Agent, n.cfg.Incarnation),
+			Dialler: dialled, Holder: newHolder(n.cfg.Store, peer, n.cfg.Agent, n.cfg.Incarnation),
 			Registry: peerRegistry{n.cfg.Namespaces}, Tenants: peer.tenants,
 			Mine: n.cfg.Limits, Theirs: theirs,
 		}),
@@ -261,9 +254,6 @@ func (s *session) open(ctx context.Context, ns wire.Namespace) (uint16, error) {
 		s.mu.Unlock()
 		select {
 		case <-e.ready:
-			if e.gaveUp() && ctx.Err() == nil {
-				return s.open(ctx, ns) // who asked has left; this caller has not
-			}
 			return e.opened.NS, e.err
 		case <-ctx.Done():
 			return 0, fabric.ContextError(ctx, label)

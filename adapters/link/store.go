@@ -1,10 +1,12 @@
 package link
 
 import (
+	"encoding/hex"
 	"time"
 
 	"meridian/adapters/link/internal/core"
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -13,7 +15,7 @@ var _ Store = (*blocks.Store)(nil)
 // Store is what the link needs of *blocks.Store. Nothing here blocks but
 // ReserveTier, which may have to make a segment.
 type Store interface {
-	NewOwner(pid int) blocks.Owner
+	NewOwnerFor(who quota.Holder, pid int) blocks.Owner
 	Drop(o blocks.Owner)
 	Lookup(ns wire.Namespace, chain []wire.Key, v []blocks.View) int
 	Acquire(o blocks.Owner, v []blocks.View, ttl time.Duration, hold bool) (blocks.Lease, error)
@@ -38,8 +40,13 @@ type holder struct {
 	at []int
 }
 
-func newHolder(st Store, agent [16]byte, inc uint64) *holder {
-	return &holder{st: st, owner: st.NewOwner(0), agent: agent, inc: inc}
+// newHolder makes an owner for a session. All sessions of a peer have one share.
+func newHolder(st Store, peer identity, agent [16]byte, inc uint64) *holder {
+	who := quota.Holder{Kind: quota.Peer, Name: peer.name}
+	if who.Name == "" {
+		who.Name = hex.EncodeToString(peer.agent[:])
+	}
+	return &holder{st: st, owner: st.NewOwnerFor(who, 0), agent: agent, inc: inc}
 }
 
 // fill copies what a view tells to b.

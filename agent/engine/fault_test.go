@@ -33,13 +33,6 @@ func conversation() []byte {
 	return append(b, message(link.TypePing, 19, link.Empty{})...)
 }
 
-// wait returns when n sessions have ended.
-func (n *node) wait(count int) {
-	for range count {
-		<-n.gone
-	}
-}
-
 func TestConversationIsAnswered(t *testing.T) {
 	n := startNode(t, nil)
 	r := n.greeted(t)

@@ -180,7 +180,7 @@ func TestLeaseOfAnAbandonedAcquireIsReleased(t *testing.T) {
 		<-done
 	}
 	e.Close()
-	<-n.gone
+	n.wait(1)
 	n.nothingHeld(t)
 }
 

@@ -184,7 +184,7 @@ func TestThinkingBeyondItsBudgetIsForced(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.e.Close()
-	<-x.n.gone
+	x.n.wait(1)
 	x.n.srv.Close()
 	st = x.n.srv.Stats().Scheduler
 	if st.Tracked() != 0 || st.ThinkTokens != 20 || st.Aborted != 1 {
@@ -262,7 +262,7 @@ func TestDeathOfASessionEndsItsRequests(t *testing.T) {
 	x.phase(client.EnterThink, 0)
 	x.put(r, wire.ThinkActive, "t1")
 	x.e.Close()
-	<-x.n.gone
+	x.n.wait(1)
 	x.tiersNow(map[string]wire.Tier{"prompt": wire.ThinkComplete, "t1": wire.ThinkComplete})
 }
 

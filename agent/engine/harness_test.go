@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -118,8 +117,8 @@ type node struct {
 	srv    *engine.Server
 	path   string
 	cfg    engine.Config
-	owners int           // the store's own
-	gone   chan struct{} // a token for each session that has ended
+	owners int          // the store's own
+	waited atomic.Int64 // sessions whose end wait has seen
 	watch  watcher
 }
 
@@ -153,20 +152,12 @@ func (w *watcher) Phase(e scheduler.Event) {
 // onRequest calls f for each request that ends from now on.
 func (n *node) onRequest(f func(link.Type)) { n.watch.request.Store(&f) }
 
-// goneHandler turns the log line of a session's end into a token.
-type goneHandler struct {
-	slog.Handler
-	gone chan struct{}
-}
-
-func (h goneHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h goneHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
-func (h goneHandler) WithGroup(string) slog.Handler            { return h }
-func (h goneHandler) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "engine gone" {
-		h.gone <- struct{}{}
+// wait returns when count more sessions have ended than were waited for before.
+func (n *node) wait(count int) {
+	want := n.waited.Add(int64(count))
+	for st := n.srv.Stats(); int64(st.Accepted)-int64(st.Sessions) < want; st = n.srv.Stats() {
+		time.Sleep(100 * time.Microsecond)
 	}
-	return nil
 }
 
 func startNode(t testing.TB, change func(*blocks.Config, *engine.Config)) *node {
@@ -184,8 +175,7 @@ func startNode(t testing.TB, change func(*blocks.Config, *engine.Config)) *node 
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{store: store, host: newHost(store), path: ec.Path, owners: store.Stats().Owners, gone: make(chan struct{}, 4096)}
-	ec.Log = slog.New(goneHandler{slog.DiscardHandler, n.gone})
+	n := &node{store: store, host: newHost(store), path: ec.Path, owners: store.Stats().Owners}
 	ec.Store, ec.Host, ec.Observer = store, n.host, &n.watch
 	n.cfg = ec
 	n.srv, err = engine.Listen(ec)

@@ -75,7 +75,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	_, err := client.DialEngine(ctx, n.path, client.Options{})
 	is(t, err, wire.CodeTooMany)
 	a.Close()
-	<-n.gone
+	n.wait(1)
 	for { // the session is taken out right after its last line
 		e, err := client.DialEngine(ctx, n.path, client.Options{})
 		if err == nil {

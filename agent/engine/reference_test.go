@@ -83,7 +83,7 @@ func TestAnEngineMayEndItsLaneWithError(t *testing.T) {
 	if f, err := r.read(); err == nil {
 		t.Errorf("%s came, want the end alone", f.f.Type)
 	}
-	<-n.gone
+	n.wait(1)
 	if got := n.srv.Stats().Refused; got != 0 {
 		t.Errorf("%d sessions refused, want none", got)
 	}

@@ -8,12 +8,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/wire"
 	"meridian/wire/link"
 )
@@ -107,7 +109,7 @@ func newSession(srv *Server, c *conn, pid int) *session {
 // run is the session's reader, from HELLO to the last byte given back.
 func (s *session) run() {
 	defer s.srv.ended(s)
-	s.owner = s.srv.cfg.Store.NewOwner(s.pid)
+	s.owner = s.srv.cfg.Store.NewOwnerFor(s.holder(), s.pid)
 	var err error
 	if s.owner == 0 {
 		err = s.wrong(wire.CodeTooMany, "the block store has no owner left")
@@ -135,6 +137,15 @@ func (s *session) run() {
 	s.wmu.Unlock()
 	s.c.close()
 	s.log.Info("engine gone", "reason", err)
+}
+
+// holder is whose share the session counts against: its process. Processes of
+// other PID namespaces cannot be told apart, and have one share together.
+func (s *session) holder() quota.Holder {
+	if s.pid == 0 {
+		return quota.Holder{Kind: quota.Engine, Name: "in another PID namespace"}
+	}
+	return quota.Holder{Kind: quota.Engine, Name: "process " + strconv.Itoa(s.pid)}
 }
 
 // fault tells the peer why the connection is closed, where that is the peer's

@@ -23,7 +23,7 @@ func TestARefusalNamesHolderAmountLimitAndKey(t *testing.T) {
 	}
 	h, err := b.Take(quota.ArenaBytes, 1<<30, peer("b"))
 	var e *quota.Error
-	if h != nil || !errors.As(err, &e) || !errors.Is(err, wire.CodeBusy) {
+	if h != nil || !errors.As(err, &e) || !errors.Is(err, wire.CodeFull) {
 		t.Fatalf("got hold %v and error %v", h, err)
 	}
 	want := quota.Error{Resource: quota.ArenaBytes, Holder: peer("b"), InUse: 1 << 29, Want: 1 << 30, Limit: 1 << 30, Key: "quota.peer_arena_share"}

@@ -27,7 +27,7 @@ var resourceTable = [resources]struct {
 	bytes       bool
 	code        wire.Code
 }{
-	ArenaBytes:   {"arena_bytes", "of the arena in reservations and leases", true, wire.CodeBusy},
+	ArenaBytes:   {"arena_bytes", "of the arena in reservations and leases", true, wire.CodeFull},
 	StagingBytes: {"staging_bytes", "of staging rings", true, wire.CodeBusy},
 	Namespaces:   {"namespaces", "namespaces", false, wire.CodeTooMany},
 	Sessions:     {"sessions", "sessions", false, wire.CodeTooMany},
@@ -52,7 +52,7 @@ func (r Resource) String() string {
 	return resourceTable[r].name
 }
 
-// Code is that of a refusal: BUSY for what comes free by itself, TOO_MANY for
+// Code is that of a refusal: FULL for the arena, BUSY for rings, TOO_MANY for
 // what somebody has to close.
 func (r Resource) Code() wire.Code {
 	if r >= resources {
@@ -91,15 +91,15 @@ type Kind uint8
 
 // The kinds.
 const (
-	Peer   Kind = iota // another agent, by its proven name
+	All    Kind = iota // the daemon as a whole: the total
+	Peer               // another agent, by its proven name
 	Tenant             // all that works for a tenant, local or not
 	Engine             // one engine session
 	Source             // a remote address, before anything is proved
-	All                // the daemon as a whole: the total
 	kinds
 )
 
-var kindNames = [kinds]string{"peer", "tenant", "engine", "source", "all"}
+var kindNames = [kinds]string{"all", "peer", "tenant", "engine", "source"}
 
 // String returns the name in metrics.
 func (k Kind) String() string {
@@ -109,7 +109,7 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Holder is who has an account.
+// Holder is who has an account. The zero Holder is Total.
 type Holder struct {
 	Kind Kind
 	Name string // of a peer or tenant, an engine's process, an address; empty for All

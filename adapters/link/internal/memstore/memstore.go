@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -154,7 +155,7 @@ func (s *Store) view(i uint32, v *blocks.View) {
 }
 
 // NewOwner implements link.Store.
-func (s *Store) NewOwner(int) blocks.Owner {
+func (s *Store) NewOwnerFor(quota.Holder, int) blocks.Owner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owners++
