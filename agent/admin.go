@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"meridian/adapters/link"
 	"meridian/agent/adminpb"
+	"meridian/agent/config"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/wire"
@@ -35,6 +38,31 @@ func adminError(err error) error {
 	c := wire.CodeOf(err)
 	info, _ := wire.LookupCode(fmt.Sprint(uint16(c)))
 	return adminpb.Error(&adminpb.ErrorDetail{Code: uint32(c), Name: info.Name, Fix: info.Fix}, err.Error())
+}
+
+// unknownName is the answer to a name that is none of those there are.
+func unknownName(what, name string, names []string) error {
+	fix := fmt.Sprintf("there is no %s here", what)
+	if len(names) > 0 {
+		slices.Sort(names)
+		fix = fmt.Sprintf("the names are %s", strings.Join(slices.Compact(names), ", "))
+	}
+	if n, ok := config.Nearest(name, names); ok {
+		fix = fmt.Sprintf("did you mean %s? %s", n, fix)
+	}
+	return adminpb.Error(&adminpb.ErrorDetail{Code: uint32(wire.CodeAbsent), Name: wire.CodeAbsent.String(), Fix: fix},
+		fmt.Sprintf("no %s is called %q", what, name))
+}
+
+func (s *adminServer) peerNames() []string {
+	var names []string
+	for _, p := range s.a.cfg.Link.Peers {
+		names = append(names, p.Name)
+	}
+	for _, p := range s.a.node.Peers() {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 // Status says who the daemon is, whether it is ready, and how full it is.
@@ -102,7 +130,7 @@ func (s *adminServer) ListPeers(_ context.Context, req *adminpb.ListPeersRequest
 		out.Peers = append(out.Peers, row)
 	}
 	if req.Name != "" && len(out.Peers) == 0 {
-		return nil, adminError(fmt.Errorf("peer %q: %w", req.Name, wire.CodeAbsent))
+		return nil, unknownName("peer", req.Name, s.peerNames())
 	}
 	return out, nil
 }
@@ -209,7 +237,11 @@ func (s *adminServer) ListTransfers(_ context.Context, req *adminpb.ListTransfer
 	}
 	out := &adminpb.ListTransfersResponse{}
 	now := time.Now()
-	for _, t := range s.a.transfers.list(limit, req.Peer, req.RunningOnly) {
+	rows := s.a.transfers.list(limit, req.Peer, req.RunningOnly)
+	if names := s.peerNames(); req.Peer != "" && len(rows) == 0 && !slices.Contains(names, req.Peer) {
+		return nil, unknownName("peer", req.Peer, names)
+	}
+	for _, t := range rows {
 		out.Transfers = append(out.Transfers, &adminpb.Transfer{
 			Id: t.id, Fabric: t.fabric, Peer: t.peer, Direction: adminpb.Direction(t.dir), Op: t.op, Class: uint32(t.class),
 			Via: t.via, Bytes: t.bytes, Items: uint32(t.items), FailedItems: uint32(t.failed), Running: t.running,
@@ -263,6 +295,7 @@ func (s *adminServer) ProbeFabric(ctx context.Context, req *adminpb.ProbeFabricR
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	out := &adminpb.ProbeFabricResponse{}
+	var fabrics, peers []string
 	for _, name := range s.a.fabrics.Names() {
 		f, _ := s.a.fabrics.Get(name)
 		pr, ok := f.(fabric.Prober)
@@ -272,7 +305,9 @@ func (s *adminServer) ProbeFabric(ctx context.Context, req *adminpb.ProbeFabricR
 		row := &adminpb.Probe{Fabric: f.Label()}
 		if p, isPeer := f.(*link.Peer); isPeer {
 			row.Peer = p.Name()
+			peers = append(peers, row.Peer)
 		}
+		fabrics = append(fabrics, row.Fabric)
 		if (req.Fabric != "" && req.Fabric != row.Fabric) || (req.Peer != "" && req.Peer != row.Peer) {
 			continue
 		}
@@ -283,8 +318,14 @@ func (s *adminServer) ProbeFabric(ctx context.Context, req *adminpb.ProbeFabricR
 		}
 		out.Probes = append(out.Probes, row)
 	}
-	if len(out.Probes) == 0 {
-		return nil, adminError(fmt.Errorf("fabric %q, peer %q: no such path can be probed: %w", req.Fabric, req.Peer, wire.CodeAbsent))
+	switch {
+	case len(out.Probes) > 0:
+	case req.Fabric != "" && !slices.Contains(fabrics, req.Fabric):
+		return nil, unknownName("fabric that can be probed", req.Fabric, fabrics)
+	case req.Peer != "":
+		return nil, unknownName("peer that can be probed", req.Peer, peers)
+	default:
+		return nil, adminError(fmt.Errorf("no path of this daemon can be probed: %w", wire.CodeAbsent))
 	}
 	return out, nil
 }

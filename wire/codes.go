@@ -52,7 +52,7 @@ var codeTable = [...]CodeInfo{
 	{CodeAbsent, "ABSENT", "item", "no such block here", "compute it, or ask another holder"},
 	{CodeStale, "STALE", "item", "the reference's generation is gone: the slot was reused", "look the key up again"},
 	{CodeExists, "EXISTS", "item", "a block with this key is already published", "nothing: the content is there"},
-	{CodeFull, "FULL", "item", "no room: every block is referenced, leased or reserved", "raise arena.capacity, or release leases"},
+	{CodeFull, "FULL", "item", "no room: every block is referenced, leased or reserved", "raise kv_memory.capacity_bytes, or release leases"},
 	{CodeChecksum, "CHECKSUM", "item", "the body does not match its BLAKE3-128", "it was not served; pull again from another holder, and check the path that carried it"},
 	{CodeTooLarge, "TOO_LARGE", "item", "longer than the limit", "raise the limit, or use smaller blocks"},
 	{CodeNSUnknown, "NS_UNKNOWN", "item", "the namespace is not open here", "send OPEN with the manifest first; check the tenant you proved"},

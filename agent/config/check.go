@@ -242,7 +242,7 @@ func (l *loader) checkRoutePeer(key, peer string) {
 		names[i] = p.Name
 	}
 	if peer != "" && !slices.Contains(names, peer) {
-		l.fail(key, "%q is no [[link.peer]]%s", peer, didYouMean(nearest(peer, names)))
+		l.fail(key, "%q is no [[link.peer]]%s", peer, didYouMean(Nearest(peer, names)))
 	}
 }
 

@@ -150,7 +150,7 @@ func entry[S any](l *loader, t table[S], prefix string, m map[string]any) S {
 		if f := t.field(k); f != nil {
 			set(l, &s, *f, key, m[k])
 		} else {
-			l.fail(key, "unknown key%s", didYouMean(nearest(k, t.names())))
+			l.fail(key, "unknown key%s", didYouMean(Nearest(k, t.names())))
 		}
 	}
 	return s
@@ -185,7 +185,7 @@ func (l *loader) unknownTable(name string) {
 	for _, t := range tables() {
 		names = append(names, t.name)
 	}
-	l.fail(name, "unknown table%s", didYouMean(nearest(name, names)))
+	l.fail(name, "unknown table%s", didYouMean(Nearest(name, names)))
 }
 
 // suggest finds what an unknown table.key may have meant: a near name in its
@@ -196,7 +196,7 @@ func (l *loader) suggest(key string) string {
 	var all []string
 	for _, t := range tables() {
 		if t.name == tab {
-			if n, ok := nearest(name, t.names()); ok {
+			if n, ok := Nearest(name, t.names()); ok {
 				return didYouMean(tab+"."+n, true)
 			}
 		}
@@ -209,7 +209,7 @@ func (l *loader) suggest(key string) string {
 			return didYouMean(full, true)
 		}
 	}
-	return didYouMean(nearest(key, all))
+	return didYouMean(Nearest(key, all))
 }
 
 // absolute makes a path that the file names relative to the file's folder. A

@@ -183,7 +183,7 @@ func unknownVariable(name string, names []string) string {
 			return "models, routes and peers are set in the file only"
 		}
 	}
-	return "unknown variable" + didYouMean(nearest(name, names))
+	return "unknown variable" + didYouMean(Nearest(name, names))
 }
 
 func didYouMean(name string, ok bool) string {

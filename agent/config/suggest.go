@@ -2,9 +2,9 @@ package config
 
 import "slices"
 
-// nearest returns the name closest to what was written, if it is close enough
+// Nearest returns the name closest to what was written, if it is close enough
 // to be meant: at most a third of the letters differ.
-func nearest(written string, names []string) (string, bool) {
+func Nearest(written string, names []string) (string, bool) {
 	best, at := "", len(written)/3+1
 	for _, n := range slices.Sorted(slices.Values(names)) {
 		if d := distance(written, n); d <= at && (best == "" || d < at) {

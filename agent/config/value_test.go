@@ -56,7 +56,7 @@ func TestNearestNames(t *testing.T) {
 		"":                     "",
 		"think_tpot_budget_ms": "think_tpot_budget_ms",
 	} {
-		if got, ok := nearest(in, names); got != want || ok != (want != "") {
+		if got, ok := Nearest(in, names); got != want || ok != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", in, got, ok, want)
 		}
 	}

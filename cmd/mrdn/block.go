@@ -44,6 +44,9 @@ func newBlockLsCmd(a *app) *cobra.Command {
 			}
 			req.Tier = adminpb.Tier(t) + 1
 		}
+		if _, err := wire.ParseNamespace(ns); ns != "" && err != nil {
+			return nil, usage("--namespace %q: it must be 64 hexadecimal digits", ns)
+		}
 		if limit == 0 {
 			return nil, usage("--limit 0: it must be above 0")
 		}
@@ -87,7 +90,7 @@ func newBlockStatCmd(a *app) *cobra.Command {
 		return a.withAdmin(ctx, func(adm *client.Admin) (result, error) {
 			b, err := adm.StatBlock(ctx, &adminpb.StatBlockRequest{Key: key.String()})
 			if err != nil {
-				return nil, err
+				return nil, notHere(err)
 			}
 			return blockOf(b), nil
 		})
@@ -114,7 +117,7 @@ not known.`,
 		return a.withAdmin(ctx, func(adm *client.Admin) (result, error) {
 			v, err := adm.VerifyBlock(ctx, &adminpb.VerifyBlockRequest{Key: key.String()})
 			if err != nil {
-				return nil, err
+				return nil, notHere(err)
 			}
 			r := verifyResult{key.String(), v.GetOk(), v.GetWant(), v.GetGot(), v.GetLength(), v.GetDurationNs(), attestName(v.GetAttest())}
 			if !r.OK {
@@ -124,6 +127,15 @@ not known.`,
 		})
 	})
 	return c
+}
+
+// notHere replaces the hint of ABSENT, which speaks to an engine.
+func notHere(err error) error {
+	f := asCommandFailure(err)
+	if f.code == wire.CodeAbsent {
+		f.hint = "mrdn block ls lists the keys that are here"
+	}
+	return f
 }
 
 func parseKey(s string) (wire.Key, error) {

@@ -128,7 +128,7 @@ func (a *app) put(ctx context.Context, f *ioFlags, t wire.Tier, hash string, bod
 		r.Existed, err = true, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, explained(err)
 	}
 	return r, nil
 }
@@ -226,7 +226,7 @@ do not match, and then nothing is written.`,
 		defer func() { _ = e.Close() }()
 		head, body, err := e.Get(ctx, key, !local)
 		if err != nil {
-			return nil, err
+			return nil, explained(err)
 		}
 		if err := head.Check(body); err != nil {
 			return nil, integrity("mrdn block verify asks the daemon to look at it", "block %s: %v", short(key.String(), false), err)

@@ -57,7 +57,7 @@ func TestADaemonThatHangsExits3(t *testing.T) {
 }
 
 func TestASocketOfAnotherUserExits4(t *testing.T) {
-	f := asFailure(unreachable(&os.PathError{Op: "dial", Path: "x", Err: os.ErrPermission}, ""))
+	f := asFailure(adminSocket.unreachable("x", &os.PathError{Op: "dial", Path: "x", Err: os.ErrPermission}))
 	if f.exit != exitRefused || !strings.Contains(f.hint, "own user") {
 		t.Errorf("%+v", f)
 	}
@@ -133,7 +133,7 @@ func TestBlockQueries(t *testing.T) {
 		t.Errorf("limit 2:\n%s", got.out)
 	}
 	expect(t, s.run(t, "block", "stat", goodKey), exitOK, "ingest", "")
-	expect(t, s.run(t, "block", "stat", absentKey), exitFailed, "", "hint: compute it, or ask another holder")
+	expect(t, s.run(t, "block", "stat", absentKey), exitFailed, "", "hint: mrdn block ls lists the keys that are here")
 	expect(t, s.run(t, "block", "verify", goodKey), exitOK, "ok", "")
 	expect(t, s.run(t, "block", "verify", badKey), exitIntegrity, "failed", "does not match its checksum")
 }
@@ -287,8 +287,8 @@ func TestBlockFailures(t *testing.T) {
 	if _, err := os.Stat("bad"); err == nil {
 		t.Error("wrong bytes were written")
 	}
-	s.engine.dialErr = unreachable(os.ErrNotExist, "is it running?")
-	expect(t, s.run(t, "block", "put", "-"), exitUnreachable, "", "is it running?")
+	s.engine.dialErr = engineSocket.unreachable("engine.sock", os.ErrNotExist)
+	expect(t, s.run(t, "block", "put", "-"), exitUnreachable, "", "is meridiand running on this host? --engine or MERIDIAN_ENGINE_SOCKET")
 }
 
 func TestCertificatesProveNameAndTenants(t *testing.T) {

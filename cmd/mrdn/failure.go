@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
+	"syscall"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"meridian/agent/adminpb"
+	"meridian/agent/config"
 	"meridian/wire"
 )
 
@@ -50,12 +53,41 @@ func integrity(hint, format string, args ...any) error {
 	return &failure{err: fmt.Errorf(format, args...), hint: hint, exit: exitIntegrity, code: wire.CodeChecksum}
 }
 
-// unreachable tells a socket that refuses us from one that is not there.
-func unreachable(err error, hint string) error {
-	if errors.Is(err, fs.ErrPermission) {
-		return &failure{err: err, hint: "the socket is for the daemon's own user: run as that user, or as root", exit: exitRefused, code: wire.CodeDenied}
+// A socketKind is one of the daemon's two sockets, as hints speak of them.
+type socketKind struct{ name, flag, key string }
+
+var (
+	adminSocket  = socketKind{"admin", "--admin", "admin.socket"}
+	engineSocket = socketKind{"engine", "--engine", "engine.socket"}
+)
+
+// named says how to name the socket.
+func (k socketKind) named() string {
+	return fmt.Sprintf("%s or %s names the %s socket, which is %s of the daemon's configuration", k.flag, config.EnvName(k.key), k.name, k.key)
+}
+
+// unreachable says why nobody answers at path, as far as the path shows it.
+func (k socketKind) unreachable(path string, err error) error {
+	f := &failure{err: err, exit: exitUnreachable, code: wire.CodeUnreachable}
+	info, statErr := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		f.hint, f.exit, f.code = "the socket is for the daemon's own user: run as that user, or as root", exitRefused, wire.CodeDenied
+	case errors.Is(statErr, fs.ErrNotExist):
+		f.hint = "there is no such file: is meridiand running on this host? " + k.named()
+	case statErr == nil && info.Mode()&fs.ModeSocket == 0:
+		f.hint = path + " is no socket; " + k.named()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.hint = "the socket is there and nobody listens: the daemon that made it has ended; start meridiand"
+	default:
+		f.hint = "is meridiand running on this host? " + k.named()
 	}
-	return &failure{err: err, hint: hint, exit: exitUnreachable, code: wire.CodeUnreachable}
+	return f
+}
+
+// mistaken is for a socket whose listener speaks something else.
+func (k socketKind) mistaken(path string, err error) error {
+	return &failure{err: fmt.Errorf("%s is no %s socket of a daemon: %w", path, k.name, err), hint: k.named(), exit: exitUnreachable, code: wire.CodeUnreachable}
 }
 
 // asFailure is for what comes out of cobra: an error that is no failure was

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"meridian/agent/adminpb"
 	"meridian/agent/client"
 	"meridian/agent/config"
 	"meridian/wire"
@@ -318,25 +322,20 @@ func (a *app) load() (*config.Config, []config.Warning, error) {
 	return config.Load(config.Options{Path: a.config, Env: a.env})
 }
 
-// dial connects to the admin socket.
-func (a *app) dial(ctx context.Context) (*client.Admin, error) {
+// withAdmin runs f on a connection to the daemon's admin socket.
+func (a *app) withAdmin(ctx context.Context, f func(*client.Admin) (result, error)) (result, error) {
 	path, err := a.socketOf(a.admin, func(c *config.Config) string { return c.Admin.Socket }, client.DefaultAdminSocket)
 	if err != nil {
 		return nil, err
 	}
 	adm, err := client.DialAdmin(ctx, path)
 	if err != nil {
-		return nil, unreachable(err, "is meridiand running on this host? --admin or MERIDIAN_ADMIN_SOCKET names its socket")
-	}
-	return adm, nil
-}
-
-// withAdmin runs f on a connection to the daemon.
-func (a *app) withAdmin(ctx context.Context, f func(*client.Admin) (result, error)) (result, error) {
-	adm, err := a.dial(ctx)
-	if err != nil {
-		return nil, err
+		return nil, adminSocket.unreachable(strings.TrimPrefix(path, "unix://"), err)
 	}
 	defer func() { _ = adm.Close() }()
-	return f(adm)
+	r, err := f(adm)
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Unavailable && adminpb.Detail(err) == nil && ctx.Err() == nil {
+		return r, adminSocket.mistaken(path, errors.New(s.Message()))
+	}
+	return r, err
 }
