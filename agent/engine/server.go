@@ -25,6 +25,10 @@ var ErrClosed = errors.New("engine: server closed")
 // most likely the process has no descriptor left.
 const acceptPause = 50 * time.Millisecond
 
+// goodbyeWait is how long Drain waits for engines that do not take their GOAWAY,
+// once nothing is in flight.
+const goodbyeWait = 500 * time.Millisecond
+
 // Server serves one socket.
 type Server struct {
 	cfg     Config
@@ -202,8 +206,32 @@ func (s *Server) Drain(ctx context.Context) error {
 	if t, ok := ctx.Deadline(); ok {
 		left = max(link.MinDeadline, min(left, time.Until(t)))
 	}
-	s.each(func(ss *session) { ss.goAway(uint32(left.Milliseconds())) })
-	return s.flights.wait(ctx)
+	told := make(chan struct{})
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return nil
+	}
+	s.running.Add(1) // Close ends every session, and so every write
+	s.mu.Unlock()
+	go func() {
+		defer s.running.Done()
+		defer close(told)
+		var all sync.WaitGroup // at once: an engine that reads nothing holds up no other
+		s.each(func(ss *session) { all.Go(func() { ss.goAway(uint32(left.Milliseconds())) }) })
+		all.Wait()
+	}()
+	if err := s.flights.wait(ctx); err != nil {
+		return err
+	}
+	late := time.NewTimer(goodbyeWait)
+	defer late.Stop()
+	select {
+	case <-told:
+	case <-late.C: // who does not read by now is not going to
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // Close ends every session, waits until each has given back what it held, and
