@@ -237,16 +237,20 @@ func (s *adminServer) ListTransfers(_ context.Context, req *adminpb.ListTransfer
 	}
 	out := &adminpb.ListTransfersResponse{}
 	now := time.Now()
-	rows := s.a.transfers.list(limit, req.Peer, req.RunningOnly)
+	rows := s.a.mover.Log.List(limit, req.Peer, req.RunningOnly)
 	if names := s.peerNames(); req.Peer != "" && len(rows) == 0 && !slices.Contains(names, req.Peer) {
 		return nil, unknownName("peer", req.Peer, names)
 	}
 	for _, t := range rows {
-		out.Transfers = append(out.Transfers, &adminpb.Transfer{
-			Id: t.id, Fabric: t.fabric, Peer: t.peer, Direction: adminpb.Direction(t.dir), Op: t.op, Class: uint32(t.class),
-			Via: t.via, Bytes: t.bytes, Items: uint32(t.items), FailedItems: uint32(t.failed), Running: t.running,
-			AgeMs: uint64(now.Sub(t.began).Milliseconds()), DurationNs: uint64(t.took), Code: uint32(t.code),
-		})
+		row := &adminpb.Transfer{
+			Id: t.ID, Fabric: t.Fabric, Peer: t.Peer, Direction: adminpb.Direction_DIRECTION_OUT, Op: string(t.Op), Class: uint32(t.Class),
+			Via: t.Via, Bytes: t.Bytes, Items: uint32(t.Items), FailedItems: uint32(t.Failed), Running: t.Running,
+			AgeMs: uint64(now.Sub(t.Began).Milliseconds()), DurationNs: uint64(t.Took), Code: uint32(t.Code),
+		}
+		if t.In {
+			row.Direction = adminpb.Direction_DIRECTION_IN
+		}
+		out.Transfers = append(out.Transfers, row)
 	}
 	return out, nil
 }
@@ -259,17 +263,17 @@ func (s *adminServer) ListFabrics(context.Context, *adminpb.ListFabricsRequest) 
 		via[m.Fabric] = appendNew(via[m.Fabric], m.Transport)
 	}
 	for _, name := range s.a.fabrics.Names() {
-		f, _ := s.a.fabrics.Get(name)
-		if _, isPeer := f.(*link.Peer); isPeer {
+		f, ok := s.a.fabrics.Get(name)
+		if _, peer := fabric.SplitName(name); !ok || peer != "" {
 			continue
 		}
 		c := f.Caps()
 		row := &adminpb.Fabric{
-			Label: name, Enabled: true, Via: via[f.Label()], Verified: c.Verified, Persistent: c.Persistent,
+			Label: name, Enabled: true, Via: via[name], Verified: c.Verified, Persistent: c.Persistent,
 			OneSided: c.OneSided, TwoPhase: c.TwoPhase, MaxItemBytes: uint64(c.MaxItem), MaxBatch: uint32(c.MaxBatch),
 		}
-		if name == linkFabric {
-			for _, p := range s.a.cfg.Link.Peers {
+		if g, ok := f.(fabric.Peered); ok {
+			for _, p := range g.Peers() {
 				row.Peers = append(row.Peers, p.Name)
 			}
 			row.Probes = len(row.Peers) > 0
@@ -302,16 +306,16 @@ func (s *adminServer) ProbeFabric(ctx context.Context, req *adminpb.ProbeFabricR
 		if !ok {
 			continue
 		}
-		row := &adminpb.Probe{Fabric: f.Label()}
-		if p, isPeer := f.(*link.Peer); isPeer {
-			row.Peer = p.Name()
+		row := &adminpb.Probe{}
+		row.Fabric, row.Peer = fabric.SplitName(name)
+		if row.Peer != "" {
 			peers = append(peers, row.Peer)
 		}
 		fabrics = append(fabrics, row.Fabric)
 		if (req.Fabric != "" && req.Fabric != row.Fabric) || (req.Peer != "" && req.Peer != row.Peer) {
 			continue
 		}
-		via, gbps, err := pr.Probe(ctx, "")
+		via, gbps, err := s.a.mover.Probe(ctx, name, pr)
 		row.Ok, row.Via, row.GbytesPerSecond = err == nil, via, gbps
 		if err != nil {
 			row.Code, row.Text = uint32(wire.CodeOf(err)), err.Error()

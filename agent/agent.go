@@ -18,6 +18,7 @@ import (
 	"meridian/adapters/link"
 	"meridian/agent/config"
 	"meridian/agent/engine"
+	"meridian/agent/transfer"
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/fabric"
@@ -54,23 +55,20 @@ type Agent struct {
 	started time.Time
 	tracer  trace.Tracer
 
-	store     *blocks.Store
-	spaces    *link.Registry
-	node      *link.Node
-	engines   *engine.Server
-	fabrics   fabric.Registry
-	routes    *fabric.Routes
-	loader    *loader
-	offloader *offloader
+	store   *blocks.Store
+	spaces  *link.Registry
+	node    *link.Node
+	engines *engine.Server
+	fabrics fabric.Registry
+	routes  *fabric.Routes
+	mover   *transfer.Mover
 
 	metrics   *metrics
-	transfers *transferLog
 	moved     movedBytes
 	checksums atomic.Uint64
 	live      live
 	running   atomic.Pointer[config.Config] // as of the last reload; cfg stays that of the start
 	selftest  *selfTest
-	quiet     quarantine
 	quota     quota.Book // of what the rooms hand out but the arena's bytes
 
 	admin *adminFace
@@ -99,8 +97,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	if opt.LogLost == nil {
 		opt.LogLost = func() uint64 { return 0 }
 	}
-	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), transfers: newTransferLog(), selftest: newSelfTest(), tracer: otel.Tracer("meridian/agent")}
-	a.quiet.a = a
+	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), selftest: newSelfTest(), tracer: otel.Tracer("meridian/agent")}
 	a.setQuotas()
 	a.live.set(cfg.Agent)
 	a.running.Store(cfg)
@@ -116,12 +113,12 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a.log = loglimit.Logger(opt.Log).With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
-	for _, step := range []func(context.Context) error{a.openStore, a.openFabrics, a.openLink, a.openEngines, a.openFaces, a.openLlama} {
+	for _, step := range []func(context.Context) error{a.openStore, a.openRoutes, a.openFabrics, a.openLink, a.openEngines, a.openFaces, a.openLlama} {
 		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {
 			return nil, err
 		}
 	}
-	a.background(a.offloader.run)
+	a.zeroSeries()
 	a.background(a.housekeep)
 	a.background(func(ctx context.Context) { a.selftest.run(ctx, a) })
 	a.background(func(ctx context.Context) { watchdog(ctx, a.alive) })
@@ -144,7 +141,6 @@ func (a *Agent) openStore(context.Context) (err error) {
 		return fmt.Errorf("arena: %w", err)
 	}
 	a.spaces = link.NewRegistry(a.store.AddNamespace)
-	a.loader, a.offloader = newLoader(a), newOffloader(a)
 	a.metrics.reg.MustRegister(&collector{a})
 	return nil
 }
@@ -352,7 +348,10 @@ func (a *Agent) close() (err error) {
 		a.http.close(ctx)
 	}
 	a.wg.Wait()
-	loose := a.quiet.settle(ctx)
+	var loose error
+	if a.mover != nil {
+		loose = a.mover.Close(ctx)
+	}
 	for name := range a.opt.Fabrics {
 		a.fabrics.Remove(name) // the caller closes it
 	}

@@ -88,11 +88,12 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		c.peers(gauge)
 		gauge(dReady, oneIf(len(c.a.unready()) == 0))
 	}
-	for _, m := range c.a.moved.list() {
+	for _, m := range c.a.moved.all() {
 		counter(dMoved, m.Bytes, m.Fabric, m.Transport, m.Direction)
 	}
-	gauge(dInFlight, float64(c.a.transfers.inFlight(dirIn)), dirIn.String())
-	gauge(dInFlight, float64(c.a.transfers.inFlight(dirOut)), dirOut.String())
+	for _, in := range []bool{true, false} {
+		gauge(dInFlight, float64(c.a.mover.Log.InFlight(in)), direction(in))
+	}
 	if c.a.engines != nil {
 		c.engines(out, gauge, counter)
 	}

@@ -6,13 +6,8 @@
 // opposite one. Run is what meridiand calls: Start, signals, Drain.
 //
 //	agent.go     assembly, start and stop
-//	load.go      pulls what an engine asked for and is not here
-//	flight.go    one load for all who ask for the same block at once
-//	holders.go   who may have a block, and may be asked for it
-//	quiet.go     slots that a fabric may still touch
-//	offload.go   copies blocks that went cold to the routed fabric
-//	group.go     all peers of the link as one fabric
-//	account.go   counts every transfer, once
+//	link.go      opens the link and its peers
+//	moves.go     counts what agent/transfer moves; zero.go: series that begin at 0
 //	ready.go     self-test and readiness
 //	admin.go     the gRPC API of adminpb; http.go: metrics and health
 //

@@ -10,6 +10,7 @@ import (
 	"meridian/adapters/link"
 	"meridian/agent/adminpb"
 	"meridian/agent/client"
+	"meridian/agent/transfer"
 	"meridian/conformance/chaos"
 	"meridian/fabric"
 	"meridian/wire"
@@ -25,8 +26,8 @@ func findAt(t *testing.T, p *link.Peer, ns wire.Namespace, key wire.Key) error {
 
 // pulls counts the pulls that the daemon asked for.
 func (n *testNode) pulls() (count int) {
-	for _, x := range n.transfers.list(recentTransfers, "", false) {
-		if x.op == "pull" && x.dir == dirIn {
+	for _, x := range n.mover.Log.List(1<<20, "", false) {
+		if x.Op == transfer.OpPull && x.In {
 			count++
 		}
 	}
@@ -92,9 +93,7 @@ func TestACancelledFirstAskerDoesNotFailTheSecond(t *testing.T) {
 		gone <- err
 	}()
 	until(t, "the first has claimed them", func() bool {
-		decode.loader.mu.Lock()
-		defer decode.loader.mu.Unlock()
-		return len(decode.loader.busy) == len(keys)
+		return decode.mover.Flying() == len(keys)
 	})
 	fetched := make(chan []error, 1)
 	go func() { fetched <- second.fetch(t, keys) }()
@@ -137,8 +136,8 @@ func TestABlockWhoseEveryCopyArrivesWrongIsRefusedAsChecksum(t *testing.T) {
 	if err := b.fetch(t, keys)[0]; !errors.Is(err, wire.CodeChecksum) {
 		t.Errorf("the engine is told %v, want CHECKSUM", err)
 	}
-	if n := len(proxy.Flips()); n != loadAttempts {
-		t.Errorf("%d copies were spoilt, want %d", n, loadAttempts)
+	if n := len(proxy.Flips()); n != 3 {
+		t.Errorf("%d copies were spoilt, want 3", n)
 	}
 	if v, _ := decode.series(t, `meridian_checksum_failures_total{where="link"}`); v != "3" {
 		t.Errorf("meridian_checksum_failures_total is %q, want 3", v)

@@ -79,6 +79,7 @@ tenants = ["acme"]
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Agent.FindTimeout = patience // for tests that stall a holder and let it go on
 	return cfg
 }
 

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"meridian/agent/transfer"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/scheduler"
@@ -25,26 +27,20 @@ func (h host) Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys
 	ctx, span := h.a.tracer.Start(ctx, "meridian.fetch")
 	defer span.End()
 	ctx = fabric.WithClass(ctx, fabric.ClassUrgent) // an engine, and so a user, waits
-	return h.a.loader.fetch(ctx, loadJob{owner: o, ns: ns, keys: keys, transient: transient})
+	return h.a.mover.Fetch(ctx, transfer.Job{Owner: o, NS: ns, Keys: keys, Transient: transient})
 }
 
 // FindRemote asks the other holders. A holder that could not answer is told by
 // its code: not to know is not to know that it is absent.
 func (h host) FindRemote(ctx context.Context, ns wire.Namespace, keys []wire.Key) []proto.Have {
-	items := make([]fabric.Item, len(keys))
 	out := make([]proto.Have, len(keys))
-	for i, k := range keys {
-		items[i] = fabric.Item{NS: ns, Key: k}
-	}
-	answers, missing := find(ctx, h.a.holders(ns), items)
-	for i, f := range answers {
-		if len(f) == 0 {
-			out[i].Status = wire.CodeOf(missing[i])
+	for i, f := range h.a.mover.Find(ctx, ns, keys) {
+		if f.Err != nil {
+			out[i].Status = wire.CodeOf(f.Err)
 			continue
 		}
-		head := f[0].head
-		out[i] = proto.Have{Status: wire.CodeOK, Tier: head.Tier, Att: f[0].att, Len: head.BodyLen}
-		head.Append(out[i].Head[:0])
+		out[i] = proto.Have{Status: wire.CodeOK, Tier: f.Head.Tier, Att: f.Att, Len: f.Head.BodyLen}
+		f.Head.Append(out[i].Head[:0])
 	}
 	return out
 }
@@ -56,7 +52,18 @@ func (h host) Offload(ns wire.Namespace, keys []wire.Key) {
 		h.a.store.Discard(ns, keys)
 		return
 	}
-	h.a.offloader.offer(ns, append([]wire.Key(nil), keys...))
+	if h.a.cfg.Disagg.Enabled {
+		h.a.mover.Offer(ns, slices.Clone(keys))
+	}
+}
+
+// storedHook writes prompt blocks through to the routed fabric before their
+// PUT is acknowledged, where the config asks for it.
+func (a *Agent) storedHook() func(context.Context, wire.Namespace, []wire.Key) {
+	if !a.cfg.Disagg.Enabled || !a.cfg.Disagg.WriteThrough {
+		return nil
+	}
+	return a.mover.Store
 }
 
 // engineObserver counts what engines do.
@@ -67,12 +74,12 @@ func (o engineObserver) Request(t proto.Type, _ int, d time.Duration, code wire.
 		o.a.metrics.acquireSeconds.Observe(d.Seconds())
 	}
 	if code != wire.CodeOK {
-		o.a.metrics.failures.WithLabelValues(code.String()).Inc()
+		o.a.metrics.failures.WithLabelValues(reasonOf(code)).Inc()
 	}
 }
 
 func (o engineObserver) Refused(code wire.Code) {
-	o.a.metrics.refusals.WithLabelValues(code.String()).Inc()
+	o.a.metrics.refusals.WithLabelValues(reasonOf(code)).Inc()
 }
 
 func (o engineObserver) Phase(e scheduler.Event) {

@@ -5,12 +5,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
 	"meridian/adapters/link"
 	"meridian/agent/config"
+	"meridian/agent/transfer"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -51,7 +51,7 @@ func (a *Agent) openLink(context.Context) error {
 		}
 		a.addPort("link", schemeOf(addr)+"://"+at.String())
 	}
-	if err := a.fabrics.Add(linkFabric, peerGroup{a}); err != nil {
+	if err := a.fabrics.Add(linkFabric, a.node.Group()); err != nil {
 		return err
 	}
 	for _, p := range a.cfg.Link.Peers {
@@ -59,7 +59,7 @@ func (a *Agent) openLink(context.Context) error {
 			return err
 		}
 	}
-	return a.openRoutes()
+	return nil
 }
 
 func peerConfig(p config.Peer) (link.PeerConfig, error) {
@@ -77,7 +77,7 @@ func peerConfig(p config.Peer) (link.PeerConfig, error) {
 
 // openRoutes turns the config's routes into the table; disagg.fabric is short
 // for one last route.
-func (a *Agent) openRoutes() error {
+func (a *Agent) openRoutes(context.Context) error {
 	var rules []fabric.Route
 	for i, r := range a.cfg.Routes {
 		rule := fabric.Route{Peer: r.Peer, MinBytes: r.MinBytes, MaxBytes: r.MaxBytes, Fabric: r.Fabric, Require: r.Require}
@@ -101,8 +101,14 @@ func (a *Agent) openRoutes() error {
 		rules = append(rules, fabric.Route{Fabric: a.cfg.Disagg.Fabric})
 	}
 	var err error
-	a.routes, err = fabric.NewRoutes(&a.fabrics, a.fabricReady, rules)
-	return err
+	if a.routes, err = fabric.NewRoutes(&a.fabrics, rules); err != nil {
+		return err
+	}
+	a.mover = transfer.New(transfer.Config{
+		Store: a.store, Fabrics: &a.fabrics, Routes: a.routes, Observer: moveObserver{a}, Tracer: a.tracer, Log: a.logLimited,
+		FindWithin: a.cfg.Agent.FindTimeout, LoadBytes: a.cfg.KVMemory.Capacity / 4,
+	})
+	return nil
 }
 
 // schemeOf is the part of an address before "://".
@@ -111,25 +117,9 @@ func schemeOf(addr string) string {
 	return scheme
 }
 
-// fabricReady says why a fabric cannot be used now.
-func (a *Agent) fabricReady(name string, f fabric.Fabric) error {
-	ready := a.readyPeers()
-	switch f := f.(type) {
-	case peerGroup:
-		if len(ready) == 0 {
-			return &fabric.Error{Code: wire.CodeUnreachable, Fabric: name, Text: "no peer is ready"}
-		}
-	case *link.Peer:
-		if !slices.ContainsFunc(ready, func(p link.PeerInfo) bool { return p.Name == f.Name() }) {
-			return &fabric.Error{Code: wire.CodeUnreachable, Fabric: name, Text: "the peer is not ready"}
-		}
-	}
-	return nil
-}
-
 // linkObserver counts what the link reports by itself: state changes, refusals
-// and what peers asked of this daemon. What this daemon asked for is counted in
-// account.go.
+// and what peers asked of this daemon. What this daemon asked for is counted by
+// agent/transfer.
 type linkObserver struct{ a *Agent }
 
 // PeerState wakes the self-test, which also counts incarnations: a peer that
@@ -140,23 +130,25 @@ func (o linkObserver) Transfer(t link.Transfer) {
 	if !t.Served {
 		return
 	}
-	dir, op := dirOut, "pull"
-	if t.In {
-		dir, op = dirIn, "push"
+	r := transfer.Record{
+		Fabric: linkFabric, Peer: t.Peer, In: t.In, Op: transfer.OpPull, Class: fabric.Class(t.Class), Via: t.Via,
+		Bytes: t.Bytes, Items: t.Items, Began: time.Now().Add(-t.Took), Took: t.Took, Code: t.Code,
 	}
-	id := o.a.transfers.begin(transfer{fabric: linkFabric, peer: t.Peer, dir: dir, op: op, class: uint8(t.Class), items: t.Items, began: time.Now().Add(-t.Took)})
-	o.a.transfers.end(id, t.Via, t.Bytes, 0, t.Code, t.Took)
-	o.a.moved.add(linkFabric, t.Via, dir.String(), t.Bytes)
-	o.a.metrics.transferSeconds.WithLabelValues(linkFabric, dir.String()).Observe(t.Took.Seconds())
-	o.a.metrics.transferBlocks.WithLabelValues(linkFabric, dir.String(), "ok").Add(float64(t.Items))
+	if t.In {
+		r.Op = transfer.OpPush
+	}
+	r.ID = o.a.mover.Log.Begin(r)
+	o.a.mover.Log.End(r)
+	moveObserver{o.a}.Transferred(r)
+	moveObserver{o.a}.Moved(linkFabric, t.Via, t.In, t.Bytes)
 	if t.Code != wire.CodeOK {
-		o.a.metrics.failures.WithLabelValues(t.Code.String()).Inc()
+		o.a.metrics.failures.WithLabelValues(reasonOf(t.Code)).Inc()
 	}
 }
 
 // Refusal counts; the link logs it.
 func (o linkObserver) Refusal(_ string, code wire.Code) {
-	o.a.metrics.refusals.WithLabelValues(code.String()).Inc()
+	o.a.metrics.refusals.WithLabelValues(reasonOf(code)).Inc()
 }
 
 // ChecksumFailure is a body that arrived wrong, pulled or pushed.

@@ -6,6 +6,7 @@ import (
 
 	"meridian/adapters/link"
 	"meridian/blocks"
+	"meridian/fabric"
 	"meridian/fabric/synthetic"
 	"meridian/wire"
 )
@@ -66,7 +67,7 @@ func TestAnOffloadFailsOverToTheNextRoute(t *testing.T) {
 	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
 	decode := startNode(t, dir, "decode", dialler(prefill.Ports()["link"][0], "prefill")+
 		"[[route]]\nfabric = \"nixl-synth\"\n"+offloads+"fabric = \"link\"\n", full)
-	until(t, "the peer is there", func() bool { return len(decode.readyPeers()) == 1 })
+	until(t, "the peer is there", func() bool { return decode.node.Group().Usable(wire.Namespace{}) == nil })
 	b := decode.engine(t)
 	keys := think(t, b, 4)
 	until(t, "the blocks are at the peer", func() bool { return decode.store.Stats().Offloaded == 4 })
@@ -97,7 +98,7 @@ func TestACopyAtAnEarlierIncarnationIsNone(t *testing.T) {
 		"at its earlier life":    {at(prefill.id.incarnation - 1), false},
 		"on a persistent fabric": {blocks.Loc{Fabric: synthetic.Label, H: [32]byte{1}}, true},
 	} {
-		if got := decode.copied(c.loc); got != c.want {
+		if got := decode.mover.Copied(c.loc); got != c.want {
 			t.Errorf("a copy %s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -119,7 +120,7 @@ func TestAggressiveEvictionFreesThinkBlocksAtExitThink(t *testing.T) {
 		return true
 	})
 	e.mustFetch(t, prompt)
-	if n.offloader.blocks.Load() != 0 {
+	if n.mover.OffloadStats().Blocks != 0 {
 		t.Error("evicted blocks were offloaded")
 	}
 }
@@ -144,12 +145,12 @@ func TestAFabricOfTwoDaemonsOutlivesEither(t *testing.T) {
 func TestTheGroupOfPeersIsReadyWithOneOfThem(t *testing.T) {
 	alone := startNode(t, shortDir(t), "decode", dialler("tcp://127.0.0.1:1", "prefill"))
 	f, _ := alone.fabrics.Get(linkFabric)
-	if err := alone.fabricReady(linkFabric, f); !errors.Is(err, wire.CodeUnreachable) {
+	if err := f.(fabric.Gate).Usable(wire.Namespace{}); !errors.Is(err, wire.CodeUnreachable) {
 		t.Errorf("without a peer: %v", err)
 	}
 	_, decode := pair(t)
 	f, _ = decode.fabrics.Get(linkFabric)
-	if err := decode.fabricReady(linkFabric, f); err != nil {
+	if err := f.(fabric.Gate).Usable(wire.Namespace{}); err != nil {
 		t.Errorf("with one: %v", err)
 	}
 	if p := decode.node.Peers()[0]; p.State != link.StateReady {

@@ -15,7 +15,7 @@ const maxPeerLabels = 256
 type metrics struct {
 	reg *prometheus.Registry
 
-	transferBlocks   *prometheus.CounterVec // fabric, direction, outcome
+	transferBlocks   *prometheus.CounterVec // fabric, direction, class, operation, outcome
 	transferSeconds  *prometheus.HistogramVec
 	failures         *prometheus.CounterVec // reason
 	refusals         *prometheus.CounterVec // reason
@@ -24,6 +24,7 @@ type metrics struct {
 	fallbacks        *prometheus.CounterVec // wanted, used
 	offloadedBlocks  *prometheus.CounterVec // fabric
 	offloadedBytes   *prometheus.CounterVec // fabric
+	slowHolders      *prometheus.CounterVec // fabric
 	acquireSeconds   prometheus.Observer
 
 	docs []series // of reg's own series, for docs/metrics.md
@@ -53,7 +54,7 @@ func newMetrics(version, wireVersion string) *metrics {
 		return h
 	}
 	m.transferBlocks = counter("meridian_transfer_blocks_total",
-		"Blocks that transfers carried, by outcome.", "fabric", "direction", "outcome")
+		"Blocks that transfers carried, by outcome.", "fabric", "direction", "class", "operation", "outcome")
 	m.failures = counter("meridian_failures_total",
 		"Blocks and requests that failed, by the name of their error code (see mrdn errors list).", "reason")
 	m.refusals = counter("meridian_refusals_total",
@@ -68,8 +69,10 @@ func newMetrics(version, wireVersion string) *metrics {
 		"Blocks offloaded to a fabric because their request stopped thinking.", "fabric")
 	m.offloadedBytes = counter("meridian_disagg_bytes_offloaded_total",
 		"Bytes of the bodies of blocks offloaded to a fabric because their request stopped thinking.", "fabric")
+	m.slowHolders = counter("meridian_slow_holders_total",
+		"Times that a holder kept a load waiting for too long and was left alone until it answered again.", "fabric")
 	m.transferSeconds = histogram("meridian_transfer_duration_seconds",
-		"Duration of a transfer in seconds, from its first frame to its end.", "fabric", "direction")
+		"Duration of a transfer in seconds, from its first frame to its end.", "fabric", "direction", "class", "operation")
 	m.acquireSeconds = histogram("meridian_engine_acquire_duration_seconds",
 		"Time that the daemon takes to answer an engine's ACQUIRE, in seconds, with the fetches from other nodes.").WithLabelValues()
 	m.buildInfo(version, wireVersion)

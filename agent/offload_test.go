@@ -41,7 +41,7 @@ func TestThinkBlocksLeaveForThePeerAndComeBackWhole(t *testing.T) {
 	decode.ready(t)
 	b := decode.engine(t)
 	keys := think(t, b, 6) // a batch of 4, and a remainder
-	until(t, "all think blocks are offloaded", func() bool { return decode.offloader.blocks.Load() == 6 })
+	until(t, "all think blocks are offloaded", func() bool { return decode.mover.OffloadStats().Blocks == 6 })
 	until(t, "their slots are free", func() bool { return decode.store.Stats().OffloadedBytes == 6*64<<10 })
 	for _, k := range keys {
 		if v, err := prefill.store.Stat(k); err != nil || v.Seg == 0 {
@@ -92,15 +92,4 @@ func TestAnOffloadWithoutARouteLeavesTheBlocks(t *testing.T) {
 		t.Error("a slot was freed without a copy")
 	}
 	n.quietNow(t)
-}
-
-func TestAFullOffloadQueueRefusesAndCounts(t *testing.T) {
-	n := startNode(t, shortDir(t), "one", offloads+"fabric = \"nixl-synth\"\n")
-	o := newOffloader(n.Agent) // whose queue nobody works off
-	for range offloadQueue + 3 {
-		o.offer(wire.Namespace{}, []wire.Key{{1}})
-	}
-	if v, _ := n.series(t, `meridian_refusals_total{reason="BUSY"}`); v != "3" {
-		t.Errorf("refusals %q, want 3", v)
-	}
 }

@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	"meridian/adapters/link"
 	"meridian/agent/llama"
 	"meridian/blocks"
 	"meridian/fabric"
@@ -23,18 +20,20 @@ import (
 type reason struct{ id, text string }
 
 // selfTest moves one checked block over each path before the daemon calls
-// itself ready: through the arena at start, and over the link each time a peer
-// becomes ready.
+// itself ready: through the arena at start, and over a fabric each time that one
+// of its peers becomes ready. Paths are tested side by side, so that one that
+// hangs holds up nobody.
 type selfTest struct {
 	mu    sync.Mutex
 	arena error
 	ran   bool
-	paths map[string]pathResult // by peer or fabric name
+	paths map[string]pathResult // by registry name
+	busy  map[string]bool       // under test
 	wake  chan struct{}
 }
 
 func newSelfTest() *selfTest {
-	return &selfTest{paths: map[string]pathResult{}, wake: make(chan struct{}, 1)}
+	return &selfTest{paths: map[string]pathResult{}, busy: map[string]bool{}, wake: make(chan struct{}, 1)}
 }
 
 type pathResult struct {
@@ -42,11 +41,22 @@ type pathResult struct {
 	via  string
 	gbps float64
 	err  error
+	at   time.Time
+}
+
+// path is one way out of the daemon: a peer of a fabric, or a fabric without
+// peers that can be tested.
+type path struct {
+	name string // in the registry
+	inc  uint64 // of the peer
+	err  error  // why it cannot be called; nil: it can
+	pr   fabric.Prober
 }
 
 const (
 	selfTestEvery   = time.Second // retries of paths that failed
 	selfTestTimeout = 5 * time.Second
+	selfTestWidth   = 8 // paths under test at the same time
 	selfTestBody    = 64 << 10
 )
 
@@ -67,7 +77,7 @@ func (s *selfTest) run(ctx context.Context, a *Agent) {
 	t := time.NewTicker(selfTestEvery)
 	defer t.Stop()
 	for ready := false; ; {
-		s.probe(ctx, a)
+		s.probe(a)
 		if now := len(a.unready()) == 0; now != ready {
 			ready = now
 			a.log.Info("readiness changed", "ready", ready)
@@ -81,55 +91,84 @@ func (s *selfTest) run(ctx context.Context, a *Agent) {
 	}
 }
 
-// probe tests each ready path once an incarnation of the other side, and counts
-// the incarnations.
-func (s *selfTest) probe(ctx context.Context, a *Agent) {
-	for _, info := range a.readyPeers() {
-		last, ok := s.path(info.Name)
-		if ok && last.inc != info.Inc {
-			a.metrics.incarnations.WithLabelValues(a.metrics.peer(info.Name)).Inc()
-		}
-		if ok && last.err == nil && last.inc == info.Inc {
+// probe starts the test of each path that can be called and was not tested in
+// this incarnation of its other side, and counts the incarnations.
+func (s *selfTest) probe(a *Agent) {
+	for _, p := range a.paths() {
+		if p.err != nil || p.pr == nil {
 			continue
 		}
-		s.record(ctx, a, info.Name, info.Inc, a.node.Peer(info.Name))
-	}
-	for name, pr := range a.probers() {
-		if last, seen := s.path(name); !seen || last.err != nil {
-			s.record(ctx, a, name, 0, pr)
+		restarted, begun := s.begin(p, time.Now())
+		if restarted {
+			_, peer := fabric.SplitName(p.name)
+			a.metrics.incarnations.WithLabelValues(a.metrics.peer(peer)).Inc()
+		}
+		if begun {
+			a.background(func(ctx context.Context) { s.record(ctx, a, p) })
 		}
 	}
 }
 
-// probers are the fabrics, peers excluded, that can be tested.
-func (a *Agent) probers() map[string]fabric.Prober {
-	out := map[string]fabric.Prober{}
+// begin says whether a path is to be tested now, and whether the peer has
+// restarted since the last test. What does not begin for want of room is looked
+// at again when another test ends.
+func (s *selfTest) begin(p path, now time.Time) (restarted, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, seen := s.paths[p.name]
+	switch same := seen && last.inc == p.inc; {
+	case s.busy[p.name] || len(s.busy) >= selfTestWidth:
+		return false, false
+	case same && (last.err == nil || now.Sub(last.at) < selfTestEvery):
+		return false, false
+	default:
+		s.busy[p.name] = true
+		return seen && !same, true
+	}
+}
+
+// paths are all ways out of the daemon, by registry name.
+func (a *Agent) paths() []path {
+	var out []path
 	for _, name := range a.fabrics.Names() {
-		f, _ := a.fabrics.Get(name)
-		if _, isPeer := f.(*link.Peer); isPeer {
+		f, ok := a.fabrics.Get(name)
+		if _, peer := fabric.SplitName(name); !ok || peer != "" {
+			continue
+		}
+		if g, made := f.(fabric.Peered); made {
+			for _, p := range g.Peers() {
+				one := path{name: fabric.PeerName(name, p.Name), inc: p.Inc, err: p.Err}
+				if f, ok := a.fabrics.Get(one.name); ok {
+					one.pr, _ = f.(fabric.Prober)
+				}
+				out = append(out, one)
+			}
 			continue
 		}
 		if pr, ok := f.(fabric.Prober); ok {
-			out[name] = pr
+			out = append(out, path{name: name, pr: pr})
 		}
 	}
 	return out
 }
 
 // record tests one path and keeps the result.
-func (s *selfTest) record(ctx context.Context, a *Agent, name string, inc uint64, p fabric.Prober) {
+func (s *selfTest) record(ctx context.Context, a *Agent, p path) {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
-	r := pathResult{inc: inc}
-	r.via, r.gbps, r.err = p.Probe(ctx, "")
+	r := pathResult{inc: p.inc}
+	r.via, r.gbps, r.err = a.mover.Probe(ctx, p.name, p.pr)
+	r.at = time.Now()
 	if r.err != nil {
-		a.logLimited(slog.LevelWarn, "selftest."+name, "self-test of a path failed", "path", name, "err", r.err)
+		a.logLimited(slog.LevelWarn, "selftest."+p.name, "self-test of a path failed", "path", p.name, "err", r.err)
 	} else {
-		a.log.Info("path works", "path", name, "transport", r.via, "gbytes_per_second", r.gbps)
+		a.log.Info("path works", "path", p.name, "transport", r.via, "gbytes_per_second", r.gbps)
 	}
 	s.mu.Lock()
-	s.paths[name] = r
+	s.paths[p.name] = r
+	delete(s.busy, p.name)
 	s.mu.Unlock()
+	s.poke()
 }
 
 func (s *selfTest) path(name string) (pathResult, bool) {
@@ -198,13 +237,6 @@ func (a *Agent) unready() []reason {
 	case arena != nil:
 		out = append(out, reason{"selftest.arena", arena.Error()})
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.probers())) {
-		if r, ok := s.path(name); ok && r.err != nil {
-			out = append(out, reason{"selftest.fabric", name + ": " + r.err.Error()})
-		} else if !ok && ran {
-			out = append(out, reason{"selftest.running", "the self-test of " + name + " has not ended"})
-		}
-	}
 	if f := a.llama.Load(); f != nil {
 		if err := f.node.Down(); err != nil {
 			id := "llama.down"
@@ -214,7 +246,7 @@ func (a *Agent) unready() []reason {
 			out = append(out, reason{id, err.Error()})
 		}
 	}
-	ready, failed := s.judge(a.readyPeers())
+	ready, failed := s.judge(a.paths(), ran)
 	out = append(out, failed...)
 	if need := int(a.live.readyMinPeers.Load()); ready < need {
 		out = append(out, reason{"peers.too_few", fmt.Sprintf("%d of %d peers are ready, agent.ready_min_peers is %d", ready, len(a.cfg.Link.Peers), need)})
@@ -222,14 +254,21 @@ func (a *Agent) unready() []reason {
 	return out
 }
 
-// judge counts the peers whose path works, and lists those whose does not. A
-// path that was tested for an earlier incarnation has not been tested.
-func (s *selfTest) judge(peers []link.PeerInfo) (ready int, failed []reason) {
-	for _, p := range peers {
-		switch r, ok := s.path(p.Name); {
-		case !ok || r.inc != p.Inc:
+// judge counts the peers whose path works, and lists the paths that do not. A path
+// that was tested for an earlier incarnation has not been tested; a fabric
+// without peers must be, once the self-test runs.
+func (s *selfTest) judge(paths []path, ran bool) (ready int, failed []reason) {
+	for _, p := range paths {
+		of, peer := fabric.SplitName(p.name)
+		r, ok := s.path(p.name)
+		switch {
+		case peer == "" && ok && r.err != nil:
+			failed = append(failed, reason{"selftest.fabric", p.name + ": " + r.err.Error()})
+		case peer == "" && !ok && ran:
+			failed = append(failed, reason{"selftest.running", "the self-test of " + p.name + " has not ended"})
+		case peer == "" || p.err != nil || !ok || r.inc != p.inc:
 		case r.err != nil:
-			failed = append(failed, reason{"selftest.link", p.Name + ": " + r.err.Error()})
+			failed = append(failed, reason{"selftest." + of, peer + ": " + r.err.Error()})
 		default:
 			ready++
 		}

@@ -24,10 +24,14 @@ Made from the daemon's own descriptions: run the tests of package agent with
 -rewrite, and do not edit it here.
 
 A daemon serves these at /metrics of admin.http, besides the go_ and process_
-series of every Go program. Times are in seconds, sizes in bytes. A series with
-labels appears with its first event, those of meridian_llama_ where [llama] is
-configured. The label peer has at most 256 values,
-reason the names of ` + "`mrdn errors`" + `; no label carries a request or a tenant.
+series of every Go program. Times are in seconds, sizes in bytes. The series of
+label values that are known at the start are there from the start, at 0; those
+of meridian_llama_ where [llama] is configured. The label peer has at most 256
+values, reason the names of ` + "`mrdn errors`" + ` and other; fabric is a name of the
+configuration, class one of urgent, soon, normal, bulk, operation one of pull,
+push, offload, store, probe. What peers ask for is pull (direction out) and push
+(direction in); their offloads are pushes of class bulk, their self-tests of class
+normal. No label carries a request or a tenant.
 Counters end in _total, as the exposition format demands, also those that
 Meridian 0.x named without it.
 

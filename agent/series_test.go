@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/agent/client"
+	"meridian/agent/transfer"
 	"meridian/blocks/quota"
 	"meridian/deploy/grafana"
 	"meridian/wire"
@@ -76,7 +77,7 @@ min_think_tokens = 1
 enabled = true
 fabric = "link"
 `)
-	until(t, "the peer is ready", func() bool { return len(decode.readyPeers()) == 1 })
+	until(t, "the peer is ready", func() bool { return decode.node.Group().Usable(wire.Namespace{}) == nil })
 	decode.ready(t)
 	moved.scrape(t, decode)
 	a, b := prefill.engine(t), decode.engine(t)
@@ -87,14 +88,15 @@ fabric = "link"
 		t.Error("a block that nobody has")
 	}
 	think(t, b, 5) // more tokens than the cap, so it is forced; a fallback from "gone"
-	until(t, "offloaded", func() bool { return decode.offloader.blocks.Load() == 5 })
+	until(t, "offloaded", func() bool { return decode.mover.OffloadStats().Blocks == 5 })
 	driveLeases(t, decode, b, moved)
 	driveQuota(t, decode, moved)
 	drivePhases(t, decode, b, moved)
 	driveFailures(t, decode, b)
 	driveEvictions(t, decode, b)
-	decode.transfers.begin(transfer{dir: dirIn})
-	decode.transfers.begin(transfer{dir: dirOut})
+	decode.mover.Log.Begin(transfer.Record{In: true})
+	decode.mover.Log.Begin(transfer.Record{})
+	moveObserver{decode.Agent}.Slow(linkFabric)
 	moved.scrape(t, prefill)
 	restart(t, dir, prefill, addr, decode)
 	moved.scrape(t, decode)

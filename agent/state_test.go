@@ -112,13 +112,13 @@ func TestUnreadyNamesEachReason(t *testing.T) {
 func TestReadinessForgetsTheTestOfAnEarlierIncarnation(t *testing.T) {
 	_, decode := pair(t)
 	decode.selftest.mu.Lock()
-	r := decode.selftest.paths["prefill"]
+	r := decode.selftest.paths["link/prefill"]
 	r.inc--
-	decode.selftest.paths["prefill"] = r
+	decode.selftest.paths["link/prefill"] = r
 	decode.selftest.mu.Unlock()
 	decode.selftest.poke()
 	until(t, "it was tested again", func() bool {
-		r, ok := decode.selftest.path("prefill")
+		r, ok := decode.selftest.path("link/prefill")
 		return ok && r.inc == decode.node.Peers()[0].Inc
 	})
 	if v, _ := decode.series(t, `meridian_peer_incarnation_changes_total{peer="prefill"}`); v != "1" {
@@ -128,42 +128,18 @@ func TestReadinessForgetsTheTestOfAnEarlierIncarnation(t *testing.T) {
 
 func TestOnlyAPathTestedForThisIncarnationCounts(t *testing.T) {
 	s := newSelfTest()
-	s.paths["works"] = pathResult{inc: 7}
-	s.paths["restarted"] = pathResult{inc: 6}
-	s.paths["broken"] = pathResult{inc: 7, err: wire.CodeChecksum}
-	s.paths["broken before"] = pathResult{inc: 6, err: wire.CodeChecksum}
-	var peers []link.PeerInfo
+	s.paths["link/works"] = pathResult{inc: 7}
+	s.paths["link/restarted"] = pathResult{inc: 6}
+	s.paths["link/broken"] = pathResult{inc: 7, err: wire.CodeChecksum}
+	s.paths["link/broken before"] = pathResult{inc: 6, err: wire.CodeChecksum}
+	var peers []path
 	for _, name := range []string{"works", "restarted", "broken", "broken before", "new"} {
-		peers = append(peers, link.PeerInfo{Name: name, Inc: 7})
+		peers = append(peers, path{name: "link/" + name, inc: 7})
 	}
-	ready, failed := s.judge(peers)
+	ready, failed := s.judge(peers, true)
 	if ready != 1 || len(failed) != 1 || failed[0].id != "selftest.link" || !strings.HasPrefix(failed[0].text, "broken: ") {
 		t.Errorf("%d ready, failed %v; want one of each: works, broken", ready, failed)
 	}
-}
-
-func TestTransfersListRunningFirstAndForgetTheOldest(t *testing.T) {
-	l := newTransferLog()
-	for range recentTransfers + 3 {
-		l.end(l.begin(transfer{peer: "p", dir: dirIn}), "tcp", 1, 0, wire.CodeOK, 0)
-	}
-	running := l.begin(transfer{peer: "q", dir: dirOut})
-	all := l.list(recentTransfers+10, "", false)
-	if len(all) != recentTransfers+1 || all[0].id != running || !all[0].running {
-		t.Fatalf("%d rows, the first %+v", len(all), all[0])
-	}
-	for i, x := range all[1:] { // newest first, also those that took no time
-		if want := uint64(recentTransfers + 3 - i); x.id != want || x.running {
-			t.Fatalf("row %d is %+v, want transfer %d", i+1, x, want)
-		}
-	}
-	if got := l.list(5, "p", false); len(got) != 5 || got[0].peer != "p" {
-		t.Errorf("of one peer: %+v", got)
-	}
-	if got := l.list(5, "", true); len(got) != 1 || l.inFlight(dirOut) != 1 || l.inFlight(dirIn) != 0 {
-		t.Errorf("running only: %+v", got)
-	}
-	l.end(9999, "", 0, 0, wire.CodeOK, 0) // never began
 }
 
 func TestThePeerLabelIsBounded(t *testing.T) {

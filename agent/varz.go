@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,10 +67,15 @@ func (m *movedBytes) add(fabric, transport, direction string, n uint64) {
 	m.rows = append(m.rows, MovedBytes{fabric, transport, direction, n})
 }
 
-func (m *movedBytes) list() []MovedBytes {
+// all has a row for each path that is known; list only those that were used.
+func (m *movedBytes) all() []MovedBytes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]MovedBytes{}, m.rows...)
+}
+
+func (m *movedBytes) list() []MovedBytes {
+	return slices.DeleteFunc(m.all(), func(r MovedBytes) bool { return r.Bytes == 0 })
 }
 
 func (a *Agent) varz() Varz {
@@ -77,12 +83,17 @@ func (a *Agent) varz() Varz {
 		Name: a.id.name, Agent: fmt.Sprintf("%x", a.id.agent), Incarnation: a.id.incarnation, Version: a.opt.Version,
 		UptimeSeconds: time.Since(a.started).Seconds(), Reasons: []string{}, Ports: a.Ports(),
 		Moved: a.moved.list(), ChecksumFailures: a.checksums.Load(),
-		TransfersIn: a.transfers.inFlight(dirIn), TransfersOut: a.transfers.inFlight(dirOut),
-		Offload: a.offloader.varz(), Blocks: a.store.Stats(), Link: a.node.Stats(), Engine: a.engines.Stats(),
+		TransfersIn: a.mover.Log.InFlight(true), TransfersOut: a.mover.Log.InFlight(false),
+		Offload: a.offloadVarz(), Blocks: a.store.Stats(), Link: a.node.Stats(), Engine: a.engines.Stats(),
 	}
 	for _, r := range a.unready() {
 		v.Reasons = append(v.Reasons, r.id+": "+r.text)
 	}
 	v.Ready = len(v.Reasons) == 0
 	return v
+}
+
+func (a *Agent) offloadVarz() OffloadVarz {
+	st := a.mover.OffloadStats()
+	return OffloadVarz{Blocks: st.Blocks, Bytes: st.Bytes, ReclaimedBytes: a.store.Stats().OffloadedBytes, Waiting: st.Waiting}
 }

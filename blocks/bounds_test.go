@@ -71,13 +71,12 @@ func TestFabricLabelsAreBounded(t *testing.T) {
 	c := testCore(t, CoreConfig{Capacity: 512 << 10, ExtentBytes: 64 << 10, RemoteBlocks: 1000})
 	o := c.NewOwner(false)
 	fillCore(t, c, o, maxFabrics+1, wire.ThinkComplete)
-	var r Ready
 	for i := range uint64(maxFabrics + 1) {
 		v, err := c.Stat(benchKey(i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Step(0, Input{Moved: []Moved{{Slot: v.Ref.Slot, Loc: Loc{Fabric: fmt.Sprint(i), H: [32]byte{1}}}}}, &r)
+		c.Moved([]Moved{{Slot: v.Ref.Slot, Loc: Loc{Fabric: fmt.Sprint(i), H: [32]byte{1}}}})
 	}
 	st := c.Stats()
 	if st.Offloaded != maxFabrics || st.CopyFailed != 1 || st.Remote != maxFabrics || st.Blocks[wire.ThinkComplete] != 1 {

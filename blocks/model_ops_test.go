@@ -304,8 +304,7 @@ func (m *model) opMoved(o op) error {
 	if o[1]%16 == 1 {
 		in.Err = wire.CodeUnreachable
 	}
-	var r Ready
-	m.c.Step(m.now, Input{Moved: []Moved{in, {Slot: b.id, Gen: b.gen + 2, Loc: in.Loc}}}, &r)
+	m.c.Moved([]Moved{in, {Slot: b.id, Gen: b.gen + 2, Loc: in.Loc}})
 	if o[1]%16 == 1 { // the copy failed
 		return nil
 	}

@@ -373,15 +373,16 @@ func (s *scenario) endLoose(a args) string {
 
 // moved slots=(a) fabric=f h=7 [failed]
 func (s *scenario) moved(a args) string {
-	var in Input
+	var list []Moved
 	for _, n := range a.list("slots") {
 		m := Moved{Slot: s.slots[n].Ref.Slot, Gen: s.slots[n].Ref.Gen + 1, Loc: Loc{Fabric: a.str("fabric", "f"), H: [32]byte{byte(a.num("h", 1))}}}
 		if a.d.HasArg("failed") {
 			m.Err = wire.CodeUnreachable
 		}
-		in.Moved = append(in.Moved, m)
+		list = append(list, m)
 	}
-	return s.ready(in)
+	s.c.Moved(list)
+	return s.ready(Input{})
 }
 
 // step [after=1s] [free=bytes]

@@ -17,9 +17,6 @@ const (
 // its own; they are overwritten by appending to their first element on.
 func (c *Core) Step(now time.Duration, in Input, r *Ready) {
 	c.expire(now)
-	for i := range in.Moved {
-		c.moved(&in.Moved[i])
-	}
 	if in.Free > 0 {
 		c.freeUp(min(in.Free, c.cfg.Capacity))
 	}

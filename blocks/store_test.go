@@ -366,12 +366,12 @@ func TestListAndStat(t *testing.T) {
 	wantCode(t, "Stat", err, wire.CodeAbsent)
 }
 
-func TestStepTakesMovedBlocksOutAndRemembersWhere(t *testing.T) {
+func TestMovedTakesBlocksOutAndRemembersWhere(t *testing.T) {
 	r := newRig(t, nil)
 	r.put("a", bodyOf(keyOf("a"), 4096))
 	v, l := r.acquire("a", time.Minute, false)
 	loc := Loc{Fabric: "link", H: v.Ref.Handle()}
-	r.Step(Input{Moved: []Moved{{Slot: v.Ref.Slot, Gen: v.Ref.Gen, Loc: loc}}})
+	r.Moved([]Moved{{Slot: v.Ref.Slot, Gen: v.Ref.Gen, Loc: loc}})
 	checkPayload(t, r.Payload(v), bodyOf(keyOf("a"), 4096))
 	r.Release(r.o, l)
 	var got [1]View

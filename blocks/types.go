@@ -64,7 +64,8 @@ type Commit struct {
 	failed error       // likewise
 }
 
-// Moved reports a copy that the caller made after Ready.Copy, or on its own.
+// Moved reports a copy that the caller made after Ready.Copy, or on its own: see
+// Store.Moved.
 type Moved struct {
 	Slot uint32
 	Gen  uint32 // of the block's Ref; 0: not checked
@@ -74,8 +75,7 @@ type Moved struct {
 
 // Input is what happened outside since the last Step.
 type Input struct {
-	Moved []Moved
-	Free  uint64 // evict idle blocks until this many bytes are free; 0: none
+	Free uint64 // evict idle blocks until this many bytes are free; 0: none
 }
 
 // Evict is one block that left the arena to make room.

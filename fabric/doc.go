@@ -14,6 +14,7 @@
 //	Gate         can calls be made now, and why not
 //	Peered       the peers that it is made of, and how they stand
 //	Keeper       may the copy that a handle names still be there
+//	Chooser      the peer that a block goes to
 //	Transporter  the transports that it can use
 //	Memory       one-sided reads and writes of a peer's ranges
 //	Target       the other end of Memory: windows that peers may touch
@@ -39,9 +40,9 @@
 //     nothing: a late completion never turns a failure into a success.
 //   - After a failed Pull the content of M is undefined and is not looked at.
 //   - Att goes out with a Push and comes back with a Find or Pull as it went, or
-//     as AttestNone where the fabric cannot carry it. A fabric that is not
-//     Verified has compared nothing: whoever pulls from it hashes the body before
-//     anybody reads it, and vouches for it as AttestIngest.
+//     as AttestNone where the fabric cannot carry it. Bytes that come without
+//     Proof are hashed by whoever pulls them before anybody reads them, and are
+//     then attested as AttestIngest.
 //   - A fabric that has CodeAbsent for every item of a batch still did its
 //     work: failures are per item, always, and one of them spoils no other.
 //   - A Handle is opaque and may be stored. The zero Handle is never returned

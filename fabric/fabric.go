@@ -35,7 +35,7 @@ type Item struct {
 
 // Caps says what a fabric can do.
 type Caps struct {
-	Verified   bool // Pull has hashed each body and compared it with Head; else the caller hashes
+	Verified   bool // Pull compares each body with Head, and gives Proof; else the caller hashes
 	Persistent bool
 	OneSided   bool
 	TwoPhase   bool

@@ -18,12 +18,14 @@ type dummy struct {
 	fabric.Fabric
 	name    string
 	maxItem int
+	down    error // why it cannot be used
 	closed  *[]string
 	fail    error
 }
 
-func (d *dummy) Label() string     { return d.name }
-func (d *dummy) Caps() fabric.Caps { return fabric.Caps{MaxItem: d.maxItem} }
+func (d *dummy) Label() string               { return d.name }
+func (d *dummy) Caps() fabric.Caps           { return fabric.Caps{MaxItem: d.maxItem} }
+func (d *dummy) Usable(wire.Namespace) error { return d.down }
 func (d *dummy) Close() error {
 	*d.closed = append(*d.closed, d.name)
 	return d.fail

@@ -76,3 +76,10 @@ type Keeper interface {
 type Transporter interface {
 	Transports() []string
 }
+
+// Chooser is a fabric of peers that gives each block one of them: its home, where
+// equal keys meet.
+type Chooser interface {
+	// Choose names the peer that a Push of the block would go to now; "" for none.
+	Choose(ns wire.Namespace, key wire.Key) (peer string)
+}

@@ -110,8 +110,8 @@ func (t *Routes) usable(r Route, q Query) (string, Fabric, error) {
 	if limit := f.Caps().MaxItem; limit > 0 && q.Bytes+wire.HeaderLen > uint64(limit) {
 		return name, nil, &Error{Code: wire.CodeTooLarge, Fabric: name, Have: uint64(limit), Need: q.Bytes + wire.HeaderLen}
 	}
-	if t.ready != nil {
-		if err := t.ready(name, f); err != nil {
+	if gate, ok := f.(Gate); ok {
+		if err := gate.Usable(q.NS); err != nil {
 			return name, nil, &Error{Code: wire.CodeUnreachable, Fabric: name, Text: "not ready", Cause: err}
 		}
 	}

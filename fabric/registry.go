@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"meridian/wire"
@@ -20,6 +21,13 @@ func PeerName(fabric, peer string) string {
 		return fabric
 	}
 	return fabric + "/" + peer
+}
+
+// SplitName takes a registry name apart into the fabric's and the peer's, which is
+// empty for a fabric as a whole.
+func SplitName(name string) (fabric, peer string) {
+	fabric, peer, _ = strings.Cut(name, "/")
+	return fabric, peer
 }
 
 // Registry holds fabrics by name and owns them: what was added is closed by

@@ -128,15 +128,13 @@ func (e Explanation) String() string {
 // Routes chooses fabrics by rules that may be replaced while it is in use.
 type Routes struct {
 	reg   *Registry
-	ready func(name string, f Fabric) error
 	rules atomic.Pointer[[]Route]
 }
 
-// NewRoutes returns a table over the fabrics of reg. ready, where not nil, says
-// why a registered fabric cannot be used now; it is asked once a choice for a
-// fabric, and must be quick.
-func NewRoutes(reg *Registry, ready func(name string, f Fabric) error, rules []Route) (*Routes, error) {
-	t := &Routes{reg: reg, ready: ready}
+// NewRoutes returns a table over the fabrics of reg. One that is a Gate is asked
+// once a choice whether it can be used now.
+func NewRoutes(reg *Registry, rules []Route) (*Routes, error) {
+	t := &Routes{reg: reg}
 	if err := t.Replace(rules); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package fabric_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,18 +23,14 @@ func table(t *testing.T, rules []fabric.Route, names []string, down ...string) *
 		if name == "small" {
 			d.maxItem = 1000
 		}
+		if slices.Contains(down, name) {
+			d.down = errors.New("the self-test failed")
+		}
 		if err := reg.Add(name, d); err != nil {
 			t.Fatal(err)
 		}
 	}
-	routes, err := fabric.NewRoutes(reg, func(name string, _ fabric.Fabric) error {
-		for _, d := range down {
-			if d == name {
-				return errors.New("the self-test failed")
-			}
-		}
-		return nil
-	}, rules)
+	routes, err := fabric.NewRoutes(reg, rules)
 	if err != nil {
 		t.Fatal(err)
 	}

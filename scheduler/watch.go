@@ -37,6 +37,8 @@ type Watch[T any] struct {
 	ids   uint8 // ids of the end marker that the thinking ends with
 	solid int   // bytes from the first that is no white space on, in Prefill
 
+	opened, closed bool // a start marker, an end marker was decoded or given
+
 	why    Reason // thinking is to end
 	forced Reason // it was ended
 	out    []Piece[T]
@@ -86,7 +88,7 @@ func NewWatch[T any](ms *Models, o WatchOptions) *Watch[T] {
 	case len(m.startText.seq) == 0:
 		w.phase = OutputDecode
 	case o.Open:
-		w.phase = ThinkDecode
+		w.phase, w.opened = ThinkDecode, true
 	}
 	return w
 }
@@ -144,7 +146,7 @@ func (w *Watch[T]) seek(b byte, left int) {
 	switch {
 	case w.m.startText.whole(w.match):
 		w.drop(left)
-		w.phase, w.match = ThinkDecode, 0
+		w.phase, w.match, w.opened = ThinkDecode, 0, true
 	case int(w.match) < w.solid: // what came first was no marker
 		w.phase, w.match = OutputDecode, 0
 	}
@@ -160,7 +162,7 @@ func (w *Watch[T]) scan(b byte, left int) {
 	}
 	w.show(left+len(w.m.endText.seq), true, true)
 	w.drop(left)
-	w.phase, w.match = OutputDecode, 0
+	w.phase, w.match, w.closed = OutputDecode, 0, true
 }
 
 // show gives out what is held, but for the last keep bytes. A token that lies
@@ -228,8 +230,15 @@ func (w *Watch[T]) Phase() Phase { return w.phase }
 // Holds says whether tokens are held back.
 func (w *Watch[T]) Holds() bool { return len(w.held) > 0 }
 
+// Opened says whether the request has thought, or begun to.
+func (w *Watch[T]) Opened() bool { return w.opened }
+
+// Closed says whether its thinking has ended.
+func (w *Watch[T]) Closed() bool { return w.closed }
+
 // Used are the thinking tokens that were decoded, an end marker that the model
-// decoded included, never more than the budget.
+// decoded included. Where Left is kept they are never more than the budget, but
+// for one that came in one token with the start marker.
 func (w *Watch[T]) Used() int { return w.used }
 
 // Forced is why the thinking was ended by Force; NoReason: it was not.
@@ -281,7 +290,7 @@ func (w *Watch[T]) Force() (f Force[T], ok bool) {
 	}
 	w.show(0, true, true)
 	f.Shown = w.out
-	w.phase, w.forced, w.match = OutputDecode, why, 0
+	w.phase, w.forced, w.match, w.closed = OutputDecode, why, 0, true
 	return f, true
 }
 

@@ -43,9 +43,7 @@ func classOf(ctx context.Context, it []fabric.Item) proto.Class {
 func (p *Peer) Label() string { return label }
 
 // Caps implements fabric.Fabric. Larger batches are cut.
-func (p *Peer) Caps() fabric.Caps {
-	return fabric.Caps{Verified: true, MaxItem: proto.MaxBytesInFlight + wire.HeaderLen, MaxBatch: proto.MaxItems}
-}
+func (p *Peer) Caps() fabric.Caps { return p.node.caps() }
 
 // Quiesce implements fabric.Fabric. A call returns only once its memory is
 // quiet, so there is nothing to wait for.
@@ -192,6 +190,7 @@ func (p *Peer) Probe(ctx context.Context, peer string) (via string, gbps float64
 	if err != nil {
 		return "", 0, err
 	}
+	ctx = fabric.WithClass(ctx, fabric.ClassNormal) // no user waits for it
 	ns, err := p.probeNamespace(s)
 	if err != nil {
 		return s.via, 0, err
@@ -205,14 +204,14 @@ func (p *Peer) Probe(ctx context.Context, peer string) (via string, gbps float64
 		return s.via, 0, err
 	}
 	it := []fabric.Item{{NS: ns, Key: wire.KeyOf(ns, []byte(probeModel)), Att: wire.AttestProducer, M: fabric.Mem{B: payload}}}
-	p.Push(fabric.WithClass(ctx, fabric.ClassUrgent), it)
+	p.Push(ctx, it)
 	if it[0].Err != nil && wire.CodeOf(it[0].Err) != wire.CodeExists {
 		return s.via, 0, it[0].Err
 	}
 	it[0].H = fabric.Handle{}
 	it[0].M.B = make([]byte, len(payload))
 	start := p.node.cfg.Clock()
-	p.Pull(fabric.WithClass(ctx, fabric.ClassUrgent), it)
+	p.Pull(ctx, it)
 	took := p.node.cfg.Clock() - start
 	if it[0].Err != nil {
 		return it[0].Via, 0, it[0].Err

@@ -59,6 +59,13 @@ type nsEntry struct {
 	until  time.Duration // a refusal is remembered until then
 }
 
+// gaveUp reports whether the question ended without an answer because of who
+// asked it.
+func (e *nsEntry) gaveUp() bool {
+	c := wire.CodeOf(e.err)
+	return e.until == 0 && (c == wire.CodeCancelled || c == wire.CodeDeadline)
+}
+
 // answeredOK reports whether the peer took the namespace.
 func (e *nsEntry) answeredOK() bool {
 	select {
@@ -254,6 +261,9 @@ func (s *session) open(ctx context.Context, ns wire.Namespace) (uint16, error) {
 		s.mu.Unlock()
 		select {
 		case <-e.ready:
+			if e.gaveUp() && ctx.Err() == nil {
+				return s.open(ctx, ns) // who asked has left; this caller has not
+			}
 			return e.opened.NS, e.err
 		case <-ctx.Done():
 			return 0, fabric.ContextError(ctx, label)

@@ -93,6 +93,7 @@ type Agent struct {
 	LogLevel      slog.Level
 	LogFormat     string // text, json
 	DrainTimeout  time.Duration
+	FindTimeout   time.Duration // how long a load waits for a holder's answer
 }
 
 // Arena holds what kv_memory does not say about the arena.

@@ -18,6 +18,15 @@
 // partner's front. Either goes on by itself when the other cannot. What a partner
 // has forwarded (openai.Request.Hop) is never forwarded again.
 //
+// # Thinking
+//
+// What a request says of its thinking goes to the chat template, where that has a
+// word for it (template.go); what it has none for, the node does itself, by a
+// budget or by opening it, or refuses. Thinking is open where the template's own
+// tail leaves it so, never by what a message says. From there on scheduler.Watch
+// reads the text of each token, for a reader, for the budget, and for the daemon's
+// router, which is told markers by their own ids.
+//
 // # Faults
 //
 // What is missing, refused or wrong on the way of KV is computed instead: a block

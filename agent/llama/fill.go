@@ -149,7 +149,7 @@ func (n *Node) prefillFor(ctx context.Context, q PrefillRequest) (PrefillReply, 
 	if err := s.agrees(n.cfg.Name, q); err != nil {
 		return PrefillReply{}, err
 	}
-	j, err := n.open(ctx, s, nil, q.Tokens)
+	j, err := n.open(ctx, s, nil, &prompt{tokens: q.Tokens})
 	if err != nil {
 		return PrefillReply{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -39,6 +38,7 @@ type job struct {
 	r      *openai.Request
 	tokens []int32 // prompt, then what was decoded
 	prompt int     // tokens of the prompt
+	asked  *prompt // what the prompt was made of; nil for a partner's
 	req    uint32  // the daemon's number of the request; 0: none
 	added  int     // blocks that were new to the daemon
 	think  *thought
@@ -123,11 +123,11 @@ func (n *Node) soon(ctx context.Context) (*server, error) {
 
 // on runs a request on one llama-server.
 func (n *Node) on(ctx context.Context, s *server, r *openai.Request, began time.Time, emit func(openai.Token) error) (openai.Result, error) {
-	tokens, err := s.promptTokens(ctx, r, &n.cfg)
+	p, err := s.promptOf(ctx, r, &n.cfg)
 	if err != nil {
 		return openai.Result{}, err
 	}
-	j, err := n.open(ctx, s, r, tokens)
+	j, err := n.open(ctx, s, r, p)
 	if err != nil {
 		return openai.Result{}, err
 	}
@@ -147,20 +147,26 @@ func (n *Node) on(ctx context.Context, s *server, r *openai.Request, began time.
 }
 
 // open takes a slot and tells the daemon of the request.
-func (n *Node) open(ctx context.Context, s *server, r *openai.Request, tokens []int32) (*job, error) {
+func (n *Node) open(ctx context.Context, s *server, r *openai.Request, p *prompt) (*job, error) {
 	if err := s.intact(); err != nil {
 		return nil, err
 	}
-	f, err := s.slots.take(ctx, tokens, s.proc.gone)
+	f, err := s.slots.take(ctx, p.tokens, s.proc.gone)
 	if err != nil {
 		return nil, err
 	}
-	j := &job{n: n, s: s, slot: f, r: r, tokens: tokens, prompt: len(tokens), began: time.Now()}
+	j := &job{n: n, s: s, slot: f, r: r, tokens: p.tokens, prompt: len(p.tokens), asked: p, began: time.Now()}
 	if r != nil {
 		if j.seed = rand.Uint64(); r.Seed != nil {
 			j.seed = uint64(*r.Seed)
 		}
-		j.req, err = s.engine.Begin(ctx, client.Begin{ID: r.ID, Model: s.marks.Name, Prompt: tokens})
+		// Of the prompt the daemon's router needs to know only whether it leaves
+		// thinking open, which ids alone would not tell it for sure.
+		var tail []int32
+		if p.open {
+			tail = s.marks.Start
+		}
+		j.req, err = s.engine.Begin(ctx, client.Begin{ID: r.ID, Model: s.marks.Name, Prompt: tail})
 		if err != nil { // its blocks then live as those of no request
 			n.log.Warn("the daemon does not follow a request", "err", err)
 		}
@@ -170,9 +176,6 @@ func (n *Node) open(ctx context.Context, s *server, r *openai.Request, tokens []
 
 // close gives everything back.
 func (j *job) close() {
-	if j.think != nil {
-		j.think.end()
-	}
 	if j.req != 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 		defer cancel()
@@ -181,42 +184,20 @@ func (j *job) close() {
 	j.s.slots.give(j.slot)
 }
 
-// promptTokens renders and tokenises a request's prompt.
-func (s *server) promptTokens(ctx context.Context, r *openai.Request, cfg *Config) ([]int32, error) {
-	tokens, err := s.render(ctx, r, cfg)
+// promptOf renders and tokenises a request's prompt.
+func (s *server) promptOf(ctx context.Context, r *openai.Request, cfg *Config) (*prompt, error) {
+	p, err := s.render(ctx, r, cfg)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case len(tokens) == 0:
+	case len(p.tokens) == 0:
 		return nil, invalid("prompt", "the prompt has no token")
-	case len(tokens) >= s.context:
+	case len(p.tokens) >= s.context:
 		return nil, &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "context_length_exceeded", Param: "messages",
-			Message: fmt.Sprintf("the prompt has %d tokens; the context of this node has %d, and one at least must be left for the answer", len(tokens), s.context)}
+			Message: fmt.Sprintf("the prompt has %d tokens; the context of this node has %d, and one at least must be left for the answer", len(p.tokens), s.context)}
 	}
-	return tokens, nil
-}
-
-func (s *server) render(ctx context.Context, r *openai.Request, cfg *Config) ([]int32, error) {
-	if !r.Chat {
-		if r.PromptTokens != nil {
-			return slices.Clone(r.PromptTokens), s.known("prompt", r.PromptTokens)
-		}
-		return s.api.Tokenize(ctx, r.Prompt, true, true)
-	}
-	messages := make([]llamacpp.Message, len(r.Messages))
-	for i, m := range r.Messages {
-		messages[i] = llamacpp.Message{Role: m.Role, Content: m.Content}
-	}
-	text, err := s.api.ApplyTemplate(ctx, messages, nil)
-	if err != nil {
-		return nil, err
-	}
-	tokens, err := s.api.Tokenize(ctx, text, true, true)
-	if err == nil && cfg.Thinking.Open && (r.Think == nil || *r.Think) {
-		tokens = append(tokens, s.open...)
-	}
-	return tokens, err
+	return p, nil
 }
 
 // known refuses ids that the model does not have.
@@ -231,50 +212,57 @@ func (s *server) known(param string, tokens []int32) error {
 
 // decode draws tokens until the model, the request or the context ends.
 func (j *job) decode(ctx context.Context, emit func(openai.Token) error) (openai.Result, error) {
-	j.think = j.s.phases.follow(&j.s.marks, j.tokens, j.r.MaxThink)
+	j.think = j.s.follow(j.asked, &j.n.cfg)
 	limit := j.s.context - j.prompt
 	if j.r.MaxTokens > 0 {
 		limit = min(limit, j.r.MaxTokens)
 	}
 	finish, kept := "length", false
-	for finish == "length" && len(j.tokens)-j.prompt < limit {
-		stop, err := j.quantum(ctx, limit-(len(j.tokens)-j.prompt), emit)
-		if err != nil {
-			j.remember()
-			if errors.Is(err, openai.ErrStop) {
-				finish = "stop"
-				break
-			}
-			return j.result(finish), err
+	for {
+		room := limit - (len(j.tokens) - j.prompt)
+		if room < 1 {
+			break
 		}
-		if stop {
+		stop, err := j.turn(ctx, room, emit)
+		if stop || errors.Is(err, openai.ErrStop) {
 			finish = "stop"
 			break
 		}
-		if err := j.force(emit); err != nil {
+		if err != nil {
+			j.remember()
 			return j.result(finish), err
 		}
-		if j.think.exited && !kept {
+		if j.think.Closed() && !kept {
 			kept = true
 			j.leaveThinking(ctx)
 		}
 	}
-	for _, t := range j.think.rest() {
+	for _, t := range shown(j.think.Rest()) {
 		if err := emit(t); err != nil && !errors.Is(err, openai.ErrStop) {
 			return j.result(finish), err
 		}
 	}
+	j.tell(j.think.untold)
 	j.remember()
 	j.keepAnswer()
 	return j.result(finish), nil
 }
 
+// turn ends the thinking if it is to end now, and decodes a quantum.
+func (j *job) turn(ctx context.Context, room int, emit func(openai.Token) error) (stop bool, err error) {
+	before := len(j.tokens)
+	if err := j.force(ctx, room, emit); err != nil {
+		return false, err
+	}
+	if room -= len(j.tokens) - before; room < 1 {
+		return false, nil
+	}
+	return j.quantum(ctx, room, emit)
+}
+
 // quantum decodes some tokens. A quantum that ends with a probe decodes one.
 func (j *job) quantum(ctx context.Context, left int, emit func(openai.Token) error) (stop bool, err error) {
-	n, probe := j.n.cfg.Quantum, 0
-	if t := j.think; t.state == thinking {
-		n, probe = t.next(n, &j.n.cfg.Thinking)
-	}
+	n, probe := j.think.next(j.n.cfg.Quantum, &j.n.cfg.Thinking)
 	n = min(n, left)
 	q := j.request(n)
 	q.Probs = max(q.Probs, probe)
@@ -331,16 +319,22 @@ func (j *job) take(ctx context.Context, t llamacpp.Token, probe bool, emit func(
 	j.drawn++
 	j.n.stats.decodedTokens.Add(1)
 	j.tokens = append(j.tokens, t.ID)
-	j.tell(t.ID)
-	if probe && len(t.Top) > 0 {
-		j.probe(t)
-	}
 	text, err := j.text(ctx, t)
 	if err != nil {
 		return err
 	}
 	tok := openai.Token{ID: t.ID, Bytes: text, HasLogProb: len(t.Top) > 0, LogProb: t.LogProb, Top: alternatives(t.Top, j.r.LogProbs)}
-	return j.show(tok, emit)
+	show, tell := j.think.token(tok, &j.s.marks)
+	j.tell(tell)
+	if probe && len(t.Top) > 0 {
+		j.probe(t)
+	}
+	for _, t := range show {
+		if err := j.give(t, emit); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // text is what a token adds. A token that ends within a character adds nothing:
@@ -373,42 +367,21 @@ func alternatives(top []llamacpp.TokenProb, n int) []openai.TokenProb {
 	return out
 }
 
-// show gives a reader what may be seen. The moment at which thinking ends is
-// acted on at the end of the quantum.
-func (j *job) show(tok openai.Token, emit func(openai.Token) error) error {
-	for _, t := range j.think.token(tok) {
-		if t.Thinking {
-			j.n.stats.thinkTokens.Add(1)
-		}
-		if err := emit(t); err != nil {
-			return err
-		}
+// give shows a reader a token, or a part of one.
+func (j *job) give(t openai.Token, emit func(openai.Token) error) error {
+	if t.Thinking {
+		j.n.stats.thinkTokens.Add(1)
 	}
-	return nil
+	return emit(t)
 }
 
-// tell reports a token to the daemon, whose router moves the tiers of blocks.
-func (j *job) tell(token int32) {
-	if j.req != 0 {
-		_ = j.s.engine.Tokens([]uint32{j.req}, []uint8{1}, []int32{token}) // a daemon that is gone ends the node's server
-	}
-}
-
-// force appends the end marker where the scheduler wants thinking to end.
-func (j *job) force(emit func(openai.Token) error) error {
-	marker := j.think.injected()
-	for _, id := range marker {
-		j.tokens = append(j.tokens, id)
-		j.tell(id)
-		if err := j.show(openai.Token{ID: id, Forced: true}, emit); err != nil {
-			return err
+// tell reports tokens to the daemon, whose router moves the tiers of blocks.
+func (j *job) tell(tokens []int32) {
+	for _, t := range tokens {
+		if j.req != 0 {
+			_ = j.s.engine.Tokens([]uint32{j.req}, []uint8{1}, []int32{t}) // a daemon that is gone ends the node's server
 		}
 	}
-	if marker != nil {
-		j.n.stats.force(j.think.forced)
-		j.n.log.Info("thinking was ended", "request", j.r.ID, "reason", j.think.forced, "thinking_tokens", j.think.used)
-	}
-	return nil
 }
 
 // probe computes the signals of one token's distribution.
@@ -422,9 +395,9 @@ func (j *job) probe(t llamacpp.Token) {
 		j.n.log.Warn("a probe's distribution is of no use", "err", err)
 		return
 	}
-	j.think.signal(scheduler.Signal{Name: scheduler.SigEntropy, Value: float32(h)})
+	j.think.Signal(scheduler.Signal{Name: scheduler.SigEntropy, Value: float32(h)})
 	if low, _, err := scheduler.PEndBounds(ids, logs, j.s.marks.End[:1]); err == nil {
-		j.think.signal(scheduler.Signal{Name: scheduler.SigPEnd, Value: float32(low)})
+		j.think.Signal(scheduler.Signal{Name: scheduler.SigPEnd, Value: float32(low)})
 	}
 }
 
@@ -441,7 +414,12 @@ func (j *job) result(finish string) openai.Result {
 		"prompt_cached": j.cached, "prompt_computed": j.computed, "pulled_bytes": j.pulled, "restored_bytes": j.restored,
 	}
 	if j.think != nil {
-		res.Thinking, res.Forced = j.think.used, j.think.forced
+		res.Thinking, res.Forced = j.think.Used(), j.think.forced()
+	}
+	if j.asked != nil {
+		if m := j.asked.report(j.think); len(m) > 0 {
+			res.Node["thinking"] = m
+		}
 	}
 	return res
 }

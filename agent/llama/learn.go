@@ -10,7 +10,6 @@ import (
 	"meridian/adapters/llamacpp"
 	"meridian/agent/client"
 	"meridian/agent/llama/identity"
-	"meridian/scheduler"
 	"meridian/wire"
 )
 
@@ -48,6 +47,7 @@ func (n *Node) meet(ctx context.Context, p *process, files *identity.Files) (*se
 	if err := n.learnMarks(ctx, s); err != nil {
 		return nil, err
 	}
+	s.learnTemplate(ctx, props.Template)
 	n.wait("the daemon's engine socket has not answered")
 	if s.engine, err = n.cfg.Engine(ctx, client.Options{}); err != nil {
 		return nil, &daemonError{fmt.Errorf("the daemon's engine socket: %w", err)}
@@ -148,43 +148,6 @@ func (n *Node) probeState(ctx context.Context, api *llamacpp.Server) (llamacpp.G
 	}
 	defer func() { _ = f.Close() }()
 	return st.Geometry(), nil
-}
-
-// learnMarks finds the token ids of the thinking markers, and tells the daemon.
-func (n *Node) learnMarks(ctx context.Context, s *server) (err error) {
-	t := &n.cfg.Thinking
-	s.marks = scheduler.Model{Name: n.cfg.Name, Start: t.StartIDs, End: t.EndIDs, KeepsThinking: t.Keeps}
-	for _, m := range []struct {
-		text string
-		ids  *[]int32
-	}{{t.Start, &s.marks.Start}, {t.End, &s.marks.End}} {
-		if len(*m.ids) > 0 || m.text == "" {
-			continue
-		}
-		if *m.ids, err = s.api.Tokenize(ctx, m.text, false, true); err != nil {
-			return err
-		}
-	}
-	if t.Open {
-		s.open = s.marks.Start
-	}
-	models, err := scheduler.NewModels([]scheduler.Model{s.marks})
-	if err != nil {
-		return err
-	}
-	if n.cfg.Learn != nil {
-		if err := n.cfg.Learn(s.marks); err != nil {
-			return err
-		}
-	}
-	var rules *scheduler.Rules
-	if t.Probe > 0 {
-		if rules, err = scheduler.NewRules(t.Signals); err != nil {
-			return err
-		}
-	}
-	s.phases = newPhases(models, t.Max, rules)
-	return nil
 }
 
 // agrees says why a partner's prompt cannot be prefilled here.

@@ -52,8 +52,9 @@ type server struct {
 	geometry            llamacpp.Geometry
 	manifest            wire.Manifest
 	marks               scheduler.Model
-	open                []int32 // appended to a chat prompt so that it thinks
-	phases              *phases
+	models              *scheduler.Models // the one of marks
+	rules               *scheduler.Rules  // nil: signals force nothing
+	template            template
 
 	engine *client.Engine
 	ns     client.NS

@@ -126,7 +126,7 @@ func (j *job) keepPrompt(ctx context.Context) {
 // else nobody would read them again, and they are not.
 func (j *job) leaveThinking(ctx context.Context) {
 	if !j.s.marks.KeepsThinking {
-		j.n.stats.droppedThinking.Add(uint64(j.think.used))
+		j.n.stats.droppedThinking.Add(uint64(j.think.Used()))
 		return
 	}
 	bt := j.n.cfg.BlockTokens
@@ -138,7 +138,7 @@ func (j *job) leaveThinking(ctx context.Context) {
 // keepAnswer stores what follows the prompt. After thinking that the next turn's
 // prompt leaves out, nothing of it would be read again.
 func (j *job) keepAnswer() {
-	if j.think.used > 0 && !j.s.marks.KeepsThinking {
+	if j.think.Opened() && !j.s.marks.KeepsThinking {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)

@@ -8,62 +8,94 @@ import (
 	"meridian/scheduler"
 )
 
-// A model with markers of two and three tokens, and thinking of at most ten.
-func testPhases(t *testing.T) (*phases, *scheduler.Model) {
+// A server whose model has markers of two and three tokens, and thinks ten tokens
+// at most. What a token is written as is in words.
+func testServer(t *testing.T, rules *scheduler.Rules) *server {
 	t.Helper()
-	m := scheduler.Model{Name: "m", Start: []int32{100, 101}, End: []int32{200, 201, 202}, MaxThink: 10}
-	models, err := scheduler.NewModels([]scheduler.Model{m})
-	if err != nil {
+	s := &server{rules: rules, marks: scheduler.Model{Name: "m", Start: []int32{100, 101}, End: []int32{200, 201, 202},
+		StartText: "<think>", EndText: "</think>", MaxThink: 10}}
+	var err error
+	if s.models, err = scheduler.NewModels([]scheduler.Model{s.marks}); err != nil {
 		t.Fatal(err)
 	}
-	return newPhases(models, 10, nil), &m
+	return s
 }
 
-// feed gives tokens and returns the ids that a reader sees, thinking ones
-// negative.
-func feed(th *thought, ids ...int32) []int32 {
-	var out []int32
+var words = map[int32]string{100: "<think", 101: ">", 200: "</", 201: "think", 202: ">", 300: "</think", 301: ">\n\n"}
+
+func word(id int32) openai.Token {
+	text := words[id]
+	if text == "" {
+		text = "x"
+	}
+	return openai.Token{ID: id, Bytes: []byte(text)}
+}
+
+// feed gives tokens, and returns the ids that a reader sees, thinking ones
+// negative, and those that the daemon is told.
+func feed(s *server, th *thought, ids ...int32) (seen, told []int32) {
 	show := func(toks []openai.Token) {
-		for _, s := range toks {
-			if s.Thinking {
-				out = append(out, -s.ID)
+		for _, tok := range toks {
+			if tok.Thinking {
+				seen = append(seen, -tok.ID)
 			} else {
-				out = append(out, s.ID)
+				seen = append(seen, tok.ID)
 			}
 		}
 	}
 	for _, id := range ids {
-		show(th.token(openai.Token{ID: id}))
+		toks, tell := th.token(word(id), &s.marks)
+		show(toks)
+		told = append(told, tell...)
 	}
-	show(th.rest())
-	return out
+	show(shown(th.Rest()))
+	return seen, append(told, th.untold...)
 }
 
 func TestAReaderSeesThinkingAndAnswerAndNoMarker(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		prompt []int32
-		in     []int32
-		want   []int32
+		name string
+		open bool
+		in   []int32
+		want []int32
 	}{
-		{"no thinking", []int32{1}, []int32{5, 6}, []int32{5, 6}},
-		{"opened by the prompt", []int32{1, 100, 101}, []int32{5, 6, 200, 201, 202, 7}, []int32{-5, -6, 7}},
-		{"opened by the model", []int32{1}, []int32{100, 101, 5, 200, 201, 202, 7}, []int32{-5, 7}},
-		{"closed in the prompt", []int32{100, 101, 200, 201, 202}, []int32{5}, []int32{5}},
-		{"the beginning of a start marker only", []int32{1}, []int32{100, 5}, []int32{100, 5}},
-		{"the beginning of an end marker only", []int32{100, 101}, []int32{200, 201, 5, 200, 201, 202, 6}, []int32{-200, -201, -5, 6}},
-		{"an end marker that begins twice", []int32{100, 101}, []int32{200, 200, 201, 202, 6}, []int32{-200, 6}},
-		{"the end within a marker", []int32{100, 101}, []int32{5, 200, 201}, []int32{-5, -200, -201}},
-		{"a start marker in the answer", []int32{1}, []int32{5, 100, 101, 6}, []int32{5, 100, 101, 6}},
+		{"no thinking", false, []int32{5, 6}, []int32{5, 6}},
+		{"opened by the prompt", true, []int32{5, 6, 200, 201, 202, 7}, []int32{-5, -6, 7}},
+		{"opened by the model", false, []int32{100, 101, 5, 200, 201, 202, 7}, []int32{-5, 7}},
+		{"the beginning of a start marker only", false, []int32{100, 5}, []int32{100, 5}},
+		{"the beginning of an end marker only", true, []int32{200, 201, 5, 200, 201, 202, 6}, []int32{-200, -201, -5, 6}},
+		{"an end marker that begins twice", true, []int32{200, 200, 201, 202, 6}, []int32{-200, 6}},
+		{"the end within a marker", true, []int32{5, 200, 201}, []int32{-5, -200, -201}},
+		{"a start marker in the answer", false, []int32{5, 100, 101, 6}, []int32{5, 100, 101, 6}},
+		{"a marker merged with what follows", true, []int32{5, 300, 301, 6}, []int32{-5, 301, 6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ph, m := testPhases(t)
-			th := ph.follow(m, c.prompt, 0)
-			defer th.end()
-			if got := feed(th, c.in...); !slices.Equal(got, c.want) {
+			s := testServer(t, nil)
+			got, _ := feed(s, s.follow(&prompt{open: c.open, budget: -1}, &Config{Name: "m"}), c.in...)
+			if !slices.Equal(got, c.want) {
 				t.Errorf("seen %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// The daemon's router knows ids only: a marker in other tokens is told as its own.
+func TestTheDaemonIsToldMarkersByTheirOwnIDs(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		open     bool
+		in, want []int32
+	}{
+		{"as they are", false, []int32{100, 101, 5, 200, 201, 202, 7}, []int32{100, 101, 5, 200, 201, 202, 7}},
+		{"the end merged with what follows", true, []int32{5, 300, 301, 6}, []int32{5, 200, 201, 202, 6}},
+		{"no marker after all", true, []int32{5, 200, 201, 6}, []int32{5, 200, 201, 6}},
+		{"the end of the request within a marker", true, []int32{5, 200, 201}, []int32{5, 200, 201}},
+		{"no thinking", false, []int32{5, 6}, []int32{5, 6}},
+	} {
+		s := testServer(t, nil)
+		if _, told := feed(s, s.follow(&prompt{open: c.open, budget: -1}, &Config{Name: "m"}), c.in...); !slices.Equal(told, c.want) {
+			t.Errorf("%s: told %v, want %v", c.name, told, c.want)
+		}
 	}
 }
 
@@ -72,63 +104,69 @@ func TestThinkingIsForcedAtTheCapThatIsReachedFirst(t *testing.T) {
 		name string
 		cap  int
 		at   int
-	}{{"the scheduler's", 0, 10}, {"the request's", 4, 4}, {"a request's above the scheduler's", 99, 10}} {
+	}{{"the scheduler's", -1, 10}, {"the request's", 4, 4}, {"a request's above the scheduler's", 99, 10}, {"none at all", 0, 0}} {
 		t.Run(c.name, func(t *testing.T) {
-			ph, m := testPhases(t)
-			th := ph.follow(m, m.Start, c.cap)
-			defer th.end()
+			s := testServer(t, nil)
+			th := s.follow(&prompt{open: true, budget: c.cap}, &Config{Name: "m"})
 			n := 0
 			for ; n < 50; n++ {
-				if marker := th.injected(); marker != nil {
-					if !slices.Equal(marker, m.End) || th.forced != "hard_cap" {
-						t.Errorf("marker %v, reason %q", marker, th.forced)
+				if f, ok := th.Force(); ok {
+					if !slices.Equal(f.IDs, s.marks.End) || th.forced() != "hard_cap" {
+						t.Errorf("marker %v, reason %q", f.IDs, th.forced())
 					}
 					break
 				}
-				th.token(openai.Token{ID: 5})
+				feed(s, th, 5)
 			}
 			if n != c.at {
 				t.Errorf("forced after %d tokens, want %d", n, c.at)
 			}
-			for _, id := range m.End {
-				th.token(openai.Token{ID: id, Forced: true})
-			}
-			if th.state != answering || !th.exited {
-				t.Errorf("state %d, exited %t after the marker", th.state, th.exited)
-			}
-			if th.injected() != nil {
-				t.Error("forced twice")
+			if _, ok := th.Force(); ok || !th.Closed() {
+				t.Error("forced twice, or not at all")
 			}
 		})
 	}
 }
 
-func TestThinkingThatEndsByItselfAtTheCapIsNotForced(t *testing.T) {
-	ph, m := testPhases(t)
-	th := ph.follow(m, m.Start, 3)
-	defer th.end()
-	feed(th, 200, 201, 202)
-	if th.injected() != nil || th.forced != "" {
-		t.Errorf("forced for %q", th.forced)
+func TestAQuantumEndsAtTheCapAndAtEachProbe(t *testing.T) {
+	c := &Thinking{Probe: 50, Signals: scheduler.SignalConfig{ProbeInterval: 4}}
+	s := testServer(t, nil)
+	for _, opened := range []bool{true, false} {
+		th := s.follow(&prompt{open: opened, budget: -1}, &Config{Name: "m"})
+		if !opened {
+			if n, probe := th.next(16, c); n != 3 || probe != 0 {
+				t.Errorf("before it is known: %d tokens, probe %d", n, probe)
+			}
+			feed(s, th, 100, 101)
+		}
+		var steps, probes []int
+		for th.Used() < 10 {
+			n, probe := th.next(16, c)
+			if n < 1 || probe > 0 && n != 1 {
+				t.Fatalf("at %d: %d tokens, probe %d", th.Used(), n, probe)
+			}
+			steps = append(steps, n)
+			for range n {
+				feed(s, th, 5)
+			}
+			if probe > 0 {
+				probes = append(probes, th.Used())
+			}
+		}
+		if th.Used() != 10 || !slices.Equal(probes, []int{4, 8}) {
+			t.Errorf("steps %v, probes at %v; want 10 tokens and probes at 4 and 8", steps, probes)
+		}
 	}
 }
 
-func TestAQuantumEndsAtTheCapAndAtEachProbe(t *testing.T) {
-	c := &Thinking{Max: 100, Probe: 50, Signals: scheduler.SignalConfig{ProbeInterval: 8}}
-	th := &thought{cap: 20}
-	var steps, probes []int
-	for th.used < 20 {
-		n, probe := th.next(16, c)
-		if n < 1 || probe > 0 && n != 1 {
-			t.Fatalf("at %d: %d tokens, probe %d", th.used, n, probe)
-		}
-		steps = append(steps, n)
-		th.used += n
-		if probe > 0 {
-			probes = append(probes, th.used)
+func TestOnlyWholeWordsOfATemplateAreItsVariables(t *testing.T) {
+	source := template{source: "{% if enable_thinking is defined %}{{ thinking_budget }}{{ x.date }} é{{ é_y }}"}
+	for name, want := range map[string]bool{"enable_thinking": true, "thinking": false, "thinking_budget": true, "date": true, "y": false, "": false, "budget": false} {
+		if got := source.has(name); got != want {
+			t.Errorf("%q: %t", name, got)
 		}
 	}
-	if th.used != 20 || !slices.Equal(probes, []int{8, 16}) {
-		t.Errorf("steps %v, probes at %v; want 20 tokens and probes at 8 and 16", steps, probes)
+	if untold := (&template{}); !untold.has("anything") {
+		t.Error("a template that is not told is taken for one without variables")
 	}
 }

@@ -240,9 +240,10 @@ func (a *answer) choice(p piece, whole bool) (c Choice) {
 	return c
 }
 
-// report is what the node says of the request.
+// report is what the node says of the request, and which of its members nothing
+// here knows.
 func (a *answer) report(r Result) json.RawMessage {
-	if r.Node == nil && r.Forced == "" {
+	if r.Node == nil && r.Forced == "" && len(a.ignored) == 0 {
 		return nil
 	}
 	m := map[string]any{}
@@ -251,6 +252,9 @@ func (a *answer) report(r Result) json.RawMessage {
 	}
 	if r.Forced != "" {
 		m["forced"] = r.Forced
+	}
+	if len(a.ignored) > 0 && !a.Hop {
+		m["ignored"] = a.ignored
 	}
 	return a.marshal(m)
 }

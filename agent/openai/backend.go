@@ -2,6 +2,7 @@ package openai
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -53,13 +54,19 @@ type Request struct {
 	Seed                              *int64
 	FrequencyPenalty, PresencePenalty float64
 
-	LogProbs int   // -1: none; else how many alternatives a token
-	MaxThink int   // thinking tokens; 0: the node's own budget
-	Think    *bool // nil: the node's default
+	LogProbs int // -1: none; else how many alternatives a token
+	// Of thinking. What a backend cannot do of it, it refuses with status 400.
+	Think    *bool                      // nil: the node's default
+	Effort   string                     // minimal, low, medium, high or xhigh, and Think is true; empty: not said
+	MaxThink int                        // thinking tokens; 0: the node's own budget. A budget of 0 is Think false
+	Template map[string]json.RawMessage // further variables of the chat template
 }
 
 // Message is one turn of a chat.
-type Message struct{ Role, Content string }
+type Message struct {
+	Role, Content string
+	Reasoning     string // what an assistant thought before
+}
 
 // Token is one generated token. Bytes may be part of a character, or empty.
 type Token struct {

@@ -10,8 +10,8 @@
 // front.
 //
 // What is not built is refused by the name of its parameter, with status 400:
-// it is never ignored in silence. Fields that no version of the API knows are
-// ignored.
+// it is never ignored in silence. Fields that no server of the API is known to
+// have are named in the answer, as "ignored" of its member "meridian".
 //
 // How a request goes:
 //

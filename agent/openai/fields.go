@@ -3,6 +3,8 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,9 +13,31 @@ import (
 // and the rest of the reading goes on with defaults, so that a parser reads
 // straight through and asks once at its end. null is the same as absent.
 type fields struct {
-	at  string // path of the object, with the dot behind it
-	m   map[string]json.RawMessage
-	bad **Error // shared by all objects of one body
+	at   string // path of the object, with the dot behind it
+	m    map[string]json.RawMessage
+	bad  **Error         // shared by all objects of one body
+	read map[string]bool // names that were asked for; nil: nobody wants to know
+}
+
+// Bounds of the names that are told of members that nobody reads.
+const (
+	maxIgnored     = 16
+	maxIgnoredName = 64
+)
+
+// unread are the names of members that nothing has asked for, in order, the first
+// maxIgnored of them.
+func (f *fields) unread() (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(f.m)) {
+		if f.read[name] || len(names) == maxIgnored {
+			continue
+		}
+		if len(name) > maxIgnoredName {
+			name = strings.ToValidUTF8(name[:maxIgnoredName], "") + "…"
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 func (f *fields) failed() *Error { return *f.bad }
@@ -26,6 +50,9 @@ func (f *fields) fail(name, code, format string, args ...any) {
 }
 
 func (f *fields) get(name string) (json.RawMessage, bool) {
+	if f.read != nil {
+		f.read[name] = true
+	}
 	raw, ok := f.m[name]
 	return raw, ok && string(raw) != "null"
 }

@@ -70,7 +70,7 @@ func decodeBody(body []byte) (*fields, *Error) {
 	if at := loneSurrogate(body); at >= 0 {
 		return nil, invalid("", "invalid_utf8", "byte %d begins an escaped surrogate without its other half: %s", at, body[at:at+6])
 	}
-	return &fields{m: m, bad: new(*Error)}, nil
+	return &fields{m: m, bad: new(*Error), read: map[string]bool{}}, nil
 }
 
 // invalidUTF8 is the offset of the first byte that is not UTF-8, or −1.

@@ -93,8 +93,9 @@ func bodyOf(r *Request) map[string]any {
 	switch {
 	case r.Chat:
 		type message struct {
-			Role    string `json:"role"`
-			Content string `json:"content"`
+			Role      string `json:"role"`
+			Content   string `json:"content"`
+			Reasoning string `json:"reasoning_content,omitempty"`
 		}
 		l := make([]message, len(r.Messages))
 		for i, m := range r.Messages {
@@ -115,8 +116,19 @@ func bodyOf(r *Request) map[string]any {
 	if r.Seed != nil {
 		b["seed"] = *r.Seed
 	}
-	if r.Think != nil {
-		b["chat_template_kwargs"] = map[string]bool{"enable_thinking": *r.Think}
+	set(b, "reasoning_effort", r.Effort)
+	switch {
+	case r.Chat && (r.Think != nil || r.Template != nil):
+		kwargs := map[string]any{}
+		for name, v := range r.Template {
+			kwargs[name] = v
+		}
+		if r.Think != nil {
+			kwargs["enable_thinking"] = *r.Think
+		}
+		b["chat_template_kwargs"] = kwargs
+	case r.Think != nil && !*r.Think: // a text completion has a budget only
+		b["thinking_token_budget"] = 0
 	}
 	switch {
 	case r.LogProbs < 0:

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -30,16 +31,19 @@ func gather(t *testing.T, m *Remote, r *Request) ([]Token, Result, error) {
 
 // Between nodes nothing of a request, a token or a result is lost.
 func TestAForwardedRequestArrivesAsItWas(t *testing.T) {
-	seed, no := int64(7), false
+	seed, no, yes := int64(7), false, true
 	tokens := []Token{
 		{ID: 1, Bytes: []byte("th\xe2"), Thinking: true}, {ID: 2, Bytes: []byte("\x82\xac"), Thinking: true, Forced: true}, {ID: 3},
 		{ID: 0, Bytes: []byte("\xff\xfe"), HasLogProb: true, LogProb: -0.5, Top: []TokenProb{{4, []byte("\xe2"), -0.25}, {0, []byte("b"), -4}}},
 		{ID: 6, Bytes: []byte(" end")},
 	}
 	for _, r := range []Request{
-		{Model: "m", Chat: true, Hop: true, Messages: []Message{{"system", "s"}, {"user", "u\n\"é"}}, TopP: 1, LogProbs: -1},
-		{Model: "m", Chat: true, Hop: true, Messages: []Message{{"user", ""}}, MaxTokens: 9, Temperature: 0.7, TopP: 0.9, MinP: 0.05, TopK: 40, Seed: &seed,
+		{Model: "m", Chat: true, Hop: true, Messages: []Message{{Role: "system", Content: "s"}, {Role: "user", Content: "u\n\"é"}}, TopP: 1, LogProbs: -1},
+		{Model: "m", Chat: true, Hop: true, Messages: []Message{{Role: "user", Content: ""}}, MaxTokens: 9, Temperature: 0.7, TopP: 0.9, MinP: 0.05, TopK: 40, Seed: &seed,
 			FrequencyPenalty: -1, PresencePenalty: 1, LogProbs: 2, MaxThink: 100, Think: &no},
+		{Model: "m", Chat: true, Hop: true, Messages: []Message{{Role: "user", Content: "u"}, {Role: "assistant", Content: "a", Reasoning: "r"}, {Role: "user", Content: "v"}}, TopP: 1, LogProbs: -1,
+			Think: &yes, Effort: "low", Template: map[string]json.RawMessage{"date": json.RawMessage(`"today"`)}},
+		{Model: "m", Hop: true, Prompt: "a", TopP: 1, LogProbs: -1, Think: &no},
 		{Model: "org/large", Hop: true, Prompt: "a\tb", Temperature: 2, TopP: 1, LogProbs: 0},
 		{Model: "m", Hop: true, PromptTokens: []int32{0, 5, 9}, TopP: 1, LogProbs: -1},
 	} {
@@ -75,9 +79,9 @@ func TestAServerThatSendsTextIsABackendToo(t *testing.T) {
 		r    Request
 		want []Token
 	}{
-		{Request{Model: "m", Chat: true, Messages: []Message{{"user", "u"}}, TopP: 1, LogProbs: -1}, []Token{
+		{Request{Model: "m", Chat: true, Messages: []Message{{Role: "user", Content: "u"}}, TopP: 1, LogProbs: -1}, []Token{
 			{ID: -1, Bytes: []byte("hm"), Thinking: true}, {ID: -1, Bytes: []byte("€")}}},
-		{Request{Model: "m", Chat: true, Messages: []Message{{"user", "u"}}, TopP: 1, LogProbs: 2}, []Token{
+		{Request{Model: "m", Chat: true, Messages: []Message{{Role: "user", Content: "u"}}, TopP: 1, LogProbs: 2}, []Token{
 			{ID: -1, Bytes: []byte("hm"), Thinking: true}, {ID: -1, Bytes: []byte("\xe2\x82"), HasLogProb: true, LogProb: -1},
 			{ID: -1, Bytes: []byte("\xac"), HasLogProb: true, LogProb: -2, Top: []TokenProb{{-1, []byte("\xac"), -2}, {-1, []byte("x"), -3}}}}},
 		{Request{Model: "m", Prompt: "p", TopP: 1, LogProbs: 2}, []Token{

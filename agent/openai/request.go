@@ -3,9 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 )
 
@@ -25,6 +23,7 @@ type ask struct {
 	Request
 	stream, usage bool
 	stops         []string
+	ignored       []string // members that nothing here knows, at most maxIgnored
 }
 
 // parse makes an ask of a body. What it refuses carries the name of the
@@ -55,6 +54,7 @@ func parse(body []byte, chat, hop bool) (*ask, *Error) {
 	if bad := f.failed(); bad != nil {
 		return nil, bad
 	}
+	a.ignored = f.unread()
 	return a, nil
 }
 
@@ -66,7 +66,7 @@ func (a *ask) readMessages(f *fields) {
 	for i, raw := range list {
 		m := f.objectOf(fmt.Sprintf("messages[%d]", i), raw)
 		m.refuse(messageRefusals)
-		a.Messages = append(a.Messages, Message{Role: m.role(), Content: m.content()})
+		a.Messages = append(a.Messages, Message{Role: m.role(), Content: m.content(), Reasoning: m.reasoning()})
 		if f.failed() != nil {
 			return
 		}
@@ -89,9 +89,18 @@ func (f *fields) role() string {
 	return ""
 }
 
+// reasoning is what an assistant thought in an earlier turn, by either of its two
+// names. The chat template keeps it or leaves it out.
+func (f *fields) reasoning() string {
+	text := f.text("reasoning_content")
+	if other := f.text("reasoning"); text == "" {
+		text = other
+	}
+	return text
+}
+
 // content is a string, or parts of which each is text. Parts become lines, as
-// in vLLM. An assistant's reasoning_content is not read: models want the
-// reasoning of earlier turns left out.
+// in vLLM.
 func (f *fields) content() string {
 	raw, ok := f.get("content")
 	switch {
@@ -204,46 +213,6 @@ func (a *ask) readLogProbs(f *fields) {
 	case top > 0:
 		f.fail("top_logprobs", "invalid_value", "it is %d, and logprobs is not true", top)
 	}
-}
-
-// readThinking takes the words of several servers for two things: whether to
-// think, and for how many tokens. A level of effort other than none says only
-// that thinking is wanted.
-func (a *ask) readThinking(f *fields) {
-	think := func(b bool) { a.Think = &b }
-	effort := func(o *fields, name string) {
-		switch level := o.text(name); level {
-		case "":
-		case "none":
-			think(false)
-		case "minimal", "low", "medium", "high", "xhigh":
-			think(true)
-		default:
-			o.fail(name, "invalid_value", "%q is none of none, minimal, low, medium, high, xhigh", level)
-		}
-	}
-	effort(f, "reasoning_effort")
-	reasoning := f.object("reasoning")
-	reasoning.refuse(reasoningRefusals)
-	effort(reasoning, "effort")
-	if _, ok := reasoning.get("enabled"); ok {
-		think(reasoning.boolean("enabled", true))
-	}
-	kwargs := f.object("chat_template_kwargs")
-	for _, name := range slices.Sorted(maps.Keys(kwargs.m)) {
-		if _, ok := kwargs.get(name); ok && name != "enable_thinking" {
-			kwargs.fail(name, "unsupported_parameter", "it is not supported; only enable_thinking is")
-		}
-	}
-	if _, ok := kwargs.get("enable_thinking"); ok {
-		think(kwargs.boolean("enable_thinking", true))
-	}
-	budget := f.integer("thinking_token_budget", -1, 0, maxTokens)
-	budget = reasoning.integer("max_tokens", budget, 0, maxTokens)
-	if budget == 0 { // no token of thinking is no thinking
-		think(false)
-	}
-	a.MaxThink = int(max(budget, 0))
 }
 
 func (a *ask) readStream(f *fields) {

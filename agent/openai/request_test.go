@@ -1,9 +1,11 @@
 package openai
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -119,7 +121,24 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{chat, with(`"reasoning":{"exclude":true}`), "unsupported_parameter", "reasoning.exclude", "not supported"},
 		{chat, with(`"reasoning":{"max_tokens":-1}`), "invalid_value", "reasoning.max_tokens", "-1"},
 		{chat, with(`"thinking_token_budget":-1`), "invalid_value", "thinking_token_budget", "-1"},
-		{chat, with(`"chat_template_kwargs":{"date":"x","b":1}`), "unsupported_parameter", "chat_template_kwargs.b", "enable_thinking"},
+		{chat, with(`"chat_template_kwargs":7`), "invalid_type", "chat_template_kwargs", "an object"},
+		{chat, with(`"chat_template_kwargs":{"a":"` + strings.Repeat("x", maxKwargBytes) + `"}`), "invalid_value", "chat_template_kwargs.a", "16384 bytes"},
+		{chat, with(`"chat_template_kwargs":{"thinking":1}`), "invalid_type", "chat_template_kwargs.thinking", "true or false"},
+		{chat, with(`"enable_thinking":1`), "invalid_type", "enable_thinking", "true or false"},
+		{chat, with(`"thinking":{"type":"maybe"}`), "invalid_value", "thinking.type", "maybe"},
+		{chat, with(`"thinking":{"type":"enabled","budget_tokens":-1}`), "invalid_value", "thinking.budget_tokens", "-1"},
+		{chat, with(`"thinking_budget":-2`), "invalid_value", "thinking_budget", "-2"},
+		{chat, with(`"thinking_budget":5,"thinking_token_budget":6`), "invalid_value", "thinking_budget", "thinking_token_budget is 6"},
+		{chat, with(`"enable_thinking":true,"reasoning_effort":"none"`), "invalid_value", "enable_thinking", "reasoning_effort"},
+		{chat, with(`"chat_template_kwargs":{"enable_thinking":false},"reasoning_effort":"low"`), "invalid_value", "chat_template_kwargs.enable_thinking", "reasoning_effort"},
+		{chat, with(`"enable_thinking":true,"thinking_token_budget":0`), "invalid_value", "thinking_token_budget", "enable_thinking"},
+		{chat, with(`"reasoning":{"effort":"low"},"reasoning_effort":"high"`), "invalid_value", "reasoning.effort", "high"},
+		{chat, with(`"include_reasoning":false`), "unsupported_parameter", "include_reasoning", "true"},
+		{chat, with(`"separate_reasoning":false`), "unsupported_parameter", "separate_reasoning", "true"},
+		{chat, with(`"top_n_sigma":2`), "unsupported_parameter", "top_n_sigma", "-1"},
+		{chat, message(`{"role":"assistant","content":"a","prefix":true}`), "unsupported_parameter", "messages[0].prefix", "false"},
+		{text, `{"model":"m","prompt":"a","reasoning_effort":"low"}`, "unsupported_parameter", "reasoning_effort", "chats"},
+		{text, `{"model":"m","prompt":"a","chat_template_kwargs":{}}`, "unsupported_parameter", "chat_template_kwargs", "chats"},
 		{chat, with(`"chat_template_kwargs":{"enable_thinking":"no"}`), "invalid_type", "chat_template_kwargs.enable_thinking", "true or false"},
 	} {
 		b := saying()
@@ -165,7 +184,7 @@ func TestEachUnsupportedParameterIsRefusedOnlyWhenItAsksForSomething(t *testing.
 
 func TestRequestsAreReadWithTheDefaultsOfTheAPI(t *testing.T) {
 	seed, yes, no := int64(-3), true, false
-	base := Request{Model: "m", Chat: true, Messages: []Message{{"user", "hi"}}, Temperature: 1, TopP: 1, LogProbs: -1}
+	base := Request{Model: "m", Chat: true, Messages: []Message{{Role: "user", Content: "hi"}}, Temperature: 1, TopP: 1, LogProbs: -1}
 	with := func(change func(*Request)) Request { r := base; change(&r); return r }
 	text := func(change func(*Request)) Request {
 		return with(func(r *Request) { r.Chat, r.Messages, r.MaxTokens = false, nil, defaultCompletionTokens; change(r) })
@@ -178,19 +197,29 @@ func TestRequestsAreReadWithTheDefaultsOfTheAPI(t *testing.T) {
 		hello + `,"temperature":0,"top_p":0.5,"min_p":0.1,"top_k":40,"seed":-3,"frequency_penalty":-2,"presence_penalty":2}`: with(func(r *Request) {
 			r.Temperature, r.TopP, r.MinP, r.TopK, r.Seed, r.FrequencyPenalty, r.PresencePenalty = 0, 0.5, 0.1, 40, &seed, -2, 2
 		}),
-		hello + `,"top_k":-1}`:                                         base,
-		hello + `,"logprobs":true}`:                                    with(func(r *Request) { r.LogProbs = 0 }),
-		hello + `,"logprobs":true,"top_logprobs":20}`:                  with(func(r *Request) { r.LogProbs = 20 }),
-		hello + `,"logprobs":false,"top_logprobs":0}`:                  base,
-		hello + `,"reasoning_effort":"none"}`:                          with(func(r *Request) { r.Think = &no }),
-		hello + `,"reasoning_effort":"high"}`:                          with(func(r *Request) { r.Think = &yes }),
+		hello + `,"top_k":-1}`:                                          base,
+		hello + `,"logprobs":true}`:                                     with(func(r *Request) { r.LogProbs = 0 }),
+		hello + `,"logprobs":true,"top_logprobs":20}`:                   with(func(r *Request) { r.LogProbs = 20 }),
+		hello + `,"logprobs":false,"top_logprobs":0}`:                   base,
+		hello + `,"reasoning_effort":"none"}`:                           with(func(r *Request) { r.Think = &no }),
+		hello + `,"reasoning_effort":"high"}`:                           with(func(r *Request) { r.Think, r.Effort = &yes, "high" }),
+		hello + `,"reasoning":{"effort":"low"},"enable_thinking":true}`: with(func(r *Request) { r.Think, r.Effort = &yes, "low" }),
+		hello + `,"enable_thinking":false,"reasoning_effort":"none"}`:   with(func(r *Request) { r.Think = &no }),
+		hello + `,"thinking":{"type":"enabled","budget_tokens":9}}`:     with(func(r *Request) { r.Think, r.MaxThink = &yes, 9 }),
+		hello + `,"thinking":{"type":"disabled"}}`:                      with(func(r *Request) { r.Think = &no }),
+		hello + `,"thinking_budget":-1,"reasoning_budget":5}`:           with(func(r *Request) { r.MaxThink = 5 }),
+		hello + `,"chat_template_kwargs":{"thinking":true,"reasoning_effort":"low","date": [1, "x"],"b":null}}`: with(func(r *Request) {
+			r.Think, r.Effort, r.Template = &yes, "low", map[string]json.RawMessage{"date": json.RawMessage(`[1,"x"]`)}
+		}),
+		`{"model":"m","prompt":"a","thinking_token_budget":0}`:         text(func(r *Request) { r.Prompt, r.Think = "a", &no }),
+		`{"model":"m","prompt":"a","thinking_token_budget":3}`:         text(func(r *Request) { r.Prompt, r.MaxThink = "a", 3 }),
 		hello + `,"chat_template_kwargs":{"enable_thinking":false}}`:   with(func(r *Request) { r.Think = &no }),
 		hello + `,"thinking_token_budget":100}`:                        with(func(r *Request) { r.MaxThink = 100 }),
 		hello + `,"thinking_token_budget":0}`:                          with(func(r *Request) { r.Think = &no }),
 		hello + `,"reasoning":{"max_tokens":100,"enabled":true}}`:      with(func(r *Request) { r.MaxThink, r.Think = 100, &yes }),
-		`{"model":"m","messages":[{"role":"developer","content":""}]}`: with(func(r *Request) { r.Messages = []Message{{"system", ""}} }),
+		`{"model":"m","messages":[{"role":"developer","content":""}]}`: with(func(r *Request) { r.Messages = []Message{{Role: "system", Content: ""}} }),
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"\ud83d\ude00\\ud800"}]},{"role":"assistant","content":"b","reasoning_content":"c","tool_calls":null}]}`: with(func(r *Request) {
-			r.Messages = []Message{{"user", "a\n😀\\ud800"}, {"assistant", "b"}}
+			r.Messages = []Message{{Role: "user", Content: "a\n😀\\ud800"}, {Role: "assistant", Content: "b", Reasoning: "c"}}
 		}),
 		`{"model":"m","prompt":"a"}`:                           text(func(r *Request) { r.Prompt = "a" }),
 		`{"model":"m","prompt":["a"],"max_tokens":3}`:          text(func(r *Request) { r.Prompt, r.MaxTokens = "a", 3 }),
@@ -223,6 +252,28 @@ func TestAForwardedRequestSaysSoAndHasNoDefaultLength(t *testing.T) {
 	post(t, newFront(t, Config{Backend: b}), completionsPath, `{"model":"m","prompt":"a"}`, HopHeader, "1")
 	if r := b.asked(); !r.Hop || r.MaxTokens != 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestFieldsThatNothingKnowsAreNamedInTheAnswer(t *testing.T) {
+	many := hello
+	for i := range 40 {
+		many += fmt.Sprintf(`,"z%02d":1`, i)
+	}
+	for body, want := range map[string][]string{
+		hello + `}`: nil, hello + `,"user":"u","temperature":1,"n":1,"stop":null}`: nil,
+		hello + `,"metadata":{},"frobnicate":true}`:      {"frobnicate", "metadata"},
+		hello + `,"` + strings.Repeat("x", 500) + `":1}`: {strings.Repeat("x", maxIgnoredName) + "…"},
+		many + "}": {"z00", "z01", "z02", "z03", "z04", "z05", "z06", "z07", "z08", "z09", "z10", "z11", "z12", "z13", "z14", "z15"},
+	} {
+		w := post(t, newFront(t, Config{Backend: saying()}), chatPath, body)
+		var got struct{ Meridian struct{ Ignored []string } }
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
+			t.Fatal(err, w.Body)
+		}
+		if !slices.Equal(got.Meridian.Ignored, want) {
+			t.Errorf("%.80s: ignored %q, want %q", body, got.Meridian.Ignored, want)
+		}
 	}
 }
 

@@ -274,8 +274,9 @@ def check_lanes(peer, tenant, _):
     fresh = peer.dial(b"\7" * 16)
     assert fresh.session not in (b"\7" * 16, bytes(16), session)
     old, peer.inc = peer.inc, peer.inc + 1
-    newer = peer.dial(session)
-    assert newer.session != session
+    refused("AUTH", peer.dial, session)  # of the earlier instance, which goes on
+    assert s.pull(want(s.ns, s.key("lane"), most=3))[1] == [b"abc"]
+    newer = peer.dial()
     for lane in (s.control, s.data, fresh):
         closed(lane)
     refused("INCARNATION", peer.dial, inc=old)

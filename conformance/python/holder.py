@@ -3,8 +3,8 @@
 
     holder.py --listen unix:///PATH --name NAME --psk-file key
 
-It has a block for each case below, under the key BLAKE3-256(namespace, name of the case), whatever namespace is opened. For each PULL
-it prints the case and what became of the lane: the code of the ERROR that came, or OK when the next request comes.
+It has a block for each case below, under the key BLAKE3-256(namespace, name of the case), whatever namespace is opened. For each PULL and
+PUSH of one it prints the case and what became of the lane: the code of the ERROR that came, or OK when the next request comes.
 """
 import argparse
 import os
@@ -73,6 +73,27 @@ CASES = {
     "TABLE cut short": (lambda q: control("TABLE", q, bytes(16) + struct.pack("<I", 1)), "LENGTH"),
 }
 
+def grant(q, *codes):
+    return control("GRANT", q, batch([struct.pack("<H", CODE[c]) for c in codes or ("OK",)]))
+
+
+# The same for the PUSH of one item: what is sent for PUSH, and what for COMMIT.
+PUSHES = {
+    "push": (grant, lambda q: table(q) + end(q, "OK", "OK"), "OK"),
+    "push of what is there": (lambda q: grant(q, "EXISTS"), lambda q: table(q, have("EXISTS", bytes(32), 0)) + end(q, "OK", "EXISTS"), "OK"),
+    "push without room": (lambda q: grant(q, "FULL"), lambda q: table(q, have("FULL", bytes(32), 0)) + end(q, "OK", "FULL"), "OK"),
+    "push refused": (lambda q: end(q, "DRAINING"), lambda q: b"", "OK"),
+    "push that did not match": (grant, lambda q: table(q, have("CHECKSUM", bytes(32), 0)) + end(q, "OK", "CHECKSUM"), "OK"),
+    "push, END OK at once": (lambda q: end(q, "OK", "OK"), lambda q: b"", "STATE"),
+    "push, TABLE at once": (table, lambda q: b"", "STATE"),
+    "push, GRANT of two": (lambda q: grant(q, "OK", "OK"), lambda q: b"", "STATE"),
+    "push, GRANT twice": (lambda q: grant(q) + grant(q), lambda q: b"", "STATE"),
+    "push, DATA": (lambda q: grant(q) + body(q), lambda q: b"", "FLOW_VIOLATION"),
+    "push, END OK without TABLE": (grant, lambda q: end(q, "OK", "OK"), "STATE"),
+    "push, TABLE with another header": (grant, lambda q: table(q, have(header=mrdn.header(bytes(100)))), "INVALID"),
+    "push, TABLE with what was not granted": (lambda q: grant(q, "FULL"), table, "INVALID"),
+}
+
 
 class Holder:
     def __init__(self, agent):
@@ -85,7 +106,7 @@ class Holder:
             numbers = self.spaces.setdefault(lane.session, [])
             while True:
                 name, frame, fields = lane.read()
-                if case and name in ("PULL", "PING"):  # the lane went on
+                if case and name in ("PULL", "PUSH", "PING"):  # the lane went on
                     self.say(case, "OK")
                     case = None
                 case = self.answer(lane, numbers, name, int(frame["req"]), fields) or case
@@ -99,7 +120,7 @@ class Holder:
 
     def say(self, case, code):
         with self.lock:
-            want = CASES[case][1]
+            want = (CASES.get(case) or PUSHES[case])[-1]
             print(f"{'ok   ' if code == want else 'FAIL '} {case}: {code}, want {want}", flush=True)
 
     def answer(self, lane, numbers, name, req, fields):
@@ -113,12 +134,22 @@ class Holder:
             item, = fields["items"]
             space = numbers[item["ns"] - 1]
             case = next(c for c in CASES if mrdn.key(space, c.encode()).hex() == item["key"])
+            if item["off"]:  # a pull that goes on after a lane was lost
+                lane.write(table(req) + body(req, item["off"]) + end(req))
+                return None
             lane.write(CASES[case][0](req))
             return case
         elif name in ("PING", "RENEW", "RELEASE"):
             lane.write(end(req))
         elif name == "PUSH":
-            lane.write(end(req, "UNSUPPORTED"))
+            item, = fields["items"]
+            lane.pushed = next((c for c in PUSHES if mrdn.key(numbers[item["ns"] - 1], c.encode()).hex() == item["key"]), None)
+            lane.write(PUSHES[lane.pushed][0](req) if lane.pushed else end(req, "UNSUPPORTED"))
+            return lane.pushed
+        elif name == "COMMIT":
+            lane.write(PUSHES[lane.pushed][1](req))
+        elif name in ("ABORT", "CANCEL"):
+            lane.write(end(req, "CANCELLED"))
         elif name == "END":  # of the unknown frame
             assert named(fields["code"]) == "UNSUPPORTED"
         return None
@@ -126,15 +157,20 @@ class Holder:
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--listen", required=True)
+    p.add_argument("--list", action="store_true", help="print the cases and leave")
+    p.add_argument("--listen", default="tcp://127.0.0.1:0")
     p.add_argument("--name", default="")
     p.add_argument("--psk-file")
+    p.add_argument("--method", type=int, default=0)
     a = p.parse_args()
+    if a.list:
+        print("\n".join([*CASES, *PUSHES]))
+        return
     psk = b""
     if a.psk_file:
         with open(a.psk_file, "rb") as file:
             psk = file.read()
-    holder = Holder(Agent("", a.name, 2 if psk else 0, psk))
+    holder = Holder(Agent("", a.name, 2 if psk else a.method, psk))
     listener = socket.socket(socket.AF_UNIX if a.listen.startswith("unix") else socket.AF_INET, socket.SOCK_STREAM)
     where = a.listen.split("://")[1]
     listener.bind(where if a.listen.startswith("unix") else (where.rsplit(":", 1)[0], int(where.rsplit(":", 1)[1])))

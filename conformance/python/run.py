@@ -13,7 +13,7 @@ import traceback
 
 import agents
 import engines
-from link import Closed, Lane, Refused, connect, control
+from link import Agent, Closed, Lane, Refused, connect, control
 
 EXCHANGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "vectors", "link-v1", "exchanges")
 
@@ -120,7 +120,7 @@ def main():
         if a.psk_file:
             with open(a.psk_file, "rb") as file:
                 psk = file.read()
-        peer = agents.Agent(a.link, a.name, 2 if psk else a.method, psk)
+        peer = Agent(a.link, a.name, 2 if psk else a.method, psk)
         for case in exchanges("first"):
             checks.run(f"link, first frame: {case['name']}", first, a.link, case)
         lane0 = peer.dial()

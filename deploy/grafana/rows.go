@@ -49,8 +49,8 @@ func transfers() Row {
 		},
 		{
 			Title: "Blocks by outcome", Unit: "ops", Width: 8,
-			About:   "Blocks of transfers, by how each ended.",
-			Queries: []Query{{rate("meridian_transfer_blocks_total", "fabric", "direction", "outcome"), "{{fabric}} {{direction}} {{outcome}}"}},
+			About:   "Blocks of transfers, by what the transfer was for and how each block ended.",
+			Queries: []Query{{rate("meridian_transfer_blocks_total", "fabric", "direction", "operation", "outcome"), "{{fabric}} {{direction}} {{operation}} {{outcome}}"}},
 		},
 		{
 			Title: "In flight", Unit: "short", Width: 8,
@@ -59,8 +59,8 @@ func transfers() Row {
 		},
 		{
 			Title: "Duration of a batch", Unit: "s", Width: 12, Steps: []Step{{1, Warn}, {10, Bad}},
-			About:   "From a batch's first frame to its end, by fabric and direction.",
-			Queries: quantiles("meridian_transfer_duration_seconds", "fabric", "direction"),
+			About:   "From a batch's first frame to its end, by fabric, direction, class and operation. Users wait for pull of class urgent; offload, store and probe are the daemon's own.",
+			Queries: quantiles("meridian_transfer_duration_seconds", "fabric", "direction", "class", "operation"),
 		},
 		{
 			Title: "Engine ACQUIRE", Unit: "s", Width: 12, Steps: []Step{{0.001, Warn}, {0.1, Bad}},
@@ -73,21 +73,30 @@ func transfers() Row {
 func failures() Row {
 	return Row{"Refusals and failures", []Panel{
 		{
-			Title: "Failures by reason", Unit: "ops", Width: 8, Steps: []Step{{0.1, Warn}, {1, Bad}},
+			Title: "Failures by reason", Unit: "ops", Width: 6, Steps: []Step{{0.1, Warn}, {1, Bad}},
 			About:   "What failed, by the name of its code. `mrdn errors lookup NAME` explains each.",
 			Queries: []Query{{rate("meridian_failures_total", "reason"), "{{reason}}"}},
 		},
 		{
-			Title: "Refusals by reason", Unit: "ops", Width: 8, Steps: []Step{{0.1, Warn}, {1, Bad}},
+			Title: "Refusals by reason", Unit: "ops", Width: 6, Steps: []Step{{0.1, Warn}, {1, Bad}},
 			About:   "What this daemon refused, by the name of the code: peers not on the list, geometry that differs, limits.",
 			Queries: []Query{{rate("meridian_refusals_total", "reason"), "{{reason}}"}},
 		},
 		{
-			Title: "Checksum failures", Unit: "short", Width: 8, Steps: []Step{{1, Bad}},
+			Title: "Checksum failures", Unit: "short", Width: 6, Steps: []Step{{1, Bad}},
 			About:   "Bodies that did not match their BLAKE3-128, by where they were caught. None was served; one is a reason to look at memory and network.",
 			Queries: []Query{{`sum by (where) (increase(meridian_checksum_failures_total{@}[$__rate_interval]))`, "{{where}}"}},
 		},
+		slowHolders(),
 	}}
+}
+
+func slowHolders() Panel {
+	return Panel{
+		Title: "Slow holders", Unit: "short", Width: 6, Steps: []Step{{1, Warn}},
+		About:   "Times that a holder kept a load waiting for longer than agent.find_timeout, or a pull stood still. It is left alone until it answers again.",
+		Queries: []Query{{`sum by (fabric) (increase(meridian_slow_holders_total{@}[$__rate_interval]))`, "{{fabric}}"}},
+	}
 }
 
 func tiers() Row {

@@ -16,6 +16,7 @@ func basicChecks() []Check {
 		{Name: "pull gives header and bytes as pushed", Run: checkRoundTrip},
 		{Name: "header keeps its tier", Run: checkTier},
 		{Name: "attestation is never raised", Run: checkAttest},
+		{Name: "pull gives proof of the bytes where they lie", Run: checkProof, Applies: func(h *Harness) bool { return h.Fabric.Caps().Verified }},
 		{Name: "pull by key", Run: checkByKey},
 		{Name: "pull is idempotent", Run: checkIdempotent},
 		{Name: "empty batch", Run: checkEmptyBatch},
@@ -116,6 +117,23 @@ func checkAttest(ctx context.Context, h *Harness) error {
 		}
 	}
 	return nil
+}
+
+func checkProof(ctx context.Context, h *Harness) error {
+	b := h.newBlock("proved", 5000, wire.ThinkActive)
+	if err := h.push(ctx, b); err != nil {
+		return err
+	}
+	it, _ := h.pullItem(b.byKey(), len(b.payload)+100)
+	pull := []fabric.Item{it}
+	if h.far().Pull(ctx, pull); pull[0].Err != nil {
+		return fmt.Errorf("pull: %w", pull[0].Err)
+	}
+	body := pull[0].M.B[wire.HeaderLen:][:pull[0].Head.BodyLen]
+	if !pull[0].Proof.Of(body) {
+		return errors.New("the proof is not of the memory that the body lies in")
+	}
+	return pull[0].Head.Match(pull[0].Proof)
 }
 
 func checkByKey(ctx context.Context, h *Harness) error {

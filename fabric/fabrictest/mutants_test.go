@@ -96,6 +96,9 @@ var blockMutants = []mutant{
 	{"every checksum is the producer's", func(b *broken) {
 		b.pull = after(b.pull, func(it *fabric.Item) { it.Att = wire.AttestProducer })
 	}, []string{"attestation is never raised"}},
+	{"the proof is of other memory", func(b *broken) {
+		b.pull = after(b.pull, func(it *fabric.Item) { it.Proof = wire.Hash(bytes.Clone(it.M.B)) })
+	}, []string{"pull gives proof of the bytes where they lie"}},
 	{"Head is not filled", func(b *broken) {
 		b.pull = after(b.pull, func(it *fabric.Item) { it.Head = wire.Header{} })
 	}, []string{"pull gives header and bytes as pushed"}},

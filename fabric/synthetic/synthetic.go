@@ -72,14 +72,15 @@ type Fabric struct {
 }
 
 var (
-	_ fabric.Fabric  = (*Fabric)(nil)
-	_ fabric.Finder  = (*Fabric)(nil)
-	_ fabric.Dropper = (*Fabric)(nil)
-	_ fabric.Lister  = (*Fabric)(nil)
-	_ fabric.Prober  = (*Fabric)(nil)
-	_ fabric.Memory  = (*Fabric)(nil)
-	_ fabric.Target  = (*Fabric)(nil)
-	_ fabric.Placer  = (*Fabric)(nil)
+	_ fabric.Fabric      = (*Fabric)(nil)
+	_ fabric.Finder      = (*Fabric)(nil)
+	_ fabric.Dropper     = (*Fabric)(nil)
+	_ fabric.Lister      = (*Fabric)(nil)
+	_ fabric.Prober      = (*Fabric)(nil)
+	_ fabric.Transporter = (*Fabric)(nil)
+	_ fabric.Memory      = (*Fabric)(nil)
+	_ fabric.Target      = (*Fabric)(nil)
+	_ fabric.Placer      = (*Fabric)(nil)
 )
 
 // New makes a world with one endpoint.
@@ -133,6 +134,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // Label is "nixl-synth".
 func (f *Fabric) Label() string { return Label }
+
+// Transports implements fabric.Transporter.
+func (f *Fabric) Transports() []string { return []string{Via} }
 
 // Name is the endpoint's name, the Peer of its ranges.
 func (f *Fabric) Name() string { return f.name }

@@ -27,6 +27,7 @@ var rules = map[string][]string{
 	"meridian/agent/llama/identity": {"github.com/zeebo/blake3"},
 	"meridian/agent/llama/pair":     {},
 	"meridian/agent/llama/fetch":    {"meridian/adapters/llamacpp/portable"},
+	"meridian/agent/transfer":       {"meridian/agent/transfer", "meridian/fabric", "meridian/wire", "meridian/blocks", "go.opentelemetry.io/otel"},
 	"meridian/agent/adminpb":        {"google.golang.org"},
 	"meridian/conformance":          {"meridian/conformance", "meridian/wire", "meridian/agent/client"},
 	"meridian/bench":                {"meridian/bench", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/agent", "meridian/conformance", "meridian/internal", "golang.org/x"},
@@ -85,6 +86,8 @@ func TestRulesSayWhatTheDesignForbids(t *testing.T) {
 		{"meridian/agent/client", "meridian/agent/config"},
 		{"meridian/agent/adminpb", "meridian/agent"},
 		{"meridian/blocks", "meridian/fabric"},
+		{"meridian/agent/transfer", "meridian/adapters"},
+		{"meridian/agent/transfer", "meridian/agent/config"},
 		{"meridian/bench/demo", "meridian/cmd/mrdn"},
 	} {
 		if _, allowed := ruleFor(c.from); permitted(c.imp, allowed) {

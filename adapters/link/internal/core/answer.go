@@ -13,8 +13,9 @@ import (
 func (l *Lane) answer(now time.Duration, f proto.Frame, p []byte) error {
 	s := l.s
 	r := s.calls[f.Req]
-	if r == nil || r.lane != l {
-		// END may come twice where a CANCEL crossed it.
+	if r == nil || r.lane != l || r.ended {
+		// END may come twice where a CANCEL crossed it, also while what the first
+		// one brought is still being hashed.
 		own := f.Req&1 == 1 == s.cfg.Dialler && f.Req != 0 && f.Req < s.nextReq
 		if f.Type != proto.TypeEnd || !own {
 			return refuse(wire.CodeState, f.Type.String()+" for no request")
@@ -67,7 +68,7 @@ func (l *Lane) answer(now time.Duration, f proto.Frame, p []byte) error {
 // checkOpened: the answer of an OPEN, with a number where the namespace was taken.
 func (r *request) checkOpened(m proto.Opened) error {
 	switch {
-	case r.typ != proto.TypeOpen || r.ended:
+	case r.typ != proto.TypeOpen:
 		return refuse(wire.CodeState, "OPENED for another kind of request")
 	case (m.Status == wire.CodeOK) != (m.NS != 0), m.NS > proto.MaxNamespaces:
 		return refuse(wire.CodeInvalid, "OPENED with a number that does not go with its status")
@@ -100,7 +101,7 @@ func (r *request) tableDue() bool {
 // checkTable holds every entry against what was asked. The headers that it took
 // apart are in s.scratch.head, an entry each.
 func (s *Session) checkTable(r *request, m *proto.Table) error {
-	if !r.tableDue() || r.ended || len(m.Items) != r.items {
+	if !r.tableDue() || len(m.Items) != r.items {
 		return refuse(wire.CodeState, "TABLE that was not asked for")
 	}
 	heads := s.scratch.head[:0]
@@ -226,7 +227,7 @@ func (l *Lane) expect(r *request, i int, h *proto.Have, head wire.Header) {
 }
 
 func (r *request) checkGrant(m proto.Grant) error {
-	if r.typ != proto.TypePush || r.ask.state != askSent || r.ended || len(m.Status) != r.items {
+	if r.typ != proto.TypePush || r.ask.state != askSent || len(m.Status) != r.items {
 		return refuse(wire.CodeState, "GRANT that was not asked for")
 	}
 	return nil
@@ -264,8 +265,6 @@ func (l *Lane) grant(now time.Duration, r *request, m proto.Grant) {
 
 func (r *request) checkEnd(m proto.End) error {
 	switch {
-	case r.ended:
-		return refuse(wire.CodeState, "a second END")
 	case len(m.Status) > 0 && len(m.Status) != r.items:
 		return refuse(wire.CodeState, "END with another number of items")
 	case !r.dead && m.Code == wire.CodeOK && r.short():

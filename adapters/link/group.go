@@ -1,0 +1,185 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"meridian/fabric"
+	"meridian/wire"
+	proto "meridian/wire/link"
+)
+
+// Group is all peers of a node's configuration as one fabric. A handle is a
+// wire.Ref and so names its peer; what has no handle yet goes to the ready peer
+// that rendezvous hashing (Thaler, Ravishankar, 1998) gives the key, so that
+// equal keys meet at one place.
+type Group struct{ n *Node }
+
+var (
+	_ fabric.Fabric      = Group{}
+	_ fabric.Gate        = Group{}
+	_ fabric.Peered      = Group{}
+	_ fabric.Keeper      = Group{}
+	_ fabric.Chooser     = Group{}
+	_ fabric.Transporter = Group{}
+	_ fabric.Gate        = (*Peer)(nil)
+)
+
+// Group is the fabric of all configured peers.
+func (n *Node) Group() Group { return Group{n} }
+
+// Label implements fabric.Fabric.
+func (g Group) Label() string { return label }
+
+// Caps implements fabric.Fabric.
+func (g Group) Caps() fabric.Caps { return g.n.caps() }
+
+func (n *Node) caps() fabric.Caps {
+	return fabric.Caps{Verified: true, MaxItem: proto.MaxBytesInFlight + wire.HeaderLen, MaxBatch: proto.MaxItems, Lanes: n.cfg.Lanes}
+}
+
+// Transports implements fabric.Transporter.
+func (g Group) Transports() []string { return []string{viaTCP, viaTLS, viaUnix} }
+
+// Usable implements fabric.Gate: one usable peer is enough.
+func (g Group) Usable(ns wire.Namespace) error {
+	for _, p := range g.n.peers {
+		if p.Usable(ns) == nil {
+			return nil
+		}
+	}
+	return &fabric.Error{Code: wire.CodeUnreachable, Fabric: label, Text: "no peer is ready"}
+}
+
+// Usable implements fabric.Gate: the peer is ready, and has proved the tenant of
+// the namespace. Nobody else is told that a key exists, or sees the manifest (I11).
+func (p *Peer) Usable(ns wire.Namespace) error {
+	s, err := p.session()
+	if err != nil || ns == (wire.Namespace{}) {
+		return err
+	}
+	m, ok := p.node.cfg.Namespaces.Manifest(ns)
+	if !ok || !s.peer.tenants.Has(m.Tenant) {
+		return &fabric.Error{Code: wire.CodeNSUnknown, Fabric: label, Text: "peer " + p.cfg.Name + " has not proved the tenant"}
+	}
+	return nil
+}
+
+// Peers implements fabric.Peered: those of the configuration, each of which is a
+// fabric.
+func (g Group) Peers() []fabric.Peer {
+	var out []fabric.Peer
+	for _, i := range g.n.Peers() {
+		p := g.n.Peer(i.Name)
+		if p == nil {
+			continue
+		}
+		row := fabric.Peer{Name: i.Name, Inc: i.Inc, Via: i.Transport, RTT: i.RTT}
+		if i.State != StateReady {
+			row.Err = &fabric.Error{Code: i.Code, Fabric: label, Text: "peer " + i.Name + " is " + i.State.String() + ": " + i.Text}
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// Keeps implements fabric.Keeper: a copy is there for as long as the incarnation
+// lives, and is connected, that the handle names.
+func (g Group) Keeps(h fabric.Handle) bool {
+	ref := wire.RefOf(h)
+	for _, p := range g.n.peers {
+		if s, err := p.session(); err == nil && s.peer.agent == ref.Agent && s.peer.inc == ref.Inc {
+			return true
+		}
+	}
+	return false
+}
+
+// Choose implements fabric.Chooser: the usable peer whose hash with the key is
+// highest.
+func (g Group) Choose(ns wire.Namespace, key wire.Key) string {
+	if p := g.choose(ns, key); p != nil {
+		return p.cfg.Name
+	}
+	return ""
+}
+
+func (g Group) choose(ns wire.Namespace, key wire.Key) *Peer {
+	var best *Peer
+	var top wire.Key
+	for _, p := range g.n.peers {
+		s, err := p.session()
+		if err != nil || p.Usable(ns) != nil {
+			continue
+		}
+		h := wire.KeyOf(wire.Namespace(key), s.peer.agent[:])
+		if best == nil || bytes.Compare(h[:], top[:]) > 0 {
+			best, top = p, h
+		}
+	}
+	return best
+}
+
+// Push sends each item to the peer that its key chooses.
+func (g Group) Push(ctx context.Context, it []fabric.Item) {
+	g.split(it, func(i *fabric.Item) *Peer { return g.choose(i.NS, i.Key) },
+		func(p *Peer, sub []fabric.Item) { p.Push(ctx, sub) })
+}
+
+// Pull asks the peer that each item's handle names.
+func (g Group) Pull(ctx context.Context, it []fabric.Item) {
+	g.split(it, func(i *fabric.Item) *Peer {
+		if i.H == (fabric.Handle{}) {
+			return g.choose(i.NS, i.Key)
+		}
+		agent := wire.RefOf(i.H).Agent
+		for _, p := range g.n.peers {
+			if s, err := p.session(); err == nil && s.peer.agent == agent && p.Usable(i.NS) == nil {
+				return p
+			}
+		}
+		return nil
+	}, func(p *Peer, sub []fabric.Item) { p.Pull(ctx, sub) })
+}
+
+// Quiesce waits for every peer.
+func (g Group) Quiesce(ctx context.Context) error {
+	for _, p := range g.n.peers {
+		if err := p.Quiesce(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close does nothing: the peers are closed with the node.
+func (g Group) Close() error { return nil }
+
+// split runs f once for each peer with that peer's items, at the same time.
+func (g Group) split(it []fabric.Item, pick func(*fabric.Item) *Peer, f func(*Peer, []fabric.Item)) {
+	groups := map[*Peer][]int{}
+	for i := range it {
+		p := pick(&it[i])
+		if p == nil {
+			it[i].Head, it[i].Via, it[i].Loose = wire.Header{}, "", false
+			it[i].Err = &fabric.Error{Code: wire.CodeUnreachable, Fabric: label, Text: "no ready peer for this block"}
+			continue
+		}
+		groups[p] = append(groups[p], i)
+	}
+	var wg sync.WaitGroup
+	for p, idx := range groups {
+		sub := make([]fabric.Item, len(idx))
+		for k, i := range idx {
+			sub[k] = it[i]
+		}
+		wg.Go(func() {
+			f(p, sub)
+			for k, i := range idx {
+				it[i] = sub[k]
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,144 @@
+package transfer
+
+import (
+	"context"
+	"sync"
+
+	"meridian/blocks"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// Job is what one call of Fetch wants.
+type Job struct {
+	Owner     blocks.Owner // of a transient load
+	NS        wire.Namespace
+	Keys      []wire.Key
+	Transient bool // for this owner alone: not published, freed at its release
+}
+
+// blockID names a block of any namespace. The key alone would not do: an engine
+// may name another namespace's key, and must not hold up its loads by that.
+type blockID struct {
+	ns  wire.Namespace
+	key wire.Key
+}
+
+// flight is the load of one block, for all who asked for it meanwhile.
+type flight struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// flights are the blocks that are being loaded: at most what the engines'
+// requests name.
+type flights struct {
+	mu   sync.Mutex
+	busy map[blockID]*flight
+}
+
+// waiter waits for a block that another call loads.
+type waiter struct {
+	i int // in the caller's slices
+	f *flight
+}
+
+// Fetch makes keys present in the store and returns an error for each that
+// could not be had. What had arrived when ctx ends is kept. A transient load
+// belongs to its owner alone and is not shared.
+func (m *Mover) Fetch(ctx context.Context, job Job) []error {
+	ctx, cancel := m.bound(ctx)
+	defer cancel()
+	errs := make([]error, len(job.Keys))
+	if job.Transient {
+		m.load(ctx, job, errs)
+		return errs
+	}
+	job.Owner = m.owner // what is shared outlives the engine that asked first
+	todo := make([]int, len(job.Keys))
+	for i := range todo {
+		todo[i] = i
+	}
+	for len(todo) > 0 {
+		mine, others := m.claim(job, todo)
+		if len(mine) > 0 {
+			m.fly(ctx, job, mine, errs)
+		}
+		todo = todo[:0]
+		for _, w := range others {
+			if errs[w.i] = w.wait(ctx); gaveUp(errs[w.i]) && ctx.Err() == nil {
+				todo, errs[w.i] = append(todo, w.i), nil // its caller left; this one is still there
+			}
+		}
+	}
+	return errs
+}
+
+// wait returns what became of the block. One that has landed counts, also where
+// ctx has ended meanwhile.
+func (w waiter) wait(ctx context.Context) error {
+	select {
+	case <-w.f.done:
+		return w.f.err
+	default:
+	}
+	select {
+	case <-w.f.done:
+		return w.f.err
+	case <-ctx.Done():
+		return fabric.ContextError(ctx, "")
+	}
+}
+
+// claim splits todo into what this call loads and what is being loaded already,
+// by another call or, where a key comes twice, by this one. What landed since the
+// caller saw that it was missing is neither: a block is published before its
+// flight ends, so that none can be missed in between and pulled again.
+func (m *Mover) claim(job Job, todo []int) (mine []int, others []waiter) {
+	m.flights.mu.Lock()
+	defer m.flights.mu.Unlock()
+	if m.flights.busy == nil {
+		m.flights.busy = map[blockID]*flight{}
+	}
+	for _, i := range todo {
+		id := blockID{job.NS, job.Keys[i]}
+		if f, ok := m.flights.busy[id]; ok {
+			others = append(others, waiter{i, f})
+			continue
+		}
+		if m.cfg.Store.Touch(job.NS, job.Keys[i:i+1]) == 1 {
+			continue
+		}
+		m.flights.busy[id] = &flight{done: make(chan struct{})}
+		mine = append(mine, i)
+	}
+	return mine, others
+}
+
+// fly loads what this call claimed and tells all who wait for it.
+func (m *Mover) fly(ctx context.Context, job Job, mine []int, errs []error) {
+	sub := job
+	sub.Keys = make([]wire.Key, len(mine))
+	for k, i := range mine {
+		sub.Keys[k] = job.Keys[i]
+	}
+	subErrs := make([]error, len(mine))
+	m.load(ctx, sub, subErrs)
+	m.flights.mu.Lock()
+	defer m.flights.mu.Unlock()
+	for k, i := range mine {
+		errs[i] = subErrs[k]
+		id := blockID{job.NS, sub.Keys[k]}
+		f := m.flights.busy[id]
+		f.err = subErrs[k]
+		close(f.done)
+		delete(m.flights.busy, id)
+	}
+}
+
+// Flying counts the blocks that are being loaded for whoever asks.
+func (m *Mover) Flying() int {
+	m.flights.mu.Lock()
+	defer m.flights.mu.Unlock()
+	return len(m.flights.busy)
+}

@@ -1,0 +1,434 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// Bounds of a load.
+const (
+	batchItems    = 128      // blocks a pull
+	minBatchBytes = 1 << 20  // body bytes below which a batch is not split over lanes
+	maxBatchBytes = 16 << 20 // body bytes a pull
+	loadAttempts  = 3        // a block, over all holders
+	// pullPatience is how long a pull may take, plus its bytes at slowPull, before
+	// another holder that has the same blocks gets them.
+	pullPatience = 250 * time.Millisecond
+	slowPull     = 100 << 20 // bytes a second
+	// leaveGrace is how long a shared load whose context has ended waits for what
+	// has arrived to be counted.
+	leaveGrace = 250 * time.Millisecond
+)
+
+// source is a holder that has a block.
+type source struct {
+	holder int // in the load's inquiry
+	h      fabric.Handle
+	size   uint32
+	tries  int
+}
+
+// want is one block on its way in.
+type want struct {
+	from   []source
+	tries  int // failed pulls, over all holders
+	flying bool
+	done   bool
+	err    error // of the last try, or the verdict
+}
+
+// pulling is a batch at one holder.
+type pulling struct {
+	holder int
+	at     []int // in the load's wants
+	from   []source
+	passed []bool // another holder is asked for it meanwhile
+	left   int    // not passed on
+	bytes  uint64
+	due    time.Time // when it is looked at whether another holder gets it
+	cancel context.CancelFunc
+	items  []fabric.Item // set once it has ended
+}
+
+// load is one call's way through the room. Its goroutine alone touches it; pulls
+// run in goroutines of their own and report by results.
+type load struct {
+	m       *Mover
+	ctx     context.Context
+	job     Job
+	q       *inquiry
+	wants   []want
+	left    int // wants without a verdict
+	front   int // all wants before it have one
+	batch   uint64
+	running []int // pulls at each holder
+	stalled []bool
+	pulls   map[*pulling]struct{}
+	results chan *pulling
+	overdue *time.Timer
+}
+
+// load finds, pulls and commits a job's keys; errs gets one entry a key.
+func (m *Mover) load(ctx context.Context, job Job, errs []error) {
+	if len(job.Keys) == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	q := m.ask(ctx, job.NS, job.Keys)
+	defer q.close()
+	l := &load{
+		m: m, ctx: ctx, job: job, q: q, wants: make([]want, len(job.Keys)), left: len(job.Keys),
+		running: make([]int, len(q.holders)), stalled: make([]bool, len(q.holders)),
+		pulls: map[*pulling]struct{}{}, overdue: time.NewTimer(time.Hour),
+	}
+	defer l.overdue.Stop()
+	most := 0
+	for i := range q.holders {
+		most += l.width(i)
+	}
+	l.results = make(chan *pulling, most) // so that no pull waits for a load that has left
+	l.run()
+	for i := range l.wants {
+		errs[i] = l.wants[i].err
+	}
+}
+
+// width is how many pulls run at a holder at the same time: one a lane, and one
+// that is reserved while another is checked and committed.
+func (l *load) width(holder int) int {
+	return max(l.q.holders[holder].fabric.Caps().Lanes, 1) + 1
+}
+
+func (l *load) run() {
+	for l.left > 0 {
+		l.shareOut()
+		if l.q.waiting == 0 && !l.hopes() {
+			l.endMissing()
+			break
+		}
+		select {
+		case a := <-l.q.answers:
+			l.heard(a)
+		case <-l.q.late.C:
+			l.q.giveUp()
+		case p := <-l.results:
+			l.ended(p)
+		case <-l.overdue.C:
+			l.passOn()
+		case <-l.ctx.Done():
+			l.leave()
+			return
+		}
+	}
+	l.leaveNothing()
+}
+
+// hopes says whether a block may still come.
+func (l *load) hopes() bool {
+	for p := range l.pulls {
+		if p.left > 0 {
+			return true
+		}
+	}
+	for i := range l.wants {
+		if w := &l.wants[i]; !w.done && len(w.from) > 0 {
+			return true // its holder's lanes are not free yet
+		}
+	}
+	return false
+}
+
+// heard takes what a holder has. A pull that is overdue may now have somewhere
+// else to go.
+func (l *load) heard(a answer) {
+	l.q.heard(l.ctx, a)
+	for i := range a.items {
+		it, w := &a.items[i], &l.wants[i]
+		switch {
+		case w.done:
+		case it.Err == nil:
+			w.from = append(w.from, source{holder: a.holder, h: it.H, size: it.Head.BodyLen})
+		default:
+			w.err = worse(w.err, it.Err)
+		}
+	}
+	if l.batch == 0 {
+		l.sizeBatches()
+	}
+	l.arm()
+}
+
+// sizeBatches makes batches small enough for every lane of every holder to get
+// two of them, within the bounds.
+func (l *load) sizeBatches() {
+	var total uint64
+	for i := range l.wants {
+		if from := l.wants[i].from; len(from) > 0 {
+			total += uint64(from[0].size)
+		}
+	}
+	lanes := 0
+	for i := range l.q.holders {
+		lanes += l.width(i) - 1
+	}
+	if total > 0 {
+		l.batch = min(max(total/uint64(2*lanes), minBatchBytes), maxBatchBytes)
+	}
+}
+
+// shareOut gives batches to holders that have room for one, in turns, so that
+// what is left at the end is spread as well.
+func (l *load) shareOut() {
+	for more := true; more && l.ctx.Err() == nil; {
+		more = false
+		for i := range l.q.holders {
+			if l.running[i] < l.width(i) && l.start(i) {
+				more = true
+			}
+		}
+	}
+}
+
+// start takes the next batch for a holder off the wants, if there is one.
+func (l *load) start(holder int) bool {
+	for l.front < len(l.wants) && l.wants[l.front].done {
+		l.front++
+	}
+	caps := l.q.holders[holder].fabric.Caps()
+	items := batchItems
+	if caps.MaxBatch > 0 {
+		items = min(items, caps.MaxBatch)
+	}
+	p := &pulling{holder: holder}
+	for i := l.front; i < len(l.wants) && len(p.at) < items; i++ {
+		w := &l.wants[i]
+		if w.done || w.flying {
+			continue
+		}
+		s := l.next(w)
+		if s == nil || s.holder != holder {
+			continue
+		}
+		if len(p.at) > 0 && p.bytes+uint64(s.size) > l.batch {
+			break
+		}
+		p.at, p.from, p.bytes = append(p.at, i), append(p.from, *s), p.bytes+uint64(s.size)
+	}
+	if len(p.at) == 0 || !l.m.take(p.bytes, len(l.pulls) == 0) {
+		return false
+	}
+	for _, i := range p.at {
+		l.wants[i].flying = true
+	}
+	p.passed, p.left = make([]bool, len(p.at)), len(p.at)
+	l.running[holder]++
+	l.pulls[p] = struct{}{}
+	p.due = time.Now().Add(pullPatience + time.Duration(p.bytes)*time.Second/slowPull)
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(l.ctx)
+	l.m.wg.Go(func() {
+		defer p.cancel()
+		l.m.pull(ctx, l.job, &l.q.holders[holder], p)
+		l.m.give(p.bytes)
+		l.results <- p
+	})
+	l.arm()
+	return true
+}
+
+// next chooses where a block is asked for: where it failed least, and of those
+// where least is running; not at a holder that stands still if there is another.
+func (l *load) next(w *want) *source {
+	var best *source
+	for i := range w.from {
+		s := &w.from[i]
+		if best == nil || l.cost(s) < l.cost(best) {
+			best = s
+		}
+	}
+	return best
+}
+
+func (l *load) cost(s *source) int {
+	const more = 1 << 20 // than the pulls at one holder
+	c := l.running[s.holder] + more*s.tries
+	if l.stalled[s.holder] {
+		c += more * loadAttempts
+	}
+	return c
+}
+
+// ended takes a finished pull's verdicts. What was passed on counts only where it
+// came after all.
+func (l *load) ended(p *pulling) {
+	delete(l.pulls, p)
+	l.running[p.holder]--
+	good := false
+	for k, i := range p.at {
+		w, err := &l.wants[i], p.items[k].Err
+		good = good || err == nil
+		if !p.passed[k] {
+			w.flying = false
+		}
+		switch {
+		case w.done:
+		case err == nil:
+			l.finish(w, nil)
+		case !p.passed[k]:
+			l.failed(w, p.from[k], err)
+		}
+	}
+	switch {
+	case p.left == 0:
+	case good:
+		l.m.answered(l.q.holders[p.holder].name, true)
+	case errors.Is(p.items[0].Err, wire.CodeNoProgress):
+		l.standsStill(p)
+	}
+	l.arm()
+}
+
+func (l *load) finish(w *want, err error) {
+	w.done, w.err = true, err
+	l.left--
+}
+
+// failed decides whether a block is asked for again, and where. A holder that
+// does not have it, or sends nothing in time, is not asked a second time; one that
+// sent it wrong is, where there is no other. The slot that a handle names may be gone
+// after a reconnect, so the next try is by key.
+func (l *load) failed(w *want, s source, err error) {
+	w.err = err
+	w.tries++
+	if errors.Is(err, wire.CodeFull) || l.ctx.Err() != nil {
+		l.finish(w, err)
+		return
+	}
+	at := -1
+	for i := range w.from {
+		if w.from[i].holder == s.holder {
+			at = i
+		}
+	}
+	gone := errors.Is(err, wire.CodeAbsent) || errors.Is(err, wire.CodeNoProgress) || gaveUp(err) ||
+		errors.Is(err, wire.CodeStale) && s.h == (fabric.Handle{})
+	switch {
+	case at < 0:
+	case gone:
+		w.from = append(w.from[:at], w.from[at+1:]...)
+	default:
+		w.from[at].h = fabric.Handle{}
+		w.from[at].tries++
+	}
+	if w.tries >= loadAttempts || len(w.from) == 0 && l.q.waiting == 0 {
+		l.finish(w, err)
+	}
+}
+
+// arm sets the timer to the next pull that may be passed on.
+func (l *load) arm() {
+	var first time.Time
+	for p := range l.pulls {
+		if p.left > 0 && (first.IsZero() || p.due.Before(first)) {
+			first = p.due
+		}
+	}
+	if !first.IsZero() {
+		l.overdue.Reset(time.Until(first))
+	}
+}
+
+// passOn looks at the pulls that are overdue. Blocks that another holder has are
+// asked for there at once: neither the call nor its holder is waited for. A pull
+// of which nothing is left is cancelled; else it is looked at again later.
+func (l *load) passOn() {
+	now := time.Now()
+	for p := range l.pulls {
+		if p.left == 0 || now.Before(p.due) {
+			continue
+		}
+		p.due = now.Add(pullPatience)
+		before := p.left
+		for k, i := range p.at {
+			w := &l.wants[i]
+			if p.passed[k] || !l.elsewhere(w, p.holder) {
+				continue
+			}
+			p.passed[k], w.flying = true, false
+			p.left--
+			for j := range w.from {
+				if w.from[j].holder == p.holder {
+					w.from[j].tries++
+				}
+			}
+		}
+		if p.left < before {
+			l.standsStill(p)
+		}
+		if p.left == 0 {
+			p.cancel()
+		}
+	}
+	l.arm()
+}
+
+// standsStill leaves a holder alone, in this load and in those to come.
+func (l *load) standsStill(p *pulling) {
+	l.stalled[p.holder] = true
+	l.m.missed(&l.q.holders[p.holder], fabric.Item{NS: l.job.NS, Key: l.job.Keys[p.at[0]]}, true)
+}
+
+// elsewhere says whether another holder has a block, and does not stand still.
+func (l *load) elsewhere(w *want, holder int) bool {
+	for _, s := range w.from {
+		if s.holder != holder && !l.stalled[s.holder] && !l.m.isSlow(l.q.holders[s.holder].name) {
+			return true
+		}
+	}
+	return false
+}
+
+// endMissing ends the wants that nobody can give.
+func (l *load) endMissing() {
+	for i := range l.wants {
+		if w := &l.wants[i]; !w.done {
+			l.finish(w, l.q.verdict(w.err))
+		}
+	}
+}
+
+// leave ends a load whose context has ended. Pulls end with it; what they brought
+// is counted.
+func (l *load) leave() {
+	for p := range l.pulls {
+		p.cancel()
+	}
+	grace := time.NewTimer(leaveGrace)
+	defer grace.Stop()
+	for waiting := true; waiting && len(l.pulls) > 0; {
+		select {
+		case p := <-l.results:
+			l.ended(p)
+		case <-grace.C:
+			waiting = l.job.Transient // its slots are the engine's own: see leaveNothing
+		}
+	}
+	for i := range l.wants {
+		if w := &l.wants[i]; !w.done {
+			l.finish(w, fabric.ContextError(l.ctx, ""))
+		}
+	}
+}
+
+// leaveNothing waits for the cancelled pulls of a transient load: they write to
+// slots of an owner that may go as soon as its request has ended.
+func (l *load) leaveNothing() {
+	for l.job.Transient && len(l.pulls) > 0 {
+		l.ended(<-l.results)
+	}
+}
