@@ -27,9 +27,20 @@ type copyJob struct {
 	keys   []wire.Key
 	sizes  []uint32
 	todo   []int // items that want room, by rising index
+	twins  []twin
+	first  map[putName]int
 	slots  []uint32
 	commit blocks.Commit
 	full   blocks.FullError // the first refusal
+}
+
+// twin is an item whose key came earlier in the same PUT.
+type twin struct{ item, first int }
+
+// putName is a key in a namespace of the session.
+type putName struct {
+	ns  uint16
+	key wire.Key
 }
 
 // put answers PUT: in place when it is small, else on a flight.
@@ -118,8 +129,10 @@ func (s *session) copyIn(j *copyJob, ctx context.Context) wire.Code {
 	j.full = blocks.FullError{}
 	s.checkItems(j)
 	s.dropKnown(j)
+	j.dropTwins()
 	s.reserve(j)
 	code := s.ingest(j, ctx)
+	j.followTwins()
 	s.life.track(j)
 	return code
 }
@@ -136,6 +149,8 @@ func (s *session) checkItems(j *copyJob) {
 			j.status[i] = wire.CodeInvalid
 		case it.Len > j.spaces[it.NS].body:
 			j.status[i] = wire.CodeTooLarge
+		case it.Key == wire.Key{}:
+			j.status[i] = wire.CodeInvalid
 		default:
 			j.todo = append(j.todo, i)
 		}
@@ -167,6 +182,39 @@ func (s *session) dropKnown(j *copyJob) {
 		at = run
 	}
 	j.todo = left
+}
+
+// dropTwins takes the items out whose key came before in the same PUT: one block
+// needs room once.
+func (j *copyJob) dropTwins() {
+	j.twins = j.twins[:0]
+	if len(j.todo) < 2 {
+		return
+	}
+	if j.first == nil {
+		j.first = make(map[putName]int, len(j.todo))
+	}
+	clear(j.first)
+	left := j.todo[:0]
+	for _, i := range j.todo {
+		n := putName{j.items[i].NS, j.items[i].Key}
+		if k, again := j.first[n]; again {
+			j.twins = append(j.twins, twin{i, k})
+			continue
+		}
+		j.first[n] = i
+		left = append(left, i)
+	}
+	j.todo = left
+}
+
+// followTwins gives each of them what became of the first: EXISTS where it is there.
+func (j *copyJob) followTwins() {
+	for _, t := range j.twins {
+		if j.status[t.item] = j.status[t.first]; j.status[t.item] == wire.CodeOK {
+			j.status[t.item] = wire.CodeExists
+		}
+	}
 }
 
 // reserve finds room for the items of todo: for a run of one namespace and tier
