@@ -1,117 +1,105 @@
 package halfopen
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"strings"
 	"testing"
 	"time"
 )
 
-var limits = Limits{Total: 6, TotalKey: "x.all", PerSource: 3, PerSourceKey: "x.each"}
+var errRoom = errors.New("another one needs the place")
 
 // guest is a connection of a test.
 type guest struct {
 	*Conn
-	gone *Refusal
+	gone error
 }
 
-func enter(t *testing.T, tab *Table, source string) *guest {
-	t.Helper()
+func enter(tab *Table, now time.Duration, source string) *guest {
 	g := &guest{}
-	var no *Refusal
-	if g.Conn, no = tab.Enter(0, source, func(r *Refusal) { g.gone = r }); no != nil {
-		t.Fatalf("%s has no place: %v", source, no)
-	}
+	g.Conn = tab.Enter(now, source, func(why error) { g.gone = why })
 	return g
 }
 
 func TestTheOldestSilentConnectionOfASourceGoesFirst(t *testing.T) {
-	tab := New(limits)
-	first, second, third := enter(t, tab, "a"), enter(t, tab, "a"), enter(t, tab, "a")
-	first.Spoke(0)
-	enter(t, tab, "a")
-	if first.gone != nil || second.gone == nil || third.gone != nil {
-		t.Errorf("gone: %v, %v, %v; want the second only", first.gone, second.gone, third.gone)
+	var tab Table
+	other, first, second, third := enter(&tab, 0, "b"), enter(&tab, 1, "a"), enter(&tab, 2, "a"), enter(&tab, 3, "a")
+	first.Spoke(4)
+	if !tab.MakeRoom(5, "a", errRoom) || other.gone != nil || first.gone != nil || second.gone != errRoom || third.gone != nil {
+		t.Errorf("gone: %v, %v, %v, %v; want the second of a only", other.gone, first.gone, second.gone, third.gone)
 	}
-	if got, want := second.gone.Error(), "half-open connections from a: the limit x.each is 3, and this one was silent for longest"; got != want {
-		t.Errorf("it is told %q, want %q", got, want)
-	}
-}
-
-func TestASourceThatHasItsShareIsRefusedAndOthersAreNot(t *testing.T) {
-	tab := New(limits)
-	for range limits.PerSource {
-		enter(t, tab, "a").Spoke(0)
-	}
-	_, no := tab.Enter(0, "a", nil)
-	if no == nil || no.Error() != "half-open connections from a: the limit x.each is 3" {
-		t.Errorf("refused with %v", no)
-	}
-	enter(t, tab, "b")
-}
-
-func TestWhereAllPlacesAreTakenTheSourceThatHasMostGivesOneUp(t *testing.T) {
-	tab := New(limits)
-	one := enter(t, tab, "one")
-	var many []*guest
-	for range 3 {
-		many = append(many, enter(t, tab, "many"))
-	}
-	enter(t, tab, "two")
-	enter(t, tab, "two")
-	enter(t, tab, "three")
-	if one.gone != nil || many[0].gone == nil || many[0].gone.Source != "" || many[0].gone.Key != "x.all" {
-		t.Errorf("gone: one %v, many %v", one.gone, many[0].gone)
+	if n := tab.Len(); n != 3 {
+		t.Errorf("%d connections are left, want 3", n)
 	}
 }
 
-func TestANewcomerIsRefusedWhereNobodyIsSilent(t *testing.T) {
-	tab := New(limits)
-	for i := range limits.Total {
-		enter(t, tab, fmt.Sprint(i)).Spoke(0)
+func TestWhereNobodyIsSilentNobodyGoes(t *testing.T) {
+	var tab Table
+	for i := range 3 {
+		enter(&tab, 0, fmt.Sprint(i)).Spoke(0)
 	}
-	_, no := tab.Enter(0, "late", nil)
-	if no == nil || no.Error() != "half-open connections: the limit x.all is 6" {
-		t.Errorf("refused with %v", no)
+	if tab.MakeRoom(1, "0", errRoom) || tab.MakeRoom(1, "", errRoom) || tab.MakeRoom(1, "nobody's", errRoom) {
+		t.Error("one that had just spoken made room")
+	}
+}
+
+func TestTheSourceThatHasMostMakesRoom(t *testing.T) {
+	var tab Table
+	one := enter(&tab, 0, "one")
+	many := []*guest{enter(&tab, 1, "many"), enter(&tab, 2, "many")}
+	full := []*guest{enter(&tab, 3, "all have spoken"), enter(&tab, 3, "all have spoken"), enter(&tab, 3, "all have spoken")}
+	for _, g := range full {
+		g.Spoke(3)
+	}
+	if !tab.MakeRoom(4, "", errRoom) || one.gone != nil || many[0].gone == nil || many[1].gone != nil {
+		t.Errorf("gone: %v, %v, %v; want the first of many", one.gone, many[0].gone, many[1].gone)
 	}
 }
 
 // Whoever says a word and then nothing holds a place no longer than Patience when
 // others need it.
 func TestOneThatSpokeAndFellSilentGoesAfterPatience(t *testing.T) {
-	tab := New(limits)
-	var in []*guest
-	for i := range limits.PerSource {
-		in = append(in, enter(t, tab, "a"))
-		in[i].Spoke(time.Duration(limits.PerSource - i))
+	var tab Table
+	first, second := enter(&tab, 0, "a"), enter(&tab, 0, "a")
+	first.Spoke(2)
+	second.Spoke(1)
+	if tab.MakeRoom(Patience, "a", errRoom) {
+		t.Fatal("one that had just spoken made room")
 	}
-	if _, no := tab.Enter(Patience, "a", nil); no == nil {
-		t.Fatal("one that has just spoken made room")
-	}
-	if _, no := tab.Enter(Patience+1, "a", func(*Refusal) {}); no != nil || in[limits.PerSource-1].gone == nil {
-		t.Errorf("after Patience: %v; want the one to go whose word is longest ago", no)
+	if !tab.MakeRoom(Patience+1, "a", errRoom) || first.gone != nil || second.gone == nil {
+		t.Errorf("gone: %v, %v; want the one whose word is longest ago", first.gone, second.gone)
 	}
 }
 
-// Whatever happens in whatever order: no limit is passed, and in the end nothing
-// is left.
-func TestNoLimitIsEverPassed(t *testing.T) {
+// Whatever happens in whatever order: each connection is told to go once at most,
+// and in the end nothing is left.
+func TestEachGoesOnce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	tab := New(limits)
+	var tab Table
 	var in []*Conn
+	told := map[*Conn]int{}
 	for step := range 20_000 {
-		switch rng.IntN(4) {
+		now := time.Duration(step) * time.Millisecond
+		switch rng.IntN(5) {
 		case 0, 1:
-			if c, no := tab.Enter(time.Duration(step)*time.Millisecond, strings.Repeat("s", 1+rng.IntN(5)), func(*Refusal) {}); no == nil {
-				in = append(in, c)
-			}
+			var c *Conn
+			c = tab.Enter(now, fmt.Sprint(rng.IntN(5)), func(error) { told[c]++ })
+			in = append(in, c)
 		case 2:
 			if len(in) > 0 {
-				in[rng.IntN(len(in))].Spoke(time.Duration(step) * time.Millisecond)
+				in[rng.IntN(len(in))].Spoke(now)
 			}
 		case 3:
+			source := ""
+			if rng.IntN(2) == 0 {
+				source = fmt.Sprint(rng.IntN(5))
+			}
+			before := tab.Len()
+			if tab.MakeRoom(now, source, errRoom) != (tab.Len() == before-1) {
+				t.Fatal("room was made and not told, or told and not made")
+			}
+		case 4:
 			if len(in) > 0 {
 				i := rng.IntN(len(in))
 				in[i].Leave()
@@ -119,38 +107,16 @@ func TestNoLimitIsEverPassed(t *testing.T) {
 				in = append(in[:i], in[i+1:]...)
 			}
 		}
-		count := map[string]int{}
-		for _, c := range tab.all {
-			if count[c.source]++; count[c.source] > limits.PerSource {
-				t.Fatalf("%s has %d places", c.source, count[c.source])
-			}
-		}
-		if tab.Len() > limits.Total {
-			t.Fatalf("%d places", tab.Len())
+	}
+	for c, n := range told {
+		if n != 1 {
+			t.Errorf("a connection of %s was told %d times", c.source, n)
 		}
 	}
 	for _, c := range in {
 		c.Leave()
 	}
 	if tab.Len() != 0 {
-		t.Errorf("%d places are left", tab.Len())
-	}
-}
-
-func TestSourcesAreHostsAndNotPorts(t *testing.T) {
-	for addr, want := range map[string]string{
-		"10.1.2.3:4": "10.1.2.3", "[::ffff:10.1.2.3]:5": "10.1.2.3", "127.0.0.1:1": "127.0.0.1", "[::1]:1": "::1",
-		"[2001:db8:1:2:3:4:5:6]:7": "2001:db8:1:2::/64", "[2001:db8:1:2:ffff::]:8": "2001:db8:1:2::/64",
-	} {
-		a, err := net.ResolveTCPAddr("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := Source(a); got != want {
-			t.Errorf("%s counts as %s, want %s", addr, got, want)
-		}
-	}
-	if got := Source(&net.UnixAddr{Net: "unix"}); got != "unix" {
-		t.Errorf("a Unix socket counts as %s", got)
+		t.Errorf("%d connections are left", tab.Len())
 	}
 }
