@@ -111,7 +111,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	if err != nil {
 		return nil, err
 	}
-	a.log = loglimit.Logger(opt.Log).With("agent", a.id.name)
+	a.log = loglimit.Logger(opt.Log, cfg.Quota.LogLines).With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
 	for _, step := range []func(context.Context) error{a.openStore, a.openRoutes, a.openFabrics, a.openLink, a.openEngines, a.openFaces, a.openLlama} {
 		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {

@@ -25,7 +25,7 @@ func (a *Agent) openLink(context.Context) error {
 		Store: a.store, Namespaces: a.spaces, Tenants: a.cfg.Security.Tenants,
 		PSK: []byte(a.cfg.Link.PSK), UIDs: a.cfg.Security.UIDs, Insecure: a.cfg.Link.Insecure,
 		Lanes: a.cfg.Link.Lanes, Congestion: a.cfg.Link.Congestion, Log: a.log, Observer: linkObserver{a},
-		Sessions: a.cfg.Link.Sessions, HalfOpen: a.cfg.Link.HalfOpen, HalfOpenPerAddress: a.cfg.Link.HalfOpenPerAddress,
+		Quota: &a.quota,
 	}
 	if t := a.cfg.Link.TLS; t.On() {
 		var err error

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/blocks/quota"
 	"meridian/internal/halfopen"
 	"meridian/wire"
 	proto "meridian/wire/link"
@@ -22,7 +23,7 @@ import (
 // origin is where a connection comes from.
 type origin struct {
 	addr   string // for people: host and port, or process and user
-	source string // whose share of half-open places it takes: a host, or a user
+	source string // whose share of half-open connections it takes: a host, or a user
 	local  bool   // it comes from this host
 }
 
@@ -32,13 +33,43 @@ type arrival struct {
 	origin
 	via     string
 	place   *halfopen.Conn
-	evicted atomic.Pointer[halfopen.Refusal]
+	share   *quota.Hold
+	evicted atomic.Pointer[error]
 }
 
 // evict takes the connection's place away: its reader ends at once.
-func (a *arrival) evict(r *halfopen.Refusal) {
-	a.evicted.Store(r)
+func (a *arrival) evict(why error) {
+	a.share.Give()
+	why = fmt.Errorf("this connection was silent for longest: %w", why)
+	a.evicted.Store(&why)
 	_ = a.SetReadDeadline(time.Unix(1, 0))
+}
+
+// leave gives the connection's place back. It may be called again.
+func (a *arrival) leave() {
+	a.place.Leave()
+	a.share.Give()
+}
+
+// enter gives a connection a place. Where the source, or all of them, has as many
+// as it may, the oldest silent one makes room; else it is the new one that gets
+// none.
+func (n *Node) enter(a *arrival) (err error) {
+	who := []quota.Holder{{Kind: quota.Source, Name: a.source}, quota.Total}
+	for range 3 {
+		if a.share, err = n.cfg.Quota.Take(quota.HalfOpen, 1, who...); err == nil {
+			a.place = n.places.Enter(n.cfg.Clock(), a.source, a.evict)
+			return nil
+		}
+		of := a.source
+		if full, ok := errors.AsType[*quota.Error](err); ok && full.Holder.Kind == quota.All {
+			of = ""
+		}
+		if !n.places.MakeRoom(n.cfg.Clock(), of, err) {
+			return err
+		}
+	}
+	return err
 }
 
 // accept takes connections until the listener is closed.
@@ -72,10 +103,7 @@ func (n *Node) take(c net.Conn, via string) {
 	a := &arrival{Conn: c, via: via}
 	var err error
 	if a.origin, err = n.originOf(c, via); err == nil {
-		var no *halfopen.Refusal
-		if a.place, no = n.places.Enter(n.cfg.Clock(), a.source, a.evict); no != nil {
-			err = fmt.Errorf("%w: %w", no, wire.CodeTooMany)
-		}
+		err = n.enter(a)
 	}
 	if err != nil {
 		n.turnAway(a, err)
@@ -102,9 +130,9 @@ func (n *Node) originOf(c net.Conn, via string) (origin, error) {
 		}
 		return o, nil
 	}
-	o := origin{addr: c.RemoteAddr().String(), source: halfopen.Source(c.RemoteAddr()), local: true}
+	o := origin{addr: c.RemoteAddr().String(), source: c.RemoteAddr().Network(), local: true}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		o.local = tcp.IP.IsLoopback()
+		o.source, o.local = quota.SourceOf(tcp.AddrPort().Addr()).Name, tcp.IP.IsLoopback()
 	}
 	return o, nil
 }
@@ -164,15 +192,15 @@ func (n *Node) turnAway(a *arrival, err error) {
 
 // welcome brings an accepted connection through HELLO and to its session.
 func (n *Node) welcome(a *arrival) {
-	defer a.place.Leave()
+	defer a.leave()
 	n.tune(a.Conn)
 	h := &hello{conn: a.Conn, base: a.Conn, via: a.via, origin: a.origin, spoke: func() { a.place.Spoke(n.cfg.Clock()) }}
 	err := n.receivePeer(h)
 	if err == nil {
 		return
 	}
-	if no := a.evicted.Load(); no != nil {
-		err = fmt.Errorf("%w: %w", no, wire.CodeTooMany)
+	if why := a.evicted.Load(); why != nil {
+		err = *why
 	} else if h.sp.Offset() == 0 && leftAtOnce(err) {
 		// A probe of the port, as load balancers and port scans make: nobody
 		// asked for anything, so nothing was refused.
@@ -190,7 +218,7 @@ func (n *Node) welcome(a *arrival) {
 		_ = a.Close()
 		return
 	}
-	a.place.Leave()
+	a.leave()
 	h.refuse(err)
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"meridian/blocks/quota"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -71,14 +72,20 @@ func (n *Node) claim(id *identity, from string) ([]*session, error) {
 		d := n.duplicate(id, from, older[0].peer.name, older[0].addr)
 		return nil, fmt.Errorf("%s: %w", d.Text(), wire.CodeIncarnation)
 	}
-	for _, s := range older {
-		n.displace(id.key(), s.peer.instance())
-	}
 	return older, nil
 }
 
-// displace remembers an instance. The caller holds n.mu.
-func (n *Node) displace(key string, i instance) {
+// displace remembers the instances of sessions that go for those of another one.
+// The caller holds n.mu.
+func (n *Node) displace(id *identity, older []*session) {
+	for _, s := range older {
+		if i := s.peer.instance(); i != id.instance() {
+			n.remember(id.key(), i)
+		}
+	}
+}
+
+func (n *Node) remember(key string, i instance) {
 	past := n.past[key]
 	if slices.ContainsFunc(past, func(d displaced) bool { return d.instance == i }) {
 		return
@@ -153,7 +160,7 @@ func (n *Node) admit(h *hello, id identity, m *proto.Hello) (*session, error) {
 		return fail(err)
 	}
 	if s == nil {
-		spare, err := n.roomFor(&id)
+		share, spare, err := n.roomFor(&id, older)
 		if err != nil {
 			return fail(err)
 		}
@@ -161,8 +168,10 @@ func (n *Node) admit(h *hello, id identity, m *proto.Hello) (*session, error) {
 			older = append(older, spare)
 		}
 		s = n.newSession(m.Session, id, h.via, h.addr, false, m.Limits)
+		s.share = share
 		n.sessions[s.id] = s
 	}
+	n.displace(&id, older)
 	n.mu.Unlock()
 	n.replace(&id, older)
 	return s, nil
@@ -181,34 +190,40 @@ func (n *Node) replace(id *identity, older []*session) {
 	}
 }
 
-// roomFor says whether a peer may have one more accepted session, and which of
-// its sessions goes for it: one that has lost its lane 0 and only lingers. Peers
-// on no list are counted together too, by where they come from. The caller holds
-// n.mu.
-func (n *Node) roomFor(id *identity) (spare *session, err error) {
-	own, together := 0, 0
+// roomFor takes a peer's share for one more accepted session. Where it has all that
+// it may have, one that has lost its lane 0 and only lingers goes for it: the
+// caller drops it, and the older ones too. Peers on no list are counted together too, by where they come
+// from. The caller holds n.mu.
+func (n *Node) roomFor(id *identity, older []*session) (share *quota.Hold, spare *session, err error) {
+	unlisted := 0
 	for _, s := range n.sessions {
 		if s.dialled || s.peer.who != id.who {
 			continue
 		}
-		together++
+		unlisted++
 		if s.peer.key() != id.key() || s.peer.instance() != id.instance() {
 			continue
 		}
-		own++
 		s.mu.Lock()
 		if s.lingers && s.core.Lane(0) == nil {
 			spare = s
 		}
 		s.mu.Unlock()
 	}
-	switch {
-	case own >= n.cfg.Sessions && spare == nil:
-		return nil, fmt.Errorf("%s has %d sessions, the limit link.sessions_per_peer is %d: %w", id.name, own, n.cfg.Sessions, wire.CodeTooMany)
-	case own < n.cfg.Sessions && !id.listed && together >= maxUnlisted:
-		return nil, fmt.Errorf("%d sessions of peers on no list come from %s, the limit is %d: %w", together, id.who, maxUnlisted, wire.CodeTooMany)
-	case own < n.cfg.Sessions:
-		spare = nil
+	if !id.listed && unlisted >= maxUnlisted {
+		return nil, nil, fmt.Errorf("%d sessions of peers on no list come from %s, the limit is %d: %w", unlisted, id.who, maxUnlisted, wire.CodeTooMany)
 	}
-	return spare, nil
+	for _, s := range older {
+		s.share.Give()
+	}
+	holder := quota.Holder{Kind: quota.Peer, Name: id.key()}
+	if share, err = n.cfg.Quota.Take(quota.Sessions, 1, holder); err == nil {
+		return share, nil, nil
+	}
+	if spare == nil {
+		return nil, nil, err
+	}
+	spare.share.Give()
+	share, err = n.cfg.Quota.Take(quota.Sessions, 1, holder)
+	return share, spare, err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"meridian/adapters/link/internal/core"
+	"meridian/blocks/quota"
 	"meridian/internal/loglimit"
 	"meridian/wire"
 	proto "meridian/wire/link"
@@ -36,9 +37,9 @@ type Config struct {
 	Limits     proto.Limits // granted to a peer; default: those of the protocol
 	Congestion string       // TCP_CONGESTION; empty: the system's
 
-	HalfOpen           int // connections whose HELLOs are not through; default 256
-	HalfOpenPerAddress int // of them from one source address or user; default 16
-	Sessions           int // that one peer may dial; default 4
+	// Quota counts sessions by peer, and half-open connections by source and in
+	// all. Default: one of this node's own with the limits of the protocol.
+	Quota *quota.Book
 
 	Clock    func() time.Duration // monotonic; default: since New
 	Log      *slog.Logger         // default: discard
@@ -128,9 +129,12 @@ func (c Config) withDefaults() (Config, error) {
 		Reqs: cmp.Or(c.Limits.Reqs, d.Reqs), Items: cmp.Or(c.Limits.Items, d.Items), Frame: cmp.Or(c.Limits.Frame, d.Frame),
 		BytesInFlight: cmp.Or(c.Limits.BytesInFlight, d.BytesInFlight), LingerMS: cmp.Or(c.Limits.LingerMS, d.LingerMS),
 	}
-	c.HalfOpen = cmp.Or(c.HalfOpen, proto.HalfOpen)
-	c.HalfOpenPerAddress = cmp.Or(c.HalfOpenPerAddress, proto.HalfOpenPerSource)
-	c.Sessions = cmp.Or(c.Sessions, proto.MaxSessions)
+	if c.Quota == nil {
+		c.Quota = &quota.Book{}
+		c.Quota.SetLimit(quota.Sessions, quota.Peer, quota.Limit{Max: proto.MaxSessions})
+		c.Quota.SetLimit(quota.HalfOpen, quota.Source, quota.Limit{Max: proto.HalfOpenPerSource})
+		c.Quota.SetLimit(quota.HalfOpen, quota.All, quota.Limit{Max: proto.HalfOpen})
+	}
 	if c.Clock == nil {
 		start := time.Now()
 		c.Clock = func() time.Duration { return time.Since(start) }
@@ -138,7 +142,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.Log = loglimit.Logger(c.Log)
+	c.Log = loglimit.Logger(c.Log, loglimit.DefaultBurst)
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}

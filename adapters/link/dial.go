@@ -181,6 +181,7 @@ func (n *Node) dialled(h *hello, id identity, m *proto.Hello, addr string) (*ses
 	}
 	s := n.newSession(m.Session, id, h.via, addr, true, m.Limits)
 	n.sessions[s.id] = s
+	n.displace(&id, older)
 	n.mu.Unlock()
 	n.replace(&id, older)
 	return s, nil

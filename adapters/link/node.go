@@ -31,8 +31,8 @@ type Node struct {
 	hot      atomic.Int32   // readers and workers of lanes that do not wait
 	procs    int            // processors that Go may use
 
-	places *halfopen.Table // of accepted connections whose HELLOs are not through
-	turned chan struct{}   // connections that are being told why they were refused
+	places halfopen.Table // accepted connections whose HELLOs are not through
+	turned chan struct{}  // connections that are being told why they were refused
 
 	mu        sync.Mutex
 	sessions  map[[16]byte]*session
@@ -54,9 +54,6 @@ func New(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, sessions: map[[16]byte]*session{}, opening: map[net.Conn]struct{}{}, past: map[string][]displaced{},
 		turned: make(chan struct{}, maxTurned), procs: runtime.GOMAXPROCS(0),
-		places: halfopen.New(halfopen.Limits{
-			Total: cfg.HalfOpen, TotalKey: "link.half_open", PerSource: cfg.HalfOpenPerAddress, PerSourceKey: "link.half_open_per_address",
-		}),
 	}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	for _, p := range cfg.Peers {
@@ -175,6 +172,7 @@ func (n *Node) forget(s *session) {
 		delete(n.sessions, s.id)
 	}
 	n.mu.Unlock()
+	s.share.Give()
 	n.state(s.peer.name)
 }
 

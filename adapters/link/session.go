@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/adapters/link/internal/core"
+	"meridian/blocks/quota"
 	"meridian/fabric"
 	"meridian/wire"
 	proto "meridian/wire/link"
@@ -40,6 +41,7 @@ type session struct {
 	via     string
 	addr    string // where the peer is
 	dialled bool
+	share   *quota.Hold // of an accepted one
 	began   time.Duration
 
 	mu      sync.Mutex

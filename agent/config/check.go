@@ -138,8 +138,8 @@ func (l *loader) checkListeners() {
 		}
 		seen[addr] = true
 	}
-	if l.cfg.Link.HalfOpenPerAddress > l.cfg.Link.HalfOpen {
-		l.fail("link.half_open_per_address", "%d is above link.half_open, which is %d", l.cfg.Link.HalfOpenPerAddress, l.cfg.Link.HalfOpen)
+	if q := l.cfg.Quota; q.SourceHalfOpen > q.HalfOpen {
+		l.fail("quota.source_half_open", "%d is above quota.half_open, which is %d", q.SourceHalfOpen, q.HalfOpen)
 	}
 	l.checkHTTP()
 }

@@ -112,17 +112,14 @@ type Engine struct {
 
 // Link is the agent-to-agent protocol.
 type Link struct {
-	Listen             []string // tcp://host:port, tls://host:port, unix:///path
-	Lanes              int
-	Insecure           bool
-	PSK                Secret
-	Sessions           int // dialled by one peer
-	HalfOpen           int
-	HalfOpenPerAddress int
-	Linger             time.Duration
-	Congestion         string // TCP congestion control; empty: the kernel's default
-	TLS                TLS
-	Peers              []Peer
+	Listen     []string // tcp://host:port, tls://host:port, unix:///path
+	Lanes      int
+	Insecure   bool
+	PSK        Secret
+	Linger     time.Duration
+	Congestion string // TCP congestion control; empty: the kernel's default
+	TLS        TLS
+	Peers      []Peer
 }
 
 // TLS is the table [link.tls]; all three files or none.

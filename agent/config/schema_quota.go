@@ -15,7 +15,8 @@ type Quota struct {
 	EngineNamespaces int
 	PeerSessions     int
 	SourceHalfOpen   int
-	SourceLogLines   int // a minute
+	HalfOpen         int
+	LogLines         int // of one kind, a minute
 }
 
 // The defaults suit a cluster of 100 nodes, in which a node serves 99 peers and one
@@ -32,6 +33,7 @@ var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source
 	key("tenant_namespaces", func(c *Config) *int { return &c.Quota.TenantNamespaces }, integers, 256, between(1, 1024), "Namespaces of one tenant that may be open here."),
 	key("engine_namespaces", func(c *Config) *int { return &c.Quota.EngineNamespaces }, integers, 64, between(1, 1024), "Namespaces that one engine process may hold open."),
 	key("peer_sessions", func(c *Config) *int { return &c.Quota.PeerSessions }, integers, 4, between(1, 64), "Sessions of one peer that are accepted at a time, by its proven name."),
-	key("source_half_open", func(c *Config) *int { return &c.Quota.SourceHalfOpen }, integers, 16, between(1, 64), "Connections of one source address whose HELLO is not through. An IPv6 source is a /64."),
-	key("source_log_lines", func(c *Config) *int { return &c.Quota.SourceLogLines }, integers, 10, between(1, 1000), "Log lines a minute that connections of one source address may cause; the next line says how many were left out."),
+	key("source_half_open", func(c *Config) *int { return &c.Quota.SourceHalfOpen }, integers, 16, between(1, 65536), "Connections of one source address, or of one user of a Unix socket, whose HELLO is not through. For one more the oldest silent one is closed. An IPv6 source is a /64."),
+	key("half_open", func(c *Config) *int { return &c.Quota.HalfOpen }, integers, 256, between(16, 65536), "Connections whose HELLO is not through, of all sources together. For one more the oldest silent one of the source that has most is closed."),
+	key("log_lines", func(c *Config) *int { return &c.Quota.LogLines }, integers, 10, between(1, 10000), "Log lines of one kind (level, message and peer) that are written in a minute. Another line then says how many more there were."),
 }}

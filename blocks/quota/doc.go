@@ -6,8 +6,8 @@
 // often it is called. A refusal is an *Error: it says what was asked for, who
 // holds how much, the limit, and the configuration key that sets the limit.
 //
-// Two rooms count by themselves and use the words only: blocks, whose core is
-// single-threaded and knows the bytes of a slot, and whoever limits a rate.
+// One room counts by itself and uses the words only: blocks, whose core is
+// single-threaded and knows the bytes of a slot.
 //
 // The package may import the standard library and meridian/wire. It has no
 // clock, starts no goroutine, logs nothing and never waits.

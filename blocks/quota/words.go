@@ -17,7 +17,6 @@ const (
 	Namespaces                   // namespaces held open
 	Sessions                     // sessions that passed HELLO
 	HalfOpen                     // connections whose HELLO is not through
-	LogLines                     // log lines within the limiter's interval
 	resources
 )
 
@@ -32,7 +31,6 @@ var resourceTable = [resources]struct {
 	Namespaces:   {"namespaces", "namespaces", false, wire.CodeTooMany},
 	Sessions:     {"sessions", "sessions", false, wire.CodeTooMany},
 	HalfOpen:     {"half_open", "connections without HELLO", false, wire.CodeTooMany},
-	LogLines:     {"log_lines", "log lines", false, wire.CodeTooMany},
 }
 
 // Resources returns all of them, in order.

@@ -10,36 +10,47 @@ import (
 )
 
 const (
-	// Burst is how many records of one kind are written in each Every.
-	Burst = 5
+	// DefaultBurst is how many records of one kind are written in each Every where
+	// nothing else is configured.
+	DefaultBurst = 10
 	// Every is how long one account of a kind lasts.
-	Every = 10 * time.Second
+	Every = time.Minute
 	// MaxKinds bounds the kinds that are told apart at the same time.
 	MaxKinds = 1024
-	// peerKey is the attribute that tells records with the same message apart.
-	peerKey = "peer"
 )
+
+// subjects are the attributes that tell records with the same message apart. Their
+// values come from the configuration, not from strangers.
+var subjects = []string{"peer", "path"}
 
 // Handler passes on a bounded number of records. Handlers that come of it by
 // WithAttrs and WithGroup share its account.
 type Handler struct {
 	next    slog.Handler
 	account *account
-	peer    string // of WithAttrs
+	subject string // of WithAttrs
 	group   bool   // an attribute is not the record's own any more
 }
 
-// New puts a limit in front of next. A next that is limited already is returned
-// as it is, so that whoever gets a logger may make sure of the limit.
-func New(next slog.Handler) *Handler {
+// New puts a limit in front of next: burst records of a kind in each Every. A next
+// that is limited already is returned as it is, so that whoever gets a logger may
+// make sure of a limit.
+func New(next slog.Handler, burst int) *Handler {
 	if h, ok := next.(*Handler); ok {
 		return h
 	}
-	return &Handler{next: next, account: &account{kinds: map[string]*kind{}}}
+	return &Handler{next: next, account: &account{burst: burst, kinds: map[string]*kind{}}}
 }
 
 // Logger is a logger with a limit.
-func Logger(l *slog.Logger) *slog.Logger { return slog.New(New(l.Handler())) }
+func Logger(l *slog.Logger, burst int) *slog.Logger { return slog.New(New(l.Handler(), burst)) }
+
+// LeftOut is how many records were not written until now.
+func (h *Handler) LeftOut() uint64 {
+	h.account.mu.Lock()
+	defer h.account.mu.Unlock()
+	return h.account.total
+}
 
 type kindKey struct{}
 
@@ -57,8 +68,8 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	d := *h
 	d.next = h.next.WithAttrs(attrs)
 	for _, a := range attrs {
-		if a.Key == peerKey && !h.group {
-			d.peer = a.Value.String()
+		if slices.Contains(subjects, a.Key) && !h.group {
+			d.subject = a.Value.String()
 		}
 	}
 	return &d
@@ -84,14 +95,15 @@ func (h *Handler) kindOf(ctx context.Context, r slog.Record) string {
 	if name, ok := ctx.Value(kindKey{}).(string); ok {
 		return name
 	}
-	peer := h.peer
+	subject := h.subject
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == peerKey {
-			peer = a.Value.String()
+		found := slices.Contains(subjects, a.Key)
+		if found {
+			subject = a.Value.String()
 		}
-		return a.Key != peerKey
+		return !found
 	})
-	return r.Level.String() + " " + r.Message + "\x00" + peer
+	return r.Level.String() + " " + r.Message + "\x00" + subject
 }
 
 // Flush writes what has been left out until now, of every kind: at the end of a
@@ -112,7 +124,10 @@ func (h *Handler) Flush() {
 
 // account counts what was written and left out.
 type account struct {
+	burst int
+
 	mu    sync.Mutex
+	total uint64 // left out
 	kinds map[string]*kind
 	swept time.Time
 }
@@ -149,11 +164,12 @@ func (a *account) allow(name string, next slog.Handler, r slog.Record) bool {
 	if now.Sub(k.since) >= Every && k.left == 0 {
 		k.since, k.written = now, 0
 	}
-	if k.written < Burst {
+	if k.written < a.burst {
 		k.written++
 		return true
 	}
 	k.left++
+	a.total++
 	k.next, k.level, k.message = next, r.Level, r.Message
 	if k.timer == nil {
 		k.timer = time.AfterFunc(k.since.Add(Every).Sub(now), func() { a.end(name) })

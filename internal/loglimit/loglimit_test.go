@@ -12,6 +12,8 @@ import (
 	"time"
 )
 
+const burst = 5
+
 // page keeps lines.
 type page struct {
 	mu  sync.Mutex
@@ -32,7 +34,7 @@ func (p *page) lines() []string {
 
 func logger() (*slog.Logger, *page) {
 	p := &page{}
-	return Logger(slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug}))), p
+	return Logger(slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug})), burst), p
 }
 
 func TestAFloodIsAFewLinesAndACount(t *testing.T) {
@@ -45,7 +47,7 @@ func TestAFloodIsAFewLinesAndACount(t *testing.T) {
 		time.Sleep(Every)
 		synctest.Wait()
 		got := p.lines()
-		if len(got) != Burst+2 || !strings.Contains(got[Burst+1], `msg="refused: and 9995 more" more=9995 within=10s`) {
+		if len(got) != burst+2 || !strings.Contains(got[burst+1], `msg="refused: and 9995 more" more=9995 within=1m0s`) {
 			t.Errorf("%d lines:\n%s", len(got), strings.Join(got, "\n"))
 		}
 	})
@@ -54,12 +56,12 @@ func TestAFloodIsAFewLinesAndACount(t *testing.T) {
 func TestAFloodWithoutEndIsAFewLinesInEachEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, p := logger()
-		for range 6000 {
+		for range 36_000 {
 			log.Info("refused")
 			time.Sleep(10 * time.Millisecond)
 		}
-		if got := len(p.lines()); got < 6*Burst || got > 7*(Burst+1) {
-			t.Errorf("%d lines in a minute", got)
+		if got := len(p.lines()); got < 6*burst || got > 7*(burst+1) {
+			t.Errorf("%d lines in six minutes", got)
 		}
 	})
 }
@@ -68,16 +70,16 @@ func TestAFloodWithoutEndIsAFewLinesInEachEvery(t *testing.T) {
 func TestLoggersWithAttributesShareTheAccount(t *testing.T) {
 	log, p := logger()
 	for i := range 1000 {
-		Logger(log.With("agent", "x")).With("peer", "a", "n", i).Info("gone")
+		Logger(log.With("agent", "x"), 1).With("peer", "a", "n", i).Info("gone")
 		log.With("peer", "b").WithGroup("g").Info("gone", "n", i)
 	}
-	if got := len(p.lines()); got != 2*Burst {
-		t.Errorf("%d lines, want %d", got, 2*Burst)
+	if got := len(p.lines()); got != 2*burst {
+		t.Errorf("%d lines, want %d", got, 2*burst)
 	}
 	log.Handler().(*Handler).Flush()
 	got := p.lines()
-	if len(got) != 2*Burst+2 || !strings.Contains(got[2*Burst], "and 995 more") {
-		t.Errorf("after Flush: %s", strings.Join(got[2*Burst:], "\n"))
+	if len(got) != 2*burst+2 || !strings.Contains(got[2*burst], "and 995 more") {
+		t.Errorf("after Flush: %s", strings.Join(got[2*burst:], "\n"))
 	}
 }
 
@@ -87,8 +89,8 @@ func TestKindsByNameAndDebugRecords(t *testing.T) {
 		log.Log(WithKind(context.Background(), fmt.Sprint("kind ", i%2)), slog.LevelError, fmt.Sprint("text ", i))
 		log.Debug("a line of llama-server")
 	}
-	if got := len(p.lines()); got != 100+2*Burst {
-		t.Errorf("%d lines, want %d", got, 100+2*Burst)
+	if got := len(p.lines()); got != 100+2*burst {
+		t.Errorf("%d lines, want %d", got, 100+2*burst)
 	}
 }
 
@@ -112,7 +114,7 @@ func TestTheNumberOfKindsIsBounded(t *testing.T) {
 		time.Sleep(Every)
 		synctest.Wait()
 		got := p.lines()
-		if len(got) > MaxKinds+Burst+1 || !strings.Contains(got[len(got)-1], "log lines of more kinds than are counted apart: and") {
+		if len(got) > MaxKinds+burst+1 || !strings.Contains(got[len(got)-1], "log lines of more kinds than are counted apart: and") {
 			t.Errorf("%d lines, the last: %s", len(got), got[len(got)-1])
 		}
 		time.Sleep(Every)
@@ -125,7 +127,13 @@ func TestTheNumberOfKindsIsBounded(t *testing.T) {
 
 func TestOneLimitIsEnough(t *testing.T) {
 	log, _ := logger()
-	if h := log.Handler(); New(h) != h {
+	for range 7 {
+		log.Info("x")
+	}
+	if n := log.Handler().(*Handler).LeftOut(); n != 2 {
+		t.Errorf("%d records were left out, want 2", n)
+	}
+	if h := log.Handler(); New(h, 1) != h {
 		t.Error("a limited handler was limited again")
 	}
 }
