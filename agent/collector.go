@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"meridian/adapters/link"
+	"meridian/internal/loglimit"
 	"meridian/scheduler"
 	"meridian/wire"
 )
@@ -64,6 +65,7 @@ var (
 	dForceReason   = desc("budget_force_reason_total", "Requests whose thinking was cut short, by reason.", "reason")
 	dVocab         = desc("vocab_fallback_total", "Requests whose think marker ids came from the built-in table because the configuration has none for their model.")
 	dLogLost       = desc("log_lost_lines_total", "Log lines that were dropped because the log's output was closed, or was read too slowly.")
+	dLogLeftOut    = desc("log_left_out_lines_total", "Log lines that were counted and not written, because more of their kind came than quota.log_lines.")
 	dSessions      = desc("engine_sessions", "Engines that are connected now.")
 	dQuotaUsed     = desc("quota_used", "How much of a resource its largest holder holds now, by resource and kind of holder.", "resource", "kind")
 	dQuotaLimit    = desc("quota_limit", "How much of a resource one holder may hold, by resource and kind of holder.", "resource", "kind")
@@ -98,6 +100,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		c.engines(out, gauge, counter)
 	}
 	counter(dLogLost, c.a.opt.LogLost())
+	counter(dLogLeftOut, c.a.log.Handler().(*loglimit.Handler).LeftOut())
 	if f := c.a.llama.Load(); f != nil {
 		c.llama(f, gauge, counter)
 	}

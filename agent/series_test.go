@@ -91,6 +91,9 @@ fabric = "link"
 	until(t, "offloaded", func() bool { return decode.mover.OffloadStats().Blocks == 5 })
 	driveLeases(t, decode, b, moved)
 	driveQuota(t, decode, moved)
+	for range decode.cfg.Quota.LogLines + 1 {
+		decode.Agent.log.Info("one kind of line")
+	}
 	drivePhases(t, decode, b, moved)
 	driveFailures(t, decode, b)
 	driveEvictions(t, decode, b)
