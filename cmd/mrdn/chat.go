@@ -97,8 +97,7 @@ func (s *chat) prepare(token string, noThink bool) error {
 func (s *chat) once(ctx context.Context, args []string) (result, error) {
 	prompt := strings.Join(args, " ")
 	if len(args) == 0 {
-		in := func() (io.ReadCloser, error) { return io.NopCloser(s.a.in), nil }
-		b, err := readUntil(ctx, "standard input", openai.MaxBody, in)
+		b, err := io.ReadAll(io.LimitReader(s.a.in, openai.MaxBody+1))
 		if err != nil {
 			return nil, err
 		}
