@@ -100,7 +100,7 @@ the manifest must be the same for the get.`,
 		if err := f.finish(); err != nil {
 			return nil, err
 		}
-		body, err := a.readBody(args[0], int64(f.manifest.BlockBytes))
+		body, err := a.readBody(ctx, args[0], int64(f.manifest.BlockBytes))
 		if err != nil {
 			return nil, err
 		}
@@ -134,24 +134,47 @@ func (a *app) put(ctx context.Context, f *ioFlags, t wire.Tier, hash string, bod
 }
 
 // readBody reads a file or standard input, up to limit.
-func (a *app) readBody(name string, limit int64) ([]byte, error) {
-	in := a.in
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, failed("", "%w", err)
-		}
-		defer func() { _ = file.Close() }()
-		in = file
+func (a *app) readBody(ctx context.Context, name string, limit int64) ([]byte, error) {
+	open := func() (io.ReadCloser, error) { return os.Open(name) }
+	if name == "-" {
+		name = "standard input"
+		open = func() (io.ReadCloser, error) { return io.NopCloser(a.in), nil }
 	}
-	b, err := io.ReadAll(io.LimitReader(in, limit+1))
-	if err != nil {
-		return nil, failed("", "%s: %w", name, err)
-	}
-	if int64(len(b)) > limit {
+	b, err := readUntil(ctx, name, limit, open)
+	if err == nil && int64(len(b)) > limit {
 		return nil, usage("%s is longer than a block, which is %s: raise --block-bytes", name, config.FormatBytes(uint64(limit)))
 	}
-	return b, nil
+	return b, err
+}
+
+// readUntil reads what open gives to its end, one byte more than limit at most,
+// and returns at the end of ctx whatever the other side of a pipe does. The
+// goroutine that still waits for it then ends with the process.
+func readUntil(ctx context.Context, name string, limit int64, open func() (io.ReadCloser, error)) ([]byte, error) {
+	type answer struct {
+		b   []byte
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		in, err := open() // a named pipe without a writer blocks here already
+		if err != nil {
+			done <- answer{nil, failed("", "%w", err)}
+			return
+		}
+		defer func() { _ = in.Close() }()
+		b, err := io.ReadAll(io.LimitReader(in, limit+1))
+		if err != nil {
+			err = failed("", "%s: %w", name, err)
+		}
+		done <- answer{b, err}
+	}()
+	select {
+	case x := <-done:
+		return x.b, x.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s has not ended: %w", name, ctx.Err())
+	}
 }
 
 // putResult is printed as the key alone, which is what a script wants.

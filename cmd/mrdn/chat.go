@@ -97,7 +97,8 @@ func (s *chat) prepare(token string, noThink bool) error {
 func (s *chat) once(ctx context.Context, args []string) (result, error) {
 	prompt := strings.Join(args, " ")
 	if len(args) == 0 {
-		b, err := io.ReadAll(io.LimitReader(s.a.in, openai.MaxBody+1))
+		in := func() (io.ReadCloser, error) { return io.NopCloser(s.a.in), nil }
+		b, err := readUntil(ctx, "standard input", openai.MaxBody, in)
 		if err != nil {
 			return nil, err
 		}

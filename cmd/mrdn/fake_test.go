@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"path/filepath"
 	"strings"
@@ -33,11 +34,24 @@ type daemon struct {
 	hang     bool // calls last until the caller gives up
 }
 
-func (d *daemon) Status(ctx context.Context, _ *adminpb.StatusRequest) (*adminpb.StatusResponse, error) {
+// answer lets every call through, or hang.
+func (d *daemon) answer(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if d.hang {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
+	return next(ctx, req)
+}
+
+func (d *daemon) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if d.hang {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+	return next(srv, s)
+}
+
+func (d *daemon) Status(context.Context, *adminpb.StatusRequest) (*adminpb.StatusResponse, error) {
 	r := &adminpb.StatusResponse{
 		Name: "decode-1", Agent: "000102030405060708090a0b0c0d0e0f", Incarnation: 7, Version: "v0.3.0", WireVersion: 1, LinkVersion: 1,
 		Pid: 42, UptimeMs: 61_000, Ready: true, Drain: adminpb.DrainState_DRAIN_STATE_SERVING,
@@ -134,6 +148,8 @@ type shell struct {
 	env      []string
 	terminal bool
 	in       string
+	stdin    io.Reader     // instead of in
+	grace    time.Duration // as app's
 }
 
 func newShell(t *testing.T, d *daemon) *shell {
@@ -147,7 +163,7 @@ func newShell(t *testing.T, d *daemon) *shell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := grpc.NewServer()
+	g := grpc.NewServer(grpc.UnaryInterceptor(d.answer), grpc.StreamInterceptor(d.stream))
 	adminpb.RegisterAdminServer(g, d)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = g.Serve(l) }()
@@ -162,11 +178,19 @@ func (s *shell) run(t *testing.T, args ...string) outcome {
 
 func (s *shell) runIn(ctx context.Context, args ...string) outcome {
 	var out, err bytes.Buffer
+	var in io.Reader = strings.NewReader(s.in)
+	if s.stdin != nil {
+		in = s.stdin
+	}
 	a := &app{
-		in: strings.NewReader(s.in), out: &out, err: &err, terminal: s.terminal,
+		in: in, out: &out, err: &err, terminal: s.terminal, grace: s.grace,
 		env:      append([]string{"MERIDIAN_ADMIN_SOCKET=" + s.socket, "MERIDIAN_ENGINE_SOCKET=engine.sock"}, s.env...),
 		pollEach: time.Millisecond,
-		dialEngine: func(_ context.Context, _ string, m wire.Manifest) (engine, error) {
+		dialEngine: func(ctx context.Context, _ string, m wire.Manifest) (engine, error) {
+			if s.engine.hang {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
 			if s.engine.dialErr != nil {
 				return nil, s.engine.dialErr
 			}
@@ -184,6 +208,7 @@ type engineDouble struct {
 	blocks  map[wire.Key]stored
 	dialErr error
 	corrupt bool // bodies come out with a bit turned
+	hang    bool // dialling lasts until the caller gives up
 	fetched bool // the last Get was allowed to ask peers
 }
 

@@ -34,6 +34,7 @@ type app struct {
 	config   string
 	admin    string
 	pollEach time.Duration // of status --wait; 0: 250 ms
+	grace    time.Duration // for a command to end when its time is over; 0: defaultGrace
 
 	dialEngine func(ctx context.Context, path string, m wire.Manifest) (engine, error)
 }
@@ -192,7 +193,7 @@ func (a *app) command(f func(ctx context.Context, args []string) (result, error)
 	return func(c *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(c.Context(), a.timeout)
 		defer cancel()
-		r, err := f(ctx, args)
+		r, err := a.within(ctx, func() (result, error) { return f(ctx, args) })
 		if r != nil {
 			if e := a.render(r); e != nil && err == nil {
 				err = e
@@ -202,6 +203,41 @@ func (a *app) command(f func(ctx context.Context, args []string) (result, error)
 			return asCommandFailure(err)
 		}
 		return nil
+	}
+}
+
+// defaultGrace is what a command gets after ^C or --timeout to stop what it has
+// started and to clean up.
+const defaultGrace = 10 * time.Second
+
+// within runs f, and leaves it behind where it has not returned some time after
+// the end of ctx: no command hangs in a read or an open that nothing can end.
+func (a *app) within(ctx context.Context, f func() (result, error)) (result, error) {
+	type answer struct {
+		r   result
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		r, err := f()
+		done <- answer{r, err}
+	}()
+	select {
+	case x := <-done:
+		return x.r, x.err
+	case <-ctx.Done():
+	}
+	grace := a.grace
+	if grace == 0 {
+		grace = defaultGrace
+	}
+	late := time.NewTimer(grace)
+	defer late.Stop()
+	select {
+	case x := <-done:
+		return x.r, x.err
+	case <-late.C:
+		return nil, ctx.Err()
 	}
 }
 
