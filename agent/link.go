@@ -132,7 +132,7 @@ func (o linkObserver) Transfer(t link.Transfer) {
 	}
 	r := transfer.Record{
 		Fabric: linkFabric, Peer: t.Peer, In: t.In, Op: transfer.OpPull, Class: fabric.Class(t.Class), Via: t.Via,
-		Bytes: t.Bytes, Items: t.Items, Began: time.Now().Add(-t.Took), Took: t.Took, Code: t.Code,
+		Bytes: t.Bytes, Items: t.Items + len(t.Refused), Failed: len(t.Refused), Began: time.Now().Add(-t.Took), Took: t.Took, Code: t.Code,
 	}
 	if t.In {
 		r.Op = transfer.OpPush
@@ -141,6 +141,9 @@ func (o linkObserver) Transfer(t link.Transfer) {
 	o.a.mover.Log.End(r)
 	moveObserver{o.a}.Transferred(r)
 	moveObserver{o.a}.Moved(linkFabric, t.Via, t.In, t.Bytes)
+	for _, c := range t.Refused {
+		o.a.metrics.refusals.WithLabelValues(reasonOf(c)).Inc()
+	}
 	if t.Code != wire.CodeOK {
 		o.a.metrics.failures.WithLabelValues(reasonOf(t.Code)).Inc()
 	}

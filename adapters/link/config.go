@@ -100,6 +100,8 @@ type Transfer struct {
 	Bytes  uint64 // body bytes of those
 	Took   time.Duration
 	Code   wire.Code
+
+	Refused []wire.Code // Served: a code for each block that the peer did not get, or may not give
 }
 
 // nobody hears nothing.

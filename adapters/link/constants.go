@@ -17,6 +17,9 @@ const (
 	// steadyAfter is how long a connection must have stood for the pause to begin
 	// anew: one that is lost at once, again and again, is not dialled in a loop.
 	steadyAfter = time.Second
+	// drainStill is how long a drain waits for requests that do not move: what can
+	// still end well moves, and what does not is asked for again elsewhere.
+	drainStill = time.Second
 	// resumeWait is how long a pull that lost its lanes waits for another.
 	resumeWait = 2 * time.Second
 	// refusedFor is how long a namespace that the peer refused is answered from

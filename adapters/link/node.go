@@ -243,7 +243,7 @@ func (n *Node) Peer(name string) *Peer {
 }
 
 // Drain takes no new requests, tells the peers, and waits until what runs has
-// ended or ctx has. Close follows.
+// ended, nothing has moved for drainStill, or ctx ends. Close follows.
 func (n *Node) Drain(ctx context.Context) {
 	n.mu.Lock()
 	n.draining = true
@@ -256,7 +256,19 @@ func (n *Node) Drain(ctx context.Context) {
 	}
 	t := time.NewTicker(tickEvery)
 	defer t.Stop()
-	for !n.idle() {
+	var last uint64
+	var since time.Duration
+	for {
+		idle, moves := n.going()
+		if now := n.cfg.Clock(); moves != last || since == 0 {
+			last, since = moves, now
+		} else if now-since >= drainStill {
+			n.cfg.Log.Info("link drain: what still runs has not moved, and is not waited for", "for", drainStill)
+			return
+		}
+		if idle {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -265,16 +277,17 @@ func (n *Node) Drain(ctx context.Context) {
 	}
 }
 
-func (n *Node) idle() bool {
+// going says whether nothing runs, and gives a number that changes while something
+// moves.
+func (n *Node) going() (idle bool, moves uint64) {
+	idle = true
 	for _, s := range n.allSessions() {
 		s.mu.Lock()
-		idle := s.core.Idle()
+		idle = idle && s.core.Idle()
+		moves += s.core.Moves()
 		s.mu.Unlock()
-		if !idle {
-			return false
-		}
 	}
-	return true
+	return idle, moves
 }
 
 // Close ends every session and waits until no goroutine and no memory of the

@@ -128,8 +128,12 @@ func (s *session) tell(e *core.Event) {
 	if e.Kind == core.EventServed {
 		n.cfg.Observer.Transfer(Transfer{
 			Peer: s.peer.name, In: e.Push, Served: true, Class: e.Class, Via: s.via,
-			Items: e.Items, Bytes: e.Bytes, Took: e.Took, Code: e.Code,
+			Items: e.Items, Bytes: e.Bytes, Took: e.Took, Code: e.Code, Refused: e.Refused,
 		})
+		return
+	}
+	if e.Kind == core.EventTurnedAway {
+		n.cfg.Observer.Refusal(s.peer.name, e.Code)
 		return
 	}
 	log := n.cfg.Log.With("peer", s.peer.name, "via", s.via)

@@ -160,6 +160,7 @@ func (l *Lane) admit(now time.Duration, f proto.Frame, deadlineMS uint32, items 
 	case total > 2*uint64(mine.BytesInFlight):
 		return nil, refuse(wire.CodeFlowViolation, "twice the agreed bytes in flight")
 	case s.draining:
+		s.events = append(s.events, Event{Kind: EventTurnedAway, Lane: l.idx, Code: wire.CodeDraining})
 		l.end(f.Req, proto.End{Code: wire.CodeDraining})
 		return nil, nil
 	case deadlineMS == 0:
@@ -167,6 +168,7 @@ func (l *Lane) admit(now time.Duration, f proto.Frame, deadlineMS uint32, items 
 		return nil, nil
 	case reqs > int(mine.Reqs), items > int(mine.Items), total > uint64(mine.BytesInFlight), len(l.tx.ctl) > busyQueue:
 		s.totals.Busy++
+		s.events = append(s.events, Event{Kind: EventTurnedAway, Lane: l.idx, Code: wire.CodeBusy})
 		l.end(f.Req, proto.End{Code: wire.CodeBusy, RetryMS: uint32(busyRetry / time.Millisecond)})
 		return nil, nil
 	}
@@ -598,8 +600,10 @@ func (s *Session) servedEvent(now time.Duration, r *request) {
 	}
 	e := Event{Kind: EventServed, Lane: r.lane.idx, Push: r.typ == proto.TypePush, Class: r.class, Code: r.code, Took: now - r.began}
 	for i := range r.blocks {
-		switch {
-		case r.blocks[i].Code != wire.CodeOK:
+		switch c := r.blocks[i].Code; {
+		case c == wire.CodeExists:
+		case c != wire.CodeOK:
+			e.Refused = append(e.Refused, c)
 		case !e.Push:
 			if o := &r.out.items[i]; o.off == len(o.body) {
 				e.Items++

@@ -97,6 +97,7 @@ const (
 	EventGoAway
 	EventChecksum
 	EventServed
+	EventTurnedAway // a request of the peer was not begun: Code is BUSY or DRAINING
 	EventRefused
 	EventGone
 )
@@ -112,6 +113,8 @@ type Event struct {
 	Items int
 	Bytes uint64
 	Took  time.Duration
+
+	Refused []wire.Code // EventServed: a code for each block that was refused
 }
 
 // New begins a session without lanes.
@@ -257,6 +260,18 @@ func (s *Session) GoAway(now time.Duration, ms uint32, code wire.Code, text stri
 
 // Idle reports whether no request of either side runs.
 func (s *Session) Idle() bool { return s.Stats().Calls == 0 && len(s.served) == 0 }
+
+// Moves is a number that changes when a body moves, a request begins or one ends:
+// while it stays the same, nothing goes on.
+func (s *Session) Moves() uint64 {
+	n := s.totals.RequestsIn + s.totals.RequestsOut + uint64(len(s.calls)+len(s.served))<<32
+	for _, l := range s.lanes {
+		if l != nil {
+			n += l.moved.total()
+		}
+	}
+	return n
+}
 
 // Stats counts what runs.
 func (s *Session) Stats() Stats {
