@@ -3,6 +3,7 @@ package blocks
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -283,11 +284,19 @@ func TestCloseWaitsForCopies(t *testing.T) {
 	}()
 	<-entered
 	go func() { closed <- r.Close() }()
-	select {
-	case <-closed:
-		t.Fatal("Close did not wait")
-	case leave <- struct{}{}:
+	// Close holds the lock from where it refuses new calls until it waits for the
+	// copy: what is seen with closed set is what it does while the copy runs.
+	for shut := false; !shut; {
+		r.mu.Lock()
+		busy, mapped, sessions := r.busy, r.arena.get(v[0].Seg) != nil, len(r.sessions)
+		shut = r.closed
+		r.mu.Unlock()
+		if shut && (busy != 1 || !mapped || sessions == 0) {
+			t.Fatalf("Close did not wait: %d copies run, the arena is mapped: %v, %d sessions are left", busy, mapped, sessions)
+		}
+		runtime.Gosched()
 	}
+	leave <- struct{}{}
 	if err := <-result; err != nil {
 		t.Fatal(err)
 	}
