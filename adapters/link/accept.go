@@ -125,16 +125,21 @@ func (n *Node) originOf(c net.Conn, via string) (origin, error) {
 			return origin{addr: viaUnix, source: viaUnix, local: true}, err
 		}
 		o := origin{addr: fmt.Sprintf("process %d of user %d", cred.Pid, cred.Uid), source: fmt.Sprintf("user %d", cred.Uid), local: true}
-		if cred.Uid != uint32(os.Getuid()) && !slices.Contains(n.cfg.UIDs, cred.Uid) {
-			return o, fmt.Errorf("user %d may not connect: security.uids does not list it: %w", cred.Uid, wire.CodeAuth)
-		}
-		return o, nil
+		return o, n.mayUse(cred.Uid)
 	}
 	o := origin{addr: c.RemoteAddr().String(), source: c.RemoteAddr().Network(), local: true}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		o.source, o.local = quota.SourceOf(tcp.AddrPort().Addr()).Name, tcp.IP.IsLoopback()
 	}
 	return o, nil
+}
+
+// mayUse says whether a user may use the Unix socket.
+func (n *Node) mayUse(uid uint32) error {
+	if uid == uint32(os.Getuid()) || slices.Contains(n.cfg.UIDs, uid) {
+		return nil
+	}
+	return fmt.Errorf("user %d may not connect: security.uids does not list it: %w", uid, wire.CodeAuth)
 }
 
 // credentials reads who is at the other end of a Unix socket.

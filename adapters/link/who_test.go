@@ -462,3 +462,48 @@ func TestARefusalIsSeenOnBothSides(t *testing.T) {
 		t.Errorf("the acceptor says %v, %v, %q at %q", i.State, i.Code, i.Text, i.Addr)
 	}
 }
+
+// A lease is its session's: another session can neither end nor prolong it, be it
+// another peer's or the same one's.
+func TestALeaseIsItsSessionsOwn(t *testing.T) {
+	noLeaks(t)
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}, {Name: "x", Tenants: []string{"t"}}}
+	})
+	var sides []*side
+	for i, name := range []string{"a", "x"} {
+		sides = append(sides, start(t, byte(5+i), 10, "", func(c *Config) {
+			c.Name = name
+			c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, Tenants: []string{"t"}}}
+		}))
+		ready(t, sides[i].Peer("b"))
+	}
+	a, x := sides[0], sides[1]
+	ns, err := a.ns.Add(testManifest("t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.store.Add(ns, key0(ns), wire.OutputCritical, randomBody(500))
+	ctx := testContext(t)
+	l, err := a.Peer("b").Hold(ctx, []fabric.Item{{NS: ns, Key: key0(ns)}}, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := x.Peer("b").session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen := Lease{ID: l.ID, s: other}
+	if err := x.Peer("b").Renew(ctx, stolen, time.Second); !errors.Is(err, wire.CodeLeaseLost) {
+		t.Errorf("RENEW of another session's lease: %v, want LEASE_LOST", err)
+	}
+	if err := x.Peer("b").Release(ctx, stolen); err != nil {
+		t.Errorf("RELEASE of another session's lease: %v; it is no fault", err)
+	}
+	if _, _, leases, pins := b.store.Counts(); leases != 1 || pins != 1 {
+		t.Errorf("%d leases, %d pins are left, want 1", leases, pins)
+	}
+	if err := a.Peer("b").Renew(ctx, l, time.Second); err != nil {
+		t.Errorf("RENEW by its owner: %v", err)
+	}
+}
