@@ -35,16 +35,19 @@ type displaced struct {
 // state folder or a configuration was copied. The newer one of a name keeps it;
 // an agent id stays with the peer that has it.
 type Duplicate struct {
-	Name, OtherName string // of the one that was refused, and of the one that is connected
-	Agent           [16]byte
-	Addr, OtherAddr string // where they are
-	Seen            int    // refusals
+	Name, OtherName string   // of the one that was refused, and of the one that is connected
+	Agent, Other    [16]byte // their ids
+	Addr, OtherAddr string   // where they are
+	Seen            int      // refusals
 	last            time.Duration
 }
 
 // Text names both and what to do.
 func (d *Duplicate) Text() string {
-	if d.Name == d.OtherName {
+	switch {
+	case d.Name == d.OtherName && d.Agent == d.Other:
+		return fmt.Sprintf("two live daemons are named %s and have agent id %x: one at %s is connected, one at %s is refused", d.Name, d.Agent, d.OtherAddr, d.Addr)
+	case d.Name == d.OtherName:
 		return fmt.Sprintf("two live daemons are named %s: one at %s is connected, one at %s is refused", d.Name, d.OtherAddr, d.Addr)
 	}
 	return fmt.Sprintf("two live daemons have agent id %x: %s at %s is connected, %s at %s is refused", d.Agent, d.OtherName, d.OtherAddr, d.Name, d.Addr)
@@ -58,7 +61,7 @@ func (n *Node) claim(id *identity, from string) ([]*session, error) {
 	for _, s := range n.sessions {
 		switch {
 		case s.peer.agent == id.agent && s.peer.who != id.who:
-			d := n.duplicate(id, from, s.peer.name, s.addr)
+			d := n.duplicate(id, from, &s.peer, s.addr)
 			return nil, fmt.Errorf("%s: %w", d.Text(), wire.CodeAuth)
 		case s.peer.key() == id.key() && s.peer.instance() != id.instance():
 			older = append(older, s)
@@ -69,7 +72,7 @@ func (n *Node) claim(id *identity, from string) ([]*session, error) {
 	}
 	past := n.past[id.key()]
 	if slices.ContainsFunc(past, func(d displaced) bool { return d.instance == id.instance() }) {
-		d := n.duplicate(id, from, older[0].peer.name, older[0].addr)
+		d := n.duplicate(id, from, &older[0].peer, older[0].addr)
 		return nil, fmt.Errorf("%s: %w", d.Text(), wire.CodeIncarnation)
 	}
 	return older, nil
@@ -106,18 +109,18 @@ func (n *Node) remember(key string, i instance) {
 }
 
 // duplicate takes down that two daemons share something. The caller holds n.mu.
-func (n *Node) duplicate(id *identity, from, other, otherAddr string) *Duplicate {
+func (n *Node) duplicate(id *identity, from string, other *identity, otherAddr string) *Duplicate {
 	now := n.cfg.Clock()
-	i := slices.IndexFunc(n.twins, func(d *Duplicate) bool { return d.Name == id.name && d.OtherName == other && d.Agent == id.agent })
+	i := slices.IndexFunc(n.twins, func(d *Duplicate) bool { return d.Name == id.name && d.OtherName == other.name && d.Agent == id.agent })
 	if i < 0 {
 		if len(n.twins) == maxDuplicates {
 			n.twins = slices.Delete(n.twins, 0, 1)
 		}
-		n.twins = append(n.twins, &Duplicate{Name: id.name, OtherName: other, Agent: id.agent})
+		n.twins = append(n.twins, &Duplicate{Name: id.name, OtherName: other.name, Agent: id.agent})
 		i = len(n.twins) - 1
 	}
 	d := n.twins[i]
-	d.Addr, d.OtherAddr, d.last = from, otherAddr, now
+	d.Other, d.Addr, d.OtherAddr, d.last = other.agent, from, otherAddr, now
 	d.Seen++
 	return d
 }

@@ -49,7 +49,7 @@ func TestADuplicateIsReportedWithBothAddresses(t *testing.T) {
 	if len(all) != 2 || all[0].Seen != 3 || all[1].Seen != 1 {
 		t.Fatalf("%+v", all)
 	}
-	if got, want := all[0].Text(), "two live daemons are named a: one at 10.0.0.2:7400 is connected, one at 10.0.0.1:7411 is refused"; got != want {
+	if got, want := all[0].Text(), fmt.Sprintf("two live daemons are named a and have agent id %x: one at 10.0.0.2:7400 is connected, one at 10.0.0.1:7411 is refused", agentID(1)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if got, want := all[1].Text(), fmt.Sprintf("two live daemons have agent id %x: a at 10.0.0.2:7400 is connected, b at 10.0.0.3:7400 is refused", agentID(1)); got != want {
@@ -70,7 +70,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		id := identity{name: fmt.Sprint(i % 700), who: fmt.Sprint(i % 700), agent: agentID(1)}
 		n.mu.Lock()
 		n.remember(id.key(), instance{agentID(2), uint64(i)})
-		n.duplicate(&id, "here", fmt.Sprint(i), "there")
+		n.duplicate(&id, "here", &identity{name: fmt.Sprint(i)}, "there")
 		n.mu.Unlock()
 		n.refused(refusal{origin: origin{addr: "x", source: fmt.Sprint(i)}, err: wire.CodeAuth})
 	}
