@@ -3,6 +3,8 @@ package link
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -260,13 +262,27 @@ func TestListenRefusesToBeExposed(t *testing.T) {
 
 func TestUnixSocketIsPrivateAndReplacesAStaleFile(t *testing.T) {
 	path := t.TempDir() + "/s"
-	first := start(t, 1, 10, "unix://"+path, nil)
-	for _, l := range first.listeners {
-		l.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false)
+	dead, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	first.stop(t)
-	second := start(t, 2, 20, "unix://"+path, nil)
-	if _, err := second.Listen("unix://" + path); err == nil {
+	dead.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = dead.Close()
+	n := start(t, 2, 20, "unix://"+path, nil)
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("its mode is %v, %v", st.Mode(), err)
+	}
+	if _, err := n.Listen("unix://" + path); err == nil {
 		t.Error("a socket that is in use was taken over")
+	}
+}
+
+// Users of the list reach the socket; who else comes is refused by the
+// credentials.
+func TestUsersOfTheListReachTheUnixSocket(t *testing.T) {
+	path := t.TempDir() + "/s"
+	start(t, 2, 20, "unix://"+path, func(c *Config) { c.UIDs = []uint32{uint32(os.Getuid()) + 1} })
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o666 {
+		t.Errorf("its mode is %v, %v", st.Mode(), err)
 	}
 }

@@ -56,6 +56,8 @@ const (
 	resumeTries = 3
 	// maxIov is the kernel's bound on the pieces of one readv or writev.
 	maxIov = 1024
+	// unixBacklog is how many connections of a Unix socket may wait to be accepted.
+	unixBacklog = 64
 	// maxTurned bounds the refused connections that are waited for while they read
 	// why.
 	maxTurned = 64

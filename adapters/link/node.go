@@ -3,11 +3,12 @@ package link
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"meridian/adapters/link/internal/core"
 	"meridian/internal/halfopen"
+	"meridian/internal/socketfile"
 	"meridian/wire"
 )
 
@@ -83,23 +85,15 @@ func (n *Node) Listen(address string) (net.Addr, error) {
 	case a.network == viaTCP && !a.loopback() && !n.cfg.Insecure:
 		return nil, fmt.Errorf("link listen %s: beyond loopback it takes tls:// or insecure = true: %w", address, wire.CodeConfig)
 	}
-	network := "tcp"
+	var l net.Listener
 	if a.network == viaUnix {
-		network = "unix"
+		l, err = socketfile.ListenNet(a.target, n.socketMode(), unixBacklog)
+	} else {
+		lc := net.ListenConfig{KeepAlive: -1}
+		l, err = lc.Listen(n.ctx, "tcp", a.target)
 	}
-	if a.network == viaUnix {
-		removeStale(a.target)
-	}
-	lc := net.ListenConfig{KeepAlive: -1}
-	l, err := lc.Listen(n.ctx, network, a.target)
 	if err != nil {
 		return nil, fmt.Errorf("link listen %s: %w", address, err)
-	}
-	if a.network == viaUnix {
-		if err := os.Chmod(a.target, 0o600); err != nil {
-			_ = l.Close()
-			return nil, fmt.Errorf("link listen %s: %w", address, err)
-		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,19 +107,13 @@ func (n *Node) Listen(address string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// removeStale takes a socket file away that nobody listens at any more.
-func removeStale(path string) {
-	if st, err := os.Lstat(path); err != nil || st.Mode().Type() != os.ModeSocket {
-		return
+// socketMode is that of a Unix socket: for the daemon's own user, unless others are
+// listed. Then everybody may knock, and the credentials decide.
+func (n *Node) socketMode() fs.FileMode {
+	if slices.ContainsFunc(n.cfg.UIDs, func(uid uint32) bool { return uid != uint32(os.Getuid()) }) {
+		return 0o666
 	}
-	c, err := net.DialTimeout("unix", path, dialTimeout)
-	if err == nil {
-		_ = c.Close()
-		return
-	}
-	if errors.Is(err, unix.ECONNREFUSED) {
-		_ = os.Remove(path)
-	}
+	return 0o600
 }
 
 // beginOpening registers a connection, so that Close can end its HELLO. The

@@ -3,6 +3,7 @@ package socketfile
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -93,5 +94,38 @@ func TestASocketThatSomebodyListensOnWithoutALockIsRefused(t *testing.T) {
 	var inUse *InUseError
 	if _, err := Listen(path, 0o600, 4); !errors.As(err, &inUse) {
 		t.Errorf("a live socket without its lock: %v", err)
+	}
+}
+
+func TestANetListenerAcceptsAndTakesItsFileAlong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := ListenNet(path, 0o600, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	if _, err := ListenNet(path, 0o600, 4); err == nil {
+		t.Error("a socket that is in use was taken over")
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the file is left: %v", err)
+	}
+	if _, err := l.Accept(); err == nil {
+		t.Error("accepted after Close")
 	}
 }
