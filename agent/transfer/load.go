@@ -299,13 +299,14 @@ func (l *load) finish(w *want, err error) {
 }
 
 // failed decides whether a block is asked for again, and where. A holder that
-// does not have it, or sends nothing in time, is not asked a second time; one that
-// sent it wrong is, where there is no other. The slot that a handle names may be gone
+// does not have it, sends nothing in time, or gave a length for which there is no
+// room is not asked a second time; one that sent it wrong is, where there is no
+// other. The slot that a handle names may be gone
 // after a reconnect, so the next try is by key.
 func (l *load) failed(w *want, s source, err error) {
 	w.err = err
 	w.tries++
-	if errors.Is(err, wire.CodeFull) || l.ctx.Err() != nil {
+	if l.ctx.Err() != nil {
 		l.finish(w, err)
 		return
 	}
@@ -316,6 +317,7 @@ func (l *load) failed(w *want, s source, err error) {
 		}
 	}
 	gone := errors.Is(err, wire.CodeAbsent) || errors.Is(err, wire.CodeNoProgress) || gaveUp(err) ||
+		errors.Is(err, wire.CodeFull) || errors.Is(err, wire.CodeTooLarge) ||
 		errors.Is(err, wire.CodeStale) && s.h == (fabric.Handle{})
 	switch {
 	case at < 0:

@@ -157,6 +157,38 @@ func TestWhatOneHolderFailsToGiveComesFromAnother(t *testing.T) {
 	}
 }
 
+// A holder that lies about some lengths spoils nothing of what it says rightly, and
+// what it lied about comes from another that has it.
+func TestAFalseLengthSpoilsNoOtherBlock(t *testing.T) {
+	for name, claimed := range map[string]uint32{"above all bounds": 1 << 31, "above the arena": 60 << 20, "too short": 5} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := world(t, 2)
+				lied := func(i int) bool { return i%7 == 0 }
+				f[0].find = func(ctx context.Context, it []fabric.Item) {
+					f[0].Fabric.Find(ctx, it)
+					for i := range it {
+						if lied(i) {
+							it[i].Head.BodyLen = claimed
+						}
+					}
+				}
+				alone := newRig(t, nil, map[string]fabric.Fabric{"a": f[0]})
+				keys := alone.keys("k", 60)
+				alone.give(f[0], keys, size)
+				for i, err := range alone.fetch(t.Context(), keys) {
+					if (err != nil) != lied(i) {
+						t.Errorf("block %d, lied about: %v: %v", i, lied(i), err)
+					}
+				}
+				both := newRig(t, nil, named(f))
+				allAre(t, both.fetch(t.Context(), keys), wire.CodeOK)
+				both.holds(keys, size)
+			})
+		})
+	}
+}
+
 // Silence is not asked for three times over: the page gives a pull that gets
 // nothing five seconds, and so does a load.
 func TestNoProgressIsNotTriedAgainAtTheSameHolder(t *testing.T) {

@@ -23,8 +23,9 @@ func (m *Mover) pull(ctx context.Context, job Job, h *holder, p *pulling) {
 	m.pullInto(ctx, job, h, p.items, p.from)
 }
 
-// pullInto reserves, pulls, checks and commits. A batch that does not fit is
-// halved, down to single blocks: what is refused then carries need and free.
+// pullInto reserves, pulls, checks and commits. A batch that gets no room is
+// halved, down to single blocks: one of a false length spoils no other, and what
+// is refused then carries need and free.
 func (m *Mover) pullInto(ctx context.Context, job Job, h *holder, items []fabric.Item, from []source) {
 	sizes := make([]uint32, len(items))
 	for k := range from {
@@ -34,7 +35,7 @@ func (m *Mover) pullInto(ctx context.Context, job Job, h *holder, items []fabric
 	views, err := m.cfg.Store.Reserve(job.Owner, job.NS, sizes, reserveTTL)
 	span.End()
 	if err != nil {
-		if errors.Is(err, wire.CodeFull) && len(items) > 1 {
+		if len(items) > 1 {
 			half := len(items) / 2
 			m.pullInto(ctx, job, h, items[:half], from[:half])
 			m.pullInto(ctx, job, h, items[half:], from[half:])
