@@ -22,7 +22,6 @@ import (
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/fabric"
-	"meridian/fabric/synthetic"
 	"meridian/internal/loglimit"
 	"meridian/scheduler"
 	"meridian/wire"
@@ -152,31 +151,6 @@ func extentFor(extent, capacity uint64) uint64 {
 		return 0
 	}
 	return extent
-}
-
-func (a *Agent) openFabrics(context.Context) error {
-	for name, f := range a.opt.Fabrics {
-		if err := a.fabrics.Add(name, f); err != nil {
-			return err
-		}
-	}
-	if _, ok := a.fabrics.Get(synthetic.Label); !ok && a.wantsFabric(synthetic.Label) {
-		return a.fabrics.Add(synthetic.Label, synthetic.New(synthetic.Options{}))
-	}
-	return nil
-}
-
-// wantsFabric says whether a route or disagg.fabric names the fabric.
-func (a *Agent) wantsFabric(name string) bool {
-	if a.cfg.Disagg.Enabled && a.cfg.Disagg.Fabric == name {
-		return true
-	}
-	for _, r := range a.cfg.Routes {
-		if r.Fabric == name {
-			return true
-		}
-	}
-	return false
 }
 
 func (a *Agent) openEngines(context.Context) (err error) {
