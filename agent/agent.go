@@ -139,7 +139,7 @@ func (a *Agent) openStore(context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("arena: %w", err)
 	}
-	a.spaces = link.NewRegistry(a.store.AddNamespace)
+	a.spaces = link.NewStoreRegistry(a.store, &a.quota)
 	a.metrics.reg.MustRegister(&collector{a})
 	return nil
 }

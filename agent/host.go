@@ -7,6 +7,7 @@ import (
 
 	"meridian/agent/transfer"
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/fabric"
 	"meridian/scheduler"
 	"meridian/wire"
@@ -16,10 +17,10 @@ import (
 // host is the daemon as an engine's session sees it.
 type host struct{ a *Agent }
 
-// OpenNamespace makes a manifest's namespace known here; peers open it lazily,
-// with the first request that names it.
-func (h host) OpenNamespace(m wire.Manifest) (wire.Namespace, error) {
-	return h.a.spaces.Open(m)
+// OpenNamespace makes a manifest's namespace known here for as long as the engine
+// has it open; peers are asked with the first request that names it.
+func (h host) OpenNamespace(engine quota.Holder, m wire.Manifest) (wire.Namespace, func(), error) {
+	return h.a.spaces.OpenEngine(engine, m)
 }
 
 // Fetch pulls what is missing.

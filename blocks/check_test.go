@@ -88,6 +88,22 @@ func (c *Core) checkShares(map[uint32]int) error {
 			}
 		}
 	}
+	uses := make([]int, len(c.ns))
+	for i := range c.ext {
+		for j := range c.ext[i].slots {
+			if s := &c.ext[i].slots[j]; s.state != free {
+				uses[s.ns]++
+			}
+		}
+	}
+	for i := c.remotes.head; i != none; i = c.remotes.all[i].next {
+		uses[c.remotes.all[i].ns]++
+	}
+	for i := range c.ns {
+		if c.ns[i].uses != uses[i] {
+			return fmt.Errorf("namespace %d: %d/%d uses", i, uses[i], c.ns[i].uses)
+		}
+	}
 	for i := range c.shares.all {
 		if a := &c.shares.all[i]; a.used != used[uint32(i)] || a.owners != owners[uint32(i)] {
 			return fmt.Errorf("account of %v: %d/%d bytes, %d/%d owners", a.who, used[uint32(i)], a.used, owners[uint32(i)], a.owners)

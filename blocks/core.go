@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -45,9 +46,13 @@ type GenWrite struct {
 	Word     uint64
 }
 
+// noNS is the namespace of a slot that is free.
+const noNS = ^uint16(0)
+
 type namespace struct {
 	id     wire.Namespace
 	tenant uint16
+	uses   int // slots and remembered copies of it
 }
 
 type tenant struct {
@@ -71,6 +76,7 @@ type Core struct {
 	index    index
 	nsOf     map[wire.Namespace]uint16
 	ns       []namespace
+	nsFree   []uint16
 	tenantOf map[[32]byte]uint16
 	tenants  []tenant
 	segs     []segment
@@ -151,7 +157,8 @@ func (c *Core) advise(p unsafe.Pointer, n uintptr) {
 }
 
 // AddNamespace opens a namespace for a tenant. It may be repeated; a namespace
-// cannot change its tenant (INVALID), and there are at most MaxNamespaces (TOO_MANY).
+// cannot change its tenant (INVALID), and there are at most MaxNamespaces, and as
+// many tenants (TOO_MANY).
 func (c *Core) AddNamespace(ns wire.Namespace, tenantID [32]byte) error {
 	if i, ok := c.nsOf[ns]; ok {
 		if c.tenants[c.ns[i].tenant].id != tenantID {
@@ -159,18 +166,54 @@ func (c *Core) AddNamespace(ns wire.Namespace, tenantID [32]byte) error {
 		}
 		return nil
 	}
-	if len(c.ns) >= MaxNamespaces {
-		return &LimitError{Code: wire.CodeTooMany, What: "namespaces", Got: uint64(len(c.ns)) + 1, Limit: MaxNamespaces}
+	if len(c.nsOf) >= MaxNamespaces {
+		return &LimitError{Code: wire.CodeTooMany, What: "namespaces", Got: uint64(len(c.nsOf)) + 1, Limit: MaxNamespaces}
 	}
 	t, ok := c.tenantOf[tenantID]
 	if !ok {
+		if len(c.tenants) >= MaxNamespaces {
+			return &LimitError{Code: wire.CodeTooMany, What: "tenants", Got: uint64(len(c.tenants)) + 1, Limit: MaxNamespaces}
+		}
 		t = uint16(len(c.tenants))
 		c.tenants = append(c.tenants, tenant{id: tenantID, uncut: extentList{none, none}})
 		c.tenantOf[tenantID] = t
 	}
-	c.nsOf[ns] = uint16(len(c.ns))
-	c.ns = append(c.ns, namespace{id: ns, tenant: t})
+	i := uint16(len(c.ns))
+	if n := len(c.nsFree); n > 0 {
+		i, c.nsFree = c.nsFree[n-1], c.nsFree[:n-1]
+	} else {
+		c.ns = append(c.ns, namespace{})
+	}
+	c.nsOf[ns], c.ns[i] = i, namespace{id: ns, tenant: t}
 	return nil
+}
+
+// RemoveNamespace forgets a namespace of which nothing is here: no block, no
+// reservation, no copy outside that is remembered. It reports whether the
+// namespace is gone, or never was.
+func (c *Core) RemoveNamespace(ns wire.Namespace) bool {
+	i, ok := c.nsOf[ns]
+	if !ok {
+		return true
+	}
+	if c.ns[i].uses > 0 {
+		return false
+	}
+	c.wanted = slices.DeleteFunc(c.wanted, func(w wanted) bool { return w.ns == i })
+	delete(c.nsOf, ns)
+	c.ns[i] = namespace{}
+	c.nsFree = append(c.nsFree, i)
+	return true
+}
+
+// setNS says whose block a slot is for from now on.
+func (c *Core) setNS(s *slot, ns uint16) {
+	if s.ns != noNS {
+		c.ns[s.ns].uses--
+	}
+	if s.ns = ns; ns != noNS {
+		c.ns[ns].uses++
+	}
 }
 
 // Gens returns the generation words to store since the last call. The slice is

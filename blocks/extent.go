@@ -175,7 +175,7 @@ func (c *Core) take(pi int32) uint32 {
 	} else {
 		j = e.fresh
 		e.fresh++
-		e.slots[j].gen = e.floor
+		e.slots[j].gen, e.slots[j].ns = e.floor, noNS
 	}
 	p.nfree--
 	if e.nfree--; e.nfree == 0 {
@@ -190,6 +190,7 @@ func (c *Core) take(pi int32) uint32 {
 // claim makes an unused slot a reservation.
 func (c *Core) claim(id uint32, s *slot) {
 	s.refs, s.remote, s.group, s.own, s.flags = 0, none, none, none, 0
+	c.setNS(s, noNS)
 	c.toState(id, s, reserved)
 }
 
@@ -200,6 +201,7 @@ func (c *Core) release(id uint32, s *slot) {
 	e := &c.ext[i]
 	p := &c.pools[e.pool]
 	c.toState(id, s, free)
+	c.setNS(s, noNS)
 	s.next = e.freeHead
 	e.freeHead = id & c.slotMask
 	e.busy--

@@ -96,6 +96,7 @@ func (c *Core) remember(id uint32, s *slot, l Loc) bool {
 			r.all = append(r.all, remote{})
 		}
 		r.n++
+		c.ns[s.ns].uses++
 	}
 	r.all[i] = remote{
 		key: s.key, sum: s.sum, h: l.H, size: s.size, slot: id, fabric: label, ns: s.ns,
@@ -118,6 +119,7 @@ func (c *Core) forget(i uint32) {
 		tag := c.index.tag(m.ns, &m.key)
 		c.index.remove(c.index.locate(tag, i|remoteBit))
 	}
+	c.ns[m.ns].uses--
 	r.unlink(i)
 	m.next, r.free = r.free, i
 	r.n--

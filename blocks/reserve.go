@@ -79,7 +79,8 @@ func (c *Core) Reserve(now time.Duration, o Owner, ns wire.Namespace, t wire.Tie
 	g := c.newGroup(oi, now+ttl, t == wire.ThinkActive)
 	for i, id := range ids {
 		s := c.slot(id)
-		s.own, s.group, s.ns, s.size = oi, g, nsi, size[i]
+		s.own, s.group, s.size = oi, g, size[i]
+		c.setNS(s, nsi)
 		s.tier, s.key = t, wire.Key{}
 		c.chargeSlot(id, s, 1)
 		c.append(&c.groups.all[g].slots, id)

@@ -138,6 +138,14 @@ func (s *Store) AddNamespace(ns wire.Namespace, tenant [32]byte) error {
 	return s.core.AddNamespace(ns, tenant)
 }
 
+// RemoveNamespace forgets a namespace of which nothing is here, and reports
+// whether it is gone; see Core.RemoveNamespace.
+func (s *Store) RemoveNamespace(ns wire.Namespace) bool {
+	s.mu.Lock()
+	defer s.unlock()
+	return s.core.RemoveNamespace(ns)
+}
+
 // Check reports what Reserve would refuse whatever room there is: an owner that
 // is gone (INVALID), a namespace that is not open (NS_UNKNOWN), a body that no
 // slot holds (TOO_LARGE). It takes nothing.

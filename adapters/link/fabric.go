@@ -241,5 +241,5 @@ func (p *Peer) probeNamespace(s *session) (wire.Namespace, error) {
 	s.mu.Unlock()
 	slices.Sort(shared) // the same one each time
 	tenant := append(append(shared, s.peer.tenants.Names...), probeModel)[0]
-	return p.node.cfg.Namespaces.Open(wire.Manifest{Tenant: tenant, Model: probeModel, Role: "probe", BlockBytes: probeBytes})
+	return p.node.cfg.Namespaces.Add(wire.Manifest{Tenant: tenant, Model: probeModel, Role: "probe", BlockBytes: probeBytes})
 }

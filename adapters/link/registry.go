@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"meridian/adapters/link/internal/core"
+	"meridian/blocks/quota"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -14,89 +15,261 @@ import (
 type Namespaces interface {
 	// Manifest returns the manifest of a namespace that is open here.
 	Manifest(ns wire.Namespace) (wire.Manifest, bool)
-	// Open takes a manifest that a peer offers; the peer has proved its tenant.
-	// A *wire.GeometryError where it contradicts one that is open here.
-	Open(m wire.Manifest) (wire.Namespace, error)
+	// Add opens a namespace of this agent's own, for good.
+	Add(m wire.Manifest) (wire.Namespace, error)
+	// OpenPeer takes a manifest that a peer offers, whose tenant it has proved. The
+	// peer holds the namespace until close. A *wire.GeometryError where the manifest
+	// contradicts one that an engine of this agent has open; a *quota.Error above the
+	// peer's or the tenant's share.
+	OpenPeer(peer quota.Holder, m wire.Manifest) (ns wire.Namespace, close func(), err error)
 }
 
-// Registry is Namespaces in memory, at most 1024 of them.
+// peerSpaces is how many namespaces there may be for peers to open one more: the
+// rest is for this agent's engines.
+const peerSpaces = proto.MaxNamespaces * 3 / 4
+
+// Registry is Namespaces in memory, at most 1024 of them: who has each open, and
+// until when it is remembered. Engines add namespaces, and those of one model that
+// differ in rank or layers stand side by side. Peers hold what they opened for
+// their sessions. What nobody has open is forgotten once nothing of it is stored.
 type Registry struct {
-	add func(ns wire.Namespace, tenant [32]byte) error
+	add    func(ns wire.Namespace, tenant [32]byte) error
+	forget func(ns wire.Namespace) bool
+	book   *quota.Book
 
-	mu sync.RWMutex
-	by map[wire.Namespace]wire.Manifest
+	mu sync.Mutex
+	by map[wire.Namespace]*space
 }
 
-// NewRegistry makes an empty registry. add is told about each namespace before
-// it is open, and may refuse it: the block store's AddNamespace.
+// space is a namespace that is known here.
+type space struct {
+	manifest wire.Manifest
+	own      bool // never forgotten
+	engines  int  // that have it open
+	peers    map[quota.Holder]*peerUse
+}
+
+// peerUse is what a peer has of a namespace. It stays, and counts, while blocks
+// that came for nobody else are stored.
+type peerUse struct {
+	sessions int
+	hold     *quota.Hold
+}
+
+// Spaces is what a Registry needs of the block store.
+type Spaces interface {
+	AddNamespace(ns wire.Namespace, tenant [32]byte) error
+	RemoveNamespace(ns wire.Namespace) bool
+}
+
+// NewRegistry makes an empty registry without shares that never forgets. add is
+// told about each namespace before it is open, and may refuse it: the block
+// store's AddNamespace.
 func NewRegistry(add func(ns wire.Namespace, tenant [32]byte) error) *Registry {
-	return &Registry{add: add, by: map[wire.Namespace]wire.Manifest{}}
+	return &Registry{add: add, forget: func(wire.Namespace) bool { return false }, book: &quota.Book{}, by: map[wire.Namespace]*space{}}
+}
+
+// NewStoreRegistry makes an empty registry over a block store, with the shares of
+// a book.
+func NewStoreRegistry(st Spaces, book *quota.Book) *Registry {
+	return &Registry{add: st.AddNamespace, forget: st.RemoveNamespace, book: book, by: map[wire.Namespace]*space{}}
 }
 
 // Manifest implements Namespaces.
 func (r *Registry) Manifest(ns wire.Namespace) (wire.Manifest, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	m, ok := r.by[ns]
-	return m, ok
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.by[ns]; s != nil {
+		return s.manifest, true
+	}
+	return wire.Manifest{}, false
 }
 
-// Add opens a namespace of this agent's own: several of one family, as the ranks
-// of one model are, may stand side by side.
+// Add implements Namespaces.
 func (r *Registry) Add(m wire.Manifest) (wire.Namespace, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.put(m.Namespace(), m)
+	s, err := r.put(m, proto.MaxNamespaces)
+	if err == nil {
+		s.own = true
+	}
+	return m.Namespace(), err
 }
 
-// Open implements Namespaces. TOO_MANY above the limit.
-func (r *Registry) Open(m wire.Manifest) (wire.Namespace, error) {
-	ns := m.Namespace()
+// OpenEngine opens a namespace for an engine until close is called. A
+// *wire.GeometryError where it contradicts what another engine has open; a
+// *quota.Error above the engine's share.
+func (r *Registry) OpenEngine(engine quota.Holder, m wire.Manifest) (ns wire.Namespace, close func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.by[ns]; ok {
-		return ns, nil
+	if err := r.contradicts(m); err != nil {
+		return ns, nil, err
 	}
-	for _, o := range r.by {
-		if o.SameFamily(m) {
-			field, ours, theirs := o.Diff(m)
-			return ns, &wire.GeometryError{Field: field, Ours: ours, Theirs: theirs}
+	hold, err := r.book.Take(quota.Namespaces, 1, engine)
+	if err != nil {
+		return ns, nil, err
+	}
+	s, err := r.put(m, proto.MaxNamespaces)
+	if err != nil {
+		hold.Give()
+		return ns, nil, err
+	}
+	s.engines++
+	ns = m.Namespace()
+	return ns, sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		hold.Give()
+		s.engines--
+		r.sweepOne(ns, s)
+	}), nil
+}
+
+// OpenPeer implements Namespaces.
+func (r *Registry) OpenPeer(peer quota.Holder, m wire.Manifest) (ns wire.Namespace, close func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.contradicts(m); err != nil {
+		return ns, nil, err
+	}
+	ns = m.Namespace()
+	s := r.by[ns]
+	if s == nil || s.peers[peer] == nil {
+		tenant := quota.Holder{Kind: quota.Tenant, Name: m.Tenant}
+		hold, err := r.book.Take(quota.Namespaces, 1, peer, tenant)
+		if err != nil {
+			r.sweep() // what is stored of one may be gone meanwhile
+			hold, err = r.book.Take(quota.Namespaces, 1, peer, tenant)
+		}
+		if err != nil {
+			return ns, nil, err
+		}
+		if s, err = r.put(m, peerSpaces); err != nil {
+			hold.Give()
+			return ns, nil, err
+		}
+		if s.peers == nil {
+			s.peers = map[quota.Holder]*peerUse{}
+		}
+		s.peers[peer] = &peerUse{hold: hold}
+	}
+	use := s.peers[peer]
+	use.sessions++
+	return ns, sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		use.sessions--
+		r.sweepOne(ns, s)
+	}), nil
+}
+
+// contradicts compares a manifest with what engines have open. What other peers
+// opened says nothing about it.
+func (r *Registry) contradicts(m wire.Manifest) error {
+	if s := r.by[m.Namespace()]; s != nil && s.engines > 0 {
+		return nil
+	}
+	for _, s := range r.by {
+		if (s.engines > 0 || s.own) && s.manifest != m && s.manifest.SameFamily(m) && samePart(&s.manifest, &m) {
+			field, ours, theirs := s.manifest.Diff(m)
+			return &wire.GeometryError{Field: field, Ours: ours, Theirs: theirs}
 		}
 	}
-	return r.put(ns, m)
+	return nil
 }
 
-func (r *Registry) put(ns wire.Namespace, m wire.Manifest) (wire.Namespace, error) {
-	if _, ok := r.by[ns]; ok {
-		return ns, nil
+// samePart reports whether two manifests are of the same part of a model: ranks and
+// layers. Parts of one model stand side by side, each with its own namespace.
+func samePart(a, b *wire.Manifest) bool {
+	return a.TPRank == b.TPRank && a.PPRank == b.PPRank && a.DCPRank == b.DCPRank &&
+		a.LayerFirst == b.LayerFirst && a.LayerLast == b.LayerLast
+}
+
+// put returns the record of a manifest, which may be new. TOO_MANY for a new one
+// above the limit.
+func (r *Registry) put(m wire.Manifest, limit uint64) (*space, error) {
+	ns := m.Namespace()
+	if s := r.by[ns]; s != nil {
+		return s, nil
 	}
-	if len(r.by) >= proto.MaxNamespaces {
-		return ns, wire.CodeTooMany
+	if uint64(len(r.by)) >= limit {
+		r.sweep()
+	}
+	if n := uint64(len(r.by)); n >= limit {
+		return nil, &quota.Error{Resource: quota.Namespaces, Holder: quota.Total, InUse: n, Want: 1, Limit: limit}
 	}
 	if err := r.add(ns, m.TenantID()); err != nil {
-		return ns, err
+		return nil, err
 	}
-	r.by[ns] = m
-	return ns, nil
+	s := &space{manifest: m}
+	r.by[ns] = s
+	return s, nil
 }
 
-// peerRegistry is Namespaces in the terms of the core.
-type peerRegistry struct{ n Namespaces }
+// sweep forgets all that can be forgotten.
+func (r *Registry) sweep() {
+	for ns, s := range r.by {
+		r.sweepOne(ns, s)
+	}
+}
+
+// sweepOne gives back what a namespace no longer needs, and forgets one that nobody
+// has open and of which nothing is stored. A peer's use lasts as long as it has the
+// namespace open, or as blocks are stored that nobody else accounts for.
+func (r *Registry) sweepOne(ns wire.Namespace, s *space) {
+	if r.by[ns] != s {
+		return
+	}
+	open := s.own || s.engines > 0
+	for _, u := range s.peers {
+		open = open || u.sessions > 0
+	}
+	gone := !open && r.forget(ns)
+	for peer, u := range s.peers {
+		if u.sessions == 0 && (open || gone) {
+			u.hold.Give()
+			delete(s.peers, peer)
+		}
+	}
+	if gone {
+		delete(r.by, ns)
+	}
+}
+
+// Len is how many namespaces are known.
+func (r *Registry) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.by)
+}
+
+// peerRegistry is what one session has open here, in the terms of the core. It is
+// used under the session's lock.
+type peerRegistry struct {
+	n      Namespaces
+	peer   quota.Holder
+	closes []func()
+}
 
 // Open implements core.Registry.
-func (p peerRegistry) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string) {
-	ns, err := p.n.Open(m)
+func (p *peerRegistry) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string) {
+	ns, done, err := p.n.OpenPeer(p.peer, m)
+	if err == nil {
+		p.closes = append(p.closes, done)
+		return ns, wire.CodeOK, "", "", ""
+	}
 	if g, ok := errors.AsType[*wire.GeometryError](err); ok {
 		return ns, wire.CodeGeometry, g.Field, g.Ours, g.Theirs
 	}
 	return ns, wire.CodeOf(err), "", "", ""
 }
 
-var _ core.Registry = peerRegistry{}
-
-// Len is how many namespaces are open.
-func (r *Registry) Len() int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return len(r.by)
+// close ends the session's use of everything that it opened.
+func (p *peerRegistry) close() {
+	for _, done := range p.closes {
+		done()
+	}
+	p.closes = nil
 }
+
+var _ core.Registry = (*peerRegistry)(nil)

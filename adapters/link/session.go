@@ -79,11 +79,12 @@ func (e *nsEntry) answeredOK() bool {
 }
 
 func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled bool, theirs proto.Limits) *session {
+	spaces := &peerRegistry{n: n.cfg.Namespaces, peer: peer.account()}
 	return &session{
 		node: n, id: id, peer: peer, via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
 		core: core.New(core.Config{
-			Dialler: dialled, Holder: newHolder(n.cfg.Store, peer, n.cfg.Agent, n.cfg.Incarnation),
-			Registry: peerRegistry{n.cfg.Namespaces}, Tenants: peer.tenants,
+			Dialler: dialled, Holder: newHolder(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
+			Registry: spaces, Tenants: peer.tenants,
 			Mine: n.cfg.Limits, Theirs: theirs,
 		}),
 		ns:   map[wire.Namespace]*nsEntry{},

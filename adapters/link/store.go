@@ -30,10 +30,11 @@ type Store interface {
 
 // holder is the store as one session sees it: bound to one owner.
 type holder struct {
-	st    Store
-	owner blocks.Owner
-	agent [16]byte
-	inc   uint64
+	st     Store
+	owner  blocks.Owner
+	spaces *peerRegistry
+	agent  [16]byte
+	inc    uint64
 
 	// Pin's, under the session's lock.
 	v  []blocks.View
@@ -41,12 +42,18 @@ type holder struct {
 }
 
 // newHolder makes an owner for a session. All sessions of a peer have one share.
-func newHolder(st Store, peer identity, agent [16]byte, inc uint64) *holder {
-	who := quota.Holder{Kind: quota.Peer, Name: peer.name}
-	if who.Name == "" {
-		who.Name = hex.EncodeToString(peer.agent[:])
+// What the session opened ends with it.
+func newHolder(st Store, spaces *peerRegistry, agent [16]byte, inc uint64) *holder {
+	return &holder{st: st, owner: st.NewOwnerFor(spaces.peer, 0), spaces: spaces, agent: agent, inc: inc}
+}
+
+// account is who a peer's shares are counted for: what it proved, else where it
+// comes from, since it can call itself what it likes.
+func (id *identity) account() quota.Holder {
+	if id.who == "" {
+		return quota.Holder{Kind: quota.Peer, Name: hex.EncodeToString(id.agent[:])}
 	}
-	return &holder{st: st, owner: st.NewOwnerFor(who, 0), agent: agent, inc: inc}
+	return quota.Holder{Kind: quota.Peer, Name: id.who}
 }
 
 // fill copies what a view tells to b.
@@ -258,4 +265,7 @@ func (h *holder) Abort(b []core.Block) {
 }
 
 // Drop frees all that the session held.
-func (h *holder) Drop() { h.st.Drop(h.owner) }
+func (h *holder) Drop() {
+	h.st.Drop(h.owner)
+	h.spaces.close()
+}

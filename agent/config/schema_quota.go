@@ -29,7 +29,7 @@ var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source
 	key("tenant_arena_share", func(c *Config) *float64 { return &c.Quota.TenantArena }, floats, 1, fraction, "Share of kv_memory.capacity_bytes that a tenant's reserved and leased blocks may take, whoever holds them. 1: no limit, as a node with one tenant wants it."),
 	key("engine_arena_share", func(c *Config) *float64 { return &c.Quota.EngineArena }, floats, 1, fraction, "Share of kv_memory.capacity_bytes that one engine process may hold in reservations and leases together. A block leased twice counts twice. 1: no limit, as a node with one engine wants it."),
 	key("staging_share", func(c *Config) *float64 { return &c.Quota.Staging }, floats, 0.25, fraction, "Share of kv_memory.capacity_bytes that the staging rings of all engines may take on top of the arena. One ring is always allowed."),
-	key("peer_namespaces", func(c *Config) *int { return &c.Quota.PeerNamespaces }, integers, 64, between(1, 1024), "Namespaces that one peer may hold open, over all its sessions."),
+	key("peer_namespaces", func(c *Config) *int { return &c.Quota.PeerNamespaces }, integers, 64, between(16, 1024), "Namespaces that one peer may hold open, over all its sessions."),
 	key("tenant_namespaces", func(c *Config) *int { return &c.Quota.TenantNamespaces }, integers, 256, between(1, 1024), "Namespaces of one tenant that may be open here."),
 	key("engine_namespaces", func(c *Config) *int { return &c.Quota.EngineNamespaces }, integers, 64, between(1, 1024), "Namespaces that one engine process may hold open."),
 	key("peer_sessions", func(c *Config) *int { return &c.Quota.PeerSessions }, integers, 4, between(1, 64), "Sessions of one peer that are accepted at a time, by its proven name."),

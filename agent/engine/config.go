@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/internal/socketfile"
 	"meridian/scheduler"
 	"meridian/wire"
@@ -16,9 +17,10 @@ import (
 // Host is the rest of the daemon, as an engine's session needs it. Calls may run
 // at the same time.
 type Host interface {
-	// OpenNamespace makes the manifest's namespace known to the store. An error
-	// that is a *wire.GeometryError tells the engine the field and both values.
-	OpenNamespace(m wire.Manifest) (wire.Namespace, error)
+	// OpenNamespace makes the manifest's namespace known to the store, for an engine
+	// that has it open until it calls close. An error that is a *wire.GeometryError
+	// tells the engine the field and both values.
+	OpenNamespace(engine quota.Holder, m wire.Manifest) (ns wire.Namespace, close func(), err error)
 	// Fetch pulls blocks that are not here from other holders and publishes them
 	// (transient: only for o). One error a key. It returns soon after ctx ends, and
 	// touches no memory reserved for o afterwards.

@@ -13,6 +13,7 @@ import (
 	"meridian/agent/client"
 	"meridian/agent/engine"
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/scheduler"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -27,7 +28,8 @@ type host struct {
 
 	mu        sync.Mutex
 	remote    map[wire.Key][]byte
-	refuse    error // of OpenNamespace
+	refuse    error        // of OpenNamespace
+	open      atomic.Int64 // namespaces that sessions have open
 	fetching  chan struct{}
 	gate      chan struct{} // Fetch waits for it, or for its context
 	fetches   int
@@ -39,13 +41,14 @@ func newHost(s *blocks.Store) *host {
 	return &host{store: s, remote: map[wire.Key][]byte{}, fetching: make(chan struct{}, 64), offload: make(chan struct{}, 64)}
 }
 
-func (h *host) OpenNamespace(m wire.Manifest) (wire.Namespace, error) {
+func (h *host) OpenNamespace(_ quota.Holder, m wire.Manifest) (wire.Namespace, func(), error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.refuse != nil {
-		return wire.Namespace{}, h.refuse
+		return wire.Namespace{}, nil, h.refuse
 	}
-	return m.Namespace(), h.store.AddNamespace(m.Namespace(), m.TenantID())
+	h.open.Add(1)
+	return m.Namespace(), func() { h.open.Add(-1) }, h.store.AddNamespace(m.Namespace(), m.TenantID())
 }
 
 func (h *host) Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys []wire.Key, transient bool) []error {
@@ -190,6 +193,9 @@ func startNode(t testing.TB, change func(*blocks.Config, *engine.Config)) *node 
 			t.Errorf("Serve returned %v", err)
 		}
 		n.nothingHeld(t)
+		if open := n.host.open.Load(); open != 0 {
+			t.Errorf("%d namespaces are open after the last session", open)
+		}
 		if err := store.Close(); err != nil {
 			t.Errorf("store: %v", err)
 		}

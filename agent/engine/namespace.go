@@ -57,13 +57,14 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 	if len(s.spaces) >= s.srv.cfg.Limits.Namespaces {
 		return 0, wire.CodeTooMany
 	}
-	ns, err := s.srv.cfg.Host.OpenNamespace(m)
+	ns, done, err := s.srv.cfg.Host.OpenNamespace(s.holder(), m)
 	if err != nil {
 		return 0, err
 	}
 	if s.ring == nil {
 		fd, b, err := s.srv.cfg.Store.Staging(s.owner, s.srv.cfg.Limits.StagingBytes)
 		if err != nil {
+			done()
 			return 0, err
 		}
 		s.ring = b
@@ -71,6 +72,7 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 		s.ringFD = fd
 		s.wmu.Unlock()
 	}
+	s.closes = append(s.closes, done)
 	s.spaces = append(s.spaces, space{ns: ns, tenant: m.TenantID(), body: m.BlockBytes})
 	return uint16(len(s.spaces) - 1), nil
 }

@@ -56,6 +56,7 @@ type session struct {
 
 	split  link.Splitter
 	spaces []space
+	closes []func() // end the session's use of spaces
 	in     inbox
 	ring   []byte // staging; made once, before the first OPENED
 
@@ -125,6 +126,9 @@ func (s *session) run() {
 	s.flown.Wait()
 	s.life.close()
 	s.srv.cfg.Store.Drop(s.owner)
+	for _, done := range s.closes {
+		done()
+	}
 	if refused {
 		s.linger()
 	}

@@ -14,6 +14,7 @@ import (
 	"meridian/adapters/link"
 	"meridian/agent/engine"
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/conformance/chaos"
 	"meridian/fabric"
 	"meridian/wire"
@@ -134,7 +135,7 @@ func (h *holder) do(ctx context.Context, c command) (uint64, error) {
 // fill stores the blocks of one size, and shows the plain server the same
 // memory: it sends whole slots from it.
 func (h *holder) fill(size uint32, set uint64) error {
-	ns, err := h.reg.Open(manifest(size))
+	ns, err := h.reg.Add(manifest(size))
 	if err != nil {
 		return err
 	}
@@ -208,7 +209,9 @@ func (h *holder) offload(ctx context.Context, size uint32, set uint64) error {
 type LocalHost struct{ Registry *link.Registry }
 
 // OpenNamespace implements engine.Host.
-func (l LocalHost) OpenNamespace(m wire.Manifest) (wire.Namespace, error) { return l.Registry.Open(m) }
+func (l LocalHost) OpenNamespace(engine quota.Holder, m wire.Manifest) (wire.Namespace, func(), error) {
+	return l.Registry.OpenEngine(engine, m)
+}
 
 // Fetch implements engine.Host: nobody else has anything.
 func (LocalHost) Fetch(_ context.Context, _ blocks.Owner, _ wire.Namespace, keys []wire.Key, _ bool) []error {

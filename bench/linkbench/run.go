@@ -154,7 +154,7 @@ func (r *run) up(ctx context.Context, size uint32) error {
 		return err
 	}
 	r.reg = link.NewRegistry(r.store.AddNamespace)
-	if _, err := r.reg.Open(manifest(size)); err != nil {
+	if _, err := r.reg.Add(manifest(size)); err != nil {
 		return err
 	}
 	r.node, err = link.New(link.Config{

@@ -151,7 +151,7 @@ func (l *linkInitiator) connect(ctx context.Context, addr string, c Cell) error 
 		return err
 	}
 	l.reg = link.NewRegistry(l.store.AddNamespace)
-	if l.ns, err = l.reg.Open(manifest(c.Size)); err != nil {
+	if l.ns, err = l.reg.Add(manifest(c.Size)); err != nil {
 		return err
 	}
 	if l.node, err = link.New(link.Config{

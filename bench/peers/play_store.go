@@ -84,7 +84,7 @@ func (f *far) open(c Cell) (err error) {
 		return err
 	}
 	f.cell, f.store, f.reg, f.owner = c, store, link.NewRegistry(store.AddNamespace), store.NewOwner(0)
-	if f.ns, err = f.reg.Open(manifest(c.Size)); err != nil {
+	if f.ns, err = f.reg.Add(manifest(c.Size)); err != nil {
 		return err
 	}
 	n, key := int(c.Set/c.Size), heldKey
