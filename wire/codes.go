@@ -33,7 +33,7 @@ const (
 	CodeAuth          Code = 305 // the peer did not prove an identity on the allow list
 	CodeLinkVersion   Code = 306 // no common protocol version
 	CodeHelloTimeout  Code = 307 // no complete HELLO within 3 s
-	CodeIncarnation   Code = 308 // the peer restarted: all state of its earlier incarnation is dropped
+	CodeIncarnation   Code = 308 // the peer restarted, and all state of its earlier incarnation is dropped; or a newer live daemon has this name
 	CodeTooMany       Code = 309 // more connections, sessions, lanes or namespaces than the limit
 	CodeTruncated     Code = 400 // fewer bytes than the header says
 	CodeMagic         Code = 401 // not an MRDN payload
@@ -74,10 +74,10 @@ var codeTable = [...]CodeInfo{
 	{CodeLength, "LENGTH", "connection", "a frame or field is longer or shorter than its type allows", "a defect of the peer: compare versions, and report it with the byte offset"},
 	{CodeState, "STATE", "connection", "a well-formed message at a moment when it may not come", "a defect of the peer: compare versions, and report it with the byte offset"},
 	{CodeFlowViolation, "FLOW_VIOLATION", "connection", "twice above the agreed limits, or data that nobody granted", "a defect of the peer: it must keep to the limits of this side's HELLO"},
-	{CodeAuth, "AUTH", "connection", "the peer did not prove an identity on the allow list", "check certificate, key, tenant and the peer's entry in the config"},
+	{CodeAuth, "AUTH", "connection", "the peer did not prove an identity on the allow list", "check certificate, key, tenant and the peer's entry in the config; log and peer list of both sides say the reason"},
 	{CodeLinkVersion, "LINK_VERSION", "connection", "no common protocol version", "upgrade the older side; mrdn peer list shows both ranges"},
 	{CodeHelloTimeout, "HELLO_TIMEOUT", "connection", "no complete HELLO within 3 s", "is the peer overloaded, or another service? check the path's round-trip time"},
-	{CodeIncarnation, "INCARNATION", "connection", "the peer restarted: all state of its earlier incarnation is dropped", "nothing: references and leases of the earlier incarnation are gone, ask again by key"},
+	{CodeIncarnation, "INCARNATION", "connection", "the peer restarted, and all state of its earlier incarnation is dropped; or a newer live daemon has this name", "after a restart nothing: ask again by key. Where it goes on, two daemons share a name or an agent id, and mrdn doctor names their addresses"},
 	{CodeTooMany, "TOO_MANY", "connection", "more connections, sessions, lanes or namespaces than the limit", "close what is not used, or raise the limit that the text names"},
 	{CodeTruncated, "TRUNCATED", "payload", "fewer bytes than the header says", "the sender or the path cut it short; read it again"},
 	{CodeMagic, "MAGIC", "payload", "not an MRDN payload", "it is another format: raw foreign bytes have no header and are ingested, not decoded"},
