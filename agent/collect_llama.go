@@ -6,6 +6,9 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"meridian/agent/llama"
+	"meridian/scheduler"
 )
 
 // llamaSeries are served where [llama] is configured.
@@ -21,6 +24,8 @@ var (
 	dLlamaRestarts = llamaDesc("restarts_total", "Times that llama-server ended by itself or could not be started.")
 	dLlamaRequests = llamaDesc("requests_total", "Requests that the front passed to the node, by outcome.", "outcome")
 	dLlamaPrefills = llamaDesc("prefills_total", "Prompts of a prefill/decode split, by who computed them: served (here, for the partner), partner (there, for this node), fallback (here, because the partner did not).", "by")
+	dLlamaPartner  = llamaDesc("partner_up", "1 while the other node of a prefill/decode split is asked; 0 while it gives no sign of life, or the link to its daemon is not ready.")
+	dLlamaFellBack = llamaDesc("partner_fallbacks_total", "Prompts that this node prefilled or decoded by itself instead of its partner, by operation and reason: away (it was lost before and is probed), link (the link to its daemon is not ready), silent (no sign of life for 2 s), unreachable, refused (it answered with an error), lost (it prefilled, and its blocks could not be had).", "operation", "reason")
 	dLlamaPrompt   = llamaDesc("prompt_tokens_total", "Prompt tokens, by source: computed by the model, or restored from blocks.", "source")
 	dLlamaDecoded  = llamaDesc("decoded_tokens_total", "Tokens that the model decoded.")
 	dLlamaThink    = llamaDesc("think_tokens_total", "Thinking tokens that were sent to clients.")
@@ -46,13 +51,21 @@ func (c *collector) llama(f *llamaFace, gauge func(*prometheus.Desc, float64, ..
 	counter(dLlamaPrefills, st.PrefillServed, "served")
 	counter(dLlamaPrefills, st.PrefillRemote, "partner")
 	counter(dLlamaPrefills, st.PrefillFallbacks, "fallback")
+	if p, ok := f.node.Partner(); ok {
+		gauge(dLlamaPartner, oneIf(p.Why == nil))
+		for _, operation := range llama.FallbackOperations {
+			for _, reason := range llama.FallbackReasons {
+				counter(dLlamaFellBack, st.Fallbacks[llama.Fallback{Operation: operation, Reason: reason}], operation, reason)
+			}
+		}
+	}
 	counter(dLlamaPrompt, st.ComputedTokens, "computed")
 	counter(dLlamaPrompt, st.RestoredTokens, "restored")
 	counter(dLlamaDecoded, st.DecodedTokens)
 	counter(dLlamaThink, st.ThinkTokens)
 	counter(dLlamaDropped, st.DroppedThinking)
-	for why, n := range st.Forced {
-		counter(dLlamaForced, n, why)
+	for _, why := range []scheduler.Reason{scheduler.Converged, scheduler.Overthinking, scheduler.HardCap} {
+		counter(dLlamaForced, st.Forced[why.String()], why.String())
 	}
 	counter(dLlamaStates, st.Saves, "saved")
 	counter(dLlamaStates, st.Restores, "restored")

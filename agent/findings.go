@@ -13,6 +13,7 @@ import (
 // daemon's own state.
 func (a *Agent) findings() []finding.Finding {
 	out := append(stateFindings(a.store.Stats(), a.checksums.Load(), a.node.Peers()), linkFindings(a.node.Duplicates(), a.node.Refusals())...)
+	out = append(out, a.partnerFindings()...)
 	out = append(out, finding.Run(finding.ThisHost(a.cfg))...)
 	slices.SortStableFunc(out, func(x, y finding.Finding) int { return int(y.Severity) - int(x.Severity) })
 	return out

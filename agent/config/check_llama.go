@@ -56,6 +56,7 @@ func (l *loader) checkPartner() {
 		}
 		return
 	}
+	l.checkPartnerLink()
 	u, err := url.Parse(c.Partner)
 	switch {
 	case err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
@@ -66,4 +67,18 @@ func (l *loader) checkPartner() {
 			l.fail("llama.partner", "%q sends prompts in clear beyond loopback: use https through a proxy, or set llama.insecure = true", c.Partner)
 		}
 	}
+}
+
+// checkPartnerLink: a node of a split moves blocks by the link. Without it each
+// prompt would be computed twice.
+func (l *loader) checkPartnerLink() {
+	c := l.cfg
+	if c.Llama.Role == "both" || len(c.Link.Peers) > 0 {
+		return
+	}
+	how := "the partner's blocks cannot be pulled, so it is not asked and this node does all by itself"
+	if len(c.Link.Listen) > 0 {
+		how = "unless the partner's daemon dials this one, " + how
+	}
+	l.warn("llama.partner", "%q, and there is no [[link.peer]]: %s; add a [[link.peer]] for the partner's daemon", c.Llama.Partner, how)
 }

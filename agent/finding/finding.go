@@ -54,6 +54,7 @@ var checks = []Check{
 	{"clock.sync", "whether the clock is synchronised", one(checkClockSync)},
 	{"memory.capacity", "arena capacity against free memory and the memory cgroup", one(checkCapacity)},
 	{"container.shm", "/dev/shm, which containers keep small", one(checkShm)},
+	{"llama.partner_link", "a prefill/decode split against the link's peers", one(checkPartnerLink)},
 	{"config.mode", "who can read a configuration with secrets", one(checkConfigMode)},
 	{"env", "MC_*, NIXL_*, UCX_* and MERIDIAN_* variables in force", checkEnvironment},
 }

@@ -83,6 +83,7 @@ func TestAHealthyHostHasNoFindings(t *testing.T) {
 func TestEachFindingFires(t *testing.T) {
 	far := "[link]\ninsecure = true\nlisten = [\"tcp://127.0.0.1:1\"]\n[[link.peer]]\nname = \"p1\"\ntenants = [\"t\"]\naddress = \"tcp://10.0.0.2:1\"\n"
 	nobody := "[[link.peer]]\nname = \"p1\"\ntenants = [\"t\"]\n"
+	split := "[llama]\nmodel = \"m.gguf\"\nserver = \"llama-server\"\nrole = \"decode\"\npartner = \"http://127.0.0.1:8080\"\n"
 	psk := "[link]\npsk = \"0123456789abcdef\"\n"
 	for _, c := range []struct {
 		name, id, config string
@@ -103,6 +104,9 @@ func TestEachFindingFires(t *testing.T) {
 		{"congestion control that is absent", "net.congestion", "[link]\ncongestion = \"vegas\"\n", nil, Err, "reno, cubic, bbr"},
 		{"far peers, loopback listener", "net.advertised", far, nil, Warn, "p1"},
 		{"peers must dial us, no listener", "net.advertised", nobody, nil, Err, "we listen nowhere"},
+		{"a partner and nobody to pull blocks from", "llama.partner_link", split, nil, Err, "llama.partner = http://127.0.0.1:8080"},
+		{"a partner that must dial us", "llama.partner_link", "[link]\nlisten = [\"unix:///run/meridian/link.sock\"]\n" + split, nil, Warn, "dials"},
+		{"a partner that is a peer", "llama.partner_link", split + nobody, nil, OK, "can be a peer"},
 		{"slow clock", "clock.source", "", file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet"), Warn, "hpet"},
 		{"clock adrift", "clock.sync", "", func(h *Host) { h.Synced = func() (bool, error) { return false, nil } }, Warn, "not synchronised"},
 		{"clock unreadable", "clock.sync", "", func(h *Host) { h.Synced = func() (bool, error) { return false, errors.New("EPERM") } }, OK, "EPERM"},

@@ -98,3 +98,21 @@ func checkConfigMode(h *Host) Finding {
 	}
 	return ok(subject, "no secret is open to others")
 }
+
+// checkPartnerLink looks for a node of a split that has nobody to pull blocks
+// from: its partner's prefill would be of no use.
+func checkPartnerLink(h *Host) Finding {
+	if h.Config == nil || !h.Config.Llama.On() || h.Config.Llama.Partner == "" {
+		return ok("llama.partner", "there is no partner")
+	}
+	c := h.Config
+	subject := fmt.Sprintf("llama.partner = %s, link.peer: %d", c.Llama.Partner, len(c.Link.Peers))
+	if c.Llama.Role == "both" || len(c.Link.Peers) > 0 {
+		return ok(subject, "the partner's daemon can be a peer")
+	}
+	const fix = "add a [[link.peer]] with the name and address of the partner's daemon, on both nodes"
+	if len(c.Link.Listen) > 0 {
+		return warn(subject, "no peer is configured: blocks can be had only if the partner's daemon dials this one", fix)
+	}
+	return fail(subject, "no peer is configured and nobody can dial: the partner is never asked, and this node computes every prompt", fix)
+}

@@ -52,6 +52,9 @@ type Config struct {
 	// Model of the scheduler, once the tokenizer has said what its markers are:
 	// the daemon's own router should know it. May be nil.
 	Learn func(scheduler.Model) error
+	// Link says why blocks of the partner's daemon, by its name or an empty one
+	// while that is not known, cannot be had now. nil: they can.
+	Link func(partner string) error
 	// Agent is the daemon's name, for answers and logs.
 	Agent string
 	Log   *slog.Logger

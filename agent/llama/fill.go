@@ -16,7 +16,10 @@ func (j *job) fill(ctx context.Context) error {
 	if held < j.prompt-1 {
 		found := j.find(ctx)
 		if j.asksPartner(max(found, held)) && j.askPartner(ctx) {
-			found = j.find(ctx)
+			before := max(found, held)
+			if found = j.find(ctx); found <= before && ctx.Err() == nil {
+				j.n.partner.failed("prefill", errLost)
+			}
 		}
 		if found > held {
 			held = j.restore(ctx, found)
@@ -73,6 +76,10 @@ func (j *job) asksPartner(have int) bool {
 // askPartner lets the partner prefill, and says whether it has. A partner that
 // cannot is no error: this node then does it.
 func (j *job) askPartner(ctx context.Context) bool {
+	if j.n.partner.worth("prefill") != nil {
+		j.n.stats.prefillFallbacks.Add(1)
+		return false
+	}
 	m := j.s.manifest
 	reply, err := j.n.partner.prefill(ctx, PrefillRequest{
 		Model: j.n.cfg.Name, Namespace: m.Namespace().String(), Manifest: string(m.Append(nil)), Tokens: j.tokens[:j.prompt],
@@ -80,10 +87,11 @@ func (j *job) askPartner(ctx context.Context) bool {
 	if err != nil {
 		if ctx.Err() == nil {
 			j.n.stats.prefillFallbacks.Add(1)
-			j.n.log.Warn("the partner did not prefill, so this node does", "err", err)
+			j.n.partner.failed("prefill", err)
 		}
 		return false
 	}
+	j.n.partner.knows(reply.Agent)
 	j.prefill = reply.Agent
 	j.n.stats.prefillRemote.Add(1)
 	return true
@@ -168,7 +176,7 @@ func (n *Node) prefillFor(ctx context.Context, q PrefillRequest) (PrefillReply, 
 // handsOver says whether the partner decodes: not what the partner itself has
 // sent here.
 func (n *Node) handsOver(r *openai.Request) bool {
-	return n.cfg.Role == Prefill && n.partner != nil && !r.Hop
+	return n.cfg.Role == Prefill && n.partner != nil && !r.Hop && n.partner.worth("decode") == nil
 }
 
 // handOver lets the partner's front decode. used says whether the client has
@@ -179,17 +187,21 @@ func (j *job) handOver(ctx context.Context, emit func(openai.Token) error) (res 
 	}
 	next := *j.r
 	next.Hop = true
+	var own error // of whoever reads the answer
 	res, err = j.n.partner.remote.Generate(ctx, &next, func(t openai.Token) error {
 		used = true
-		return emit(t)
+		own = emit(t)
+		return own
 	})
 	var said *openai.Error
-	if err == nil || ctx.Err() != nil || errors.As(err, &said) && said.Status < 500 && said.Status != 404 && said.Status != 401 {
-		used = true
-	}
-	if used {
+	refused := errors.As(err, &said) && said.Status < 500 && said.Status != 404 && said.Status != 401 // by what the client asks
+	switch {
+	case err == nil:
 		j.n.stats.handedOver.Add(1)
+	case ctx.Err() == nil && own == nil && !refused:
+		j.n.partner.failed("decode", err)
 	}
+	used = used || err == nil || ctx.Err() != nil || refused
 	if res.Prompt == 0 { // a stop string ended the answer before its counts came
 		res.Prompt, res.Cached = j.prompt, j.cached
 	}

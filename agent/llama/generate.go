@@ -141,7 +141,7 @@ func (n *Node) on(ctx context.Context, s *server, r *openai.Request, began time.
 		if used {
 			return res, err
 		}
-		n.log.Warn("the partner cannot decode, so this node does", "err", err)
+		n.log.Debug("the partner did not decode, so this node does", "err", err)
 	}
 	return j.decode(ctx, emit)
 }

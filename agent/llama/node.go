@@ -91,10 +91,10 @@ func Start(cfg Config) (*Node, error) {
 			return nil, fmt.Errorf("llama.dir: %w", err)
 		}
 	}
-	if cfg.Partner != "" {
-		n.partner = newPartner(cfg.Partner, cfg.Token)
-	}
 	n.run, n.stop = context.WithCancel(context.Background())
+	if cfg.Partner != "" {
+		n.partner = newPartner(n)
+	}
 	n.wg.Go(n.supervise)
 	return n, nil
 }

@@ -1,43 +1,43 @@
 package llama
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"meridian/agent/openai"
 )
 
-// PrefillPath is where a node prefills for its partner.
-const PrefillPath = "/meridian/v1/prefill"
+// How long a partner may be silent, and when one that was is tried again.
+const (
+	// silence is how long this node waits for the next sign of life: a whole line
+	// of an answer, since single bytes are none. A prompt waits so long once; while
+	// the partner is away, later ones are this node's from the start.
+	silence = 2 * time.Second
 
-// maxPrefillBody bounds a prefill request: a million tokens of 7 digits.
-const maxPrefillBody = 8 << 20
+	firstProbe = time.Second
+	lastProbe  = 30 * time.Second
+	// A partner that is lost again within relapse after it came back is left alone
+	// for twice as long as before.
+	relapse = time.Minute
+	maxHold = 5 * time.Minute
+)
 
-// PrefillRequest asks a node to have a prompt's KV in its daemon. Namespace is
-// that of the asker's blocks: blocks of another one would be of no use to it.
-type PrefillRequest struct {
-	Model     string  `json:"model"`
-	Namespace string  `json:"namespace"` // 64 hexadecimal digits
-	Manifest  string  `json:"manifest"`  // what the namespace is the hash of, for an error that names the difference
-	Tokens    []int32 `json:"tokens"`
-}
-
-// PrefillReply says what was done.
-type PrefillReply struct {
-	Agent    string  `json:"agent"`
-	Computed int     `json:"computed"` // tokens that went through the model
-	Cached   int     `json:"cached"`   // tokens whose KV was there
-	Stored   int     `json:"stored"`   // blocks that are new
-	Seconds  float64 `json:"seconds"`
-}
+var (
+	errSilent = fmt.Errorf("the partner has given no sign of life for %v", silence)
+	errLost   = errors.New("the partner prefilled, and its blocks cannot be had")
+)
 
 // partner is the other node of a split.
 type partner struct {
@@ -45,10 +45,22 @@ type partner struct {
 	token  string
 	http   *http.Client
 	remote *openai.Remote
+	log    *slog.Logger
+	run    context.Context                // ends with the node
+	spawn  func(func())                   // runs a function that the node's end waits for
+	link   func(partner string) error     // why blocks cannot be had from the partner; nil: they can
+	count  func(operation, reason string) // of prompts that the partner should have had
+
+	mu   sync.Mutex
+	name string        // its daemon's; empty: not known yet
+	away error         // why it is not asked; nil: it is
+	back time.Time     // when it last came back
+	hold time.Duration // the first wait before it is tried again
+	said string        // of the link, in the log
 }
 
-func newPartner(url, token string) *partner {
-	url = strings.TrimRight(url, "/")
+func newPartner(n *Node) *partner {
+	url, token := strings.TrimRight(n.cfg.Partner, "/"), n.cfg.Token
 	t := &http.Transport{MaxIdleConnsPerHost: MaxSlots, MaxConnsPerHost: MaxSlots + waitingPerNode, IdleConnTimeout: time.Minute}
 	if path, ok := strings.CutPrefix(url, "unix://"); ok {
 		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -56,35 +68,219 @@ func newPartner(url, token string) *partner {
 		}
 		url = "http://localhost"
 	}
-	c := &http.Client{Transport: t}
-	return &partner{url: url, token: token, http: c, remote: openai.NewRemote(openai.ClientConfig{URL: url, Token: token, HTTP: c})}
+	p := &partner{url: url, token: token, log: n.log, run: n.run, spawn: n.wg.Go, link: n.cfg.Link, count: n.stats.fallback}
+	p.connect(t)
+	return p
+}
+
+func (p *partner) connect(t http.RoundTripper) {
+	p.http = &http.Client{Transport: t}
+	p.remote = openai.NewRemote(openai.ClientConfig{URL: p.url, Token: p.token, HTTP: p.http, Silence: silence})
 }
 
 func (p *partner) close() { p.http.CloseIdleConnections() }
 
-// prefill asks the partner and waits until the prompt's blocks can be pulled.
-func (p *partner) prefill(ctx context.Context, q PrefillRequest) (PrefillReply, error) {
+// The reasons of fallbacks, as metric labels use them.
+const (
+	fellAway    = "away"    // it was lost before, and has not come back
+	fellLink    = "link"    // the daemons' link is not ready, so its blocks could not be had
+	fellSilent  = "silent"  // no sign of life for as long as silence
+	fellRefused = "refused" // it answered with an error
+	fellGone    = "unreachable"
+	fellLost    = "lost" // it prefilled, and its blocks could not be had
+)
+
+var (
+	// FallbackReasons are all of them.
+	FallbackReasons = []string{fellAway, fellLink, fellSilent, fellRefused, fellGone, fellLost}
+	// FallbackOperations are what a partner is asked for.
+	FallbackOperations = []string{"prefill", "decode"}
+)
+
+// worth says why the partner is not worth asking now; nil: it is. The reason was
+// counted.
+func (p *partner) worth(operation string) error {
+	if why := p.state(); why != nil {
+		p.count(operation, map[bool]string{true: fellAway, false: fellLink}[p.isAway()])
+		return why
+	}
+	return nil
+}
+
+func (p *partner) isAway() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.away != nil
+}
+
+// state is why the partner is not asked, and is told in the log when it changes.
+func (p *partner) state() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.away != nil {
+		return p.away
+	}
+	if p.link == nil {
+		return nil
+	}
+	err, said := p.link(p.name), ""
+	if err != nil {
+		said = err.Error()
+	}
+	if said != p.said {
+		p.said = said
+		if err != nil {
+			p.log.Warn("the partner is not asked: its blocks could not be had, and each prompt would be computed twice", "why", err)
+		} else {
+			p.log.Info("the link to the partner is ready, so it is asked again")
+		}
+	}
+	return err
+}
+
+// knows notes the partner's name, by which its link is found.
+func (p *partner) knows(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.name = name
+}
+
+// failed acts on what asking the partner has come to, and counts it. One that is
+// silent or cannot be reached is away until a probe finds it well.
+func (p *partner) failed(operation string, err error) {
+	reason, gone := fellGone, true
+	var said *openai.Error
+	switch {
+	case errors.Is(err, errSilent), errors.Is(err, openai.ErrSilent):
+		reason = fellSilent
+	case errors.Is(err, errLost):
+		reason = fellLost
+	case errors.As(err, &said) && said.Code != openai.CodeUnreachable && said.Code != openai.CodeBroken:
+		reason, gone = fellRefused, false
+	}
+	p.count(operation, reason)
+	if gone {
+		p.lose(err)
+		return
+	}
+	p.log.Warn("the partner refused, so this node goes on by itself", "operation", operation, "err", err)
+}
+
+// lose stops asking the partner, and has it probed in the background.
+func (p *partner) lose(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.away != nil || p.run.Err() != nil {
+		return
+	}
+	p.away = err
+	if time.Since(p.back) < relapse {
+		p.hold = min(2*p.hold, maxHold)
+	} else {
+		p.hold = firstProbe
+	}
+	p.log.Warn("the partner is away: this node goes on by itself until it is well again", "err", err, "next_try_in", p.hold)
+	hold := p.hold
+	p.spawn(func() { p.recover(hold) })
+}
+
+// recover probes the partner until it is well.
+func (p *partner) recover(pause time.Duration) {
+	for {
+		sleep(p.run, pause, nil)
+		if p.run.Err() != nil {
+			return
+		}
+		err := p.probe(p.run)
+		if err == nil {
+			break
+		}
+		p.log.Debug("the partner is still away", "err", err)
+		pause = max(pause, min(2*pause, lastProbe))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away, p.back = nil, time.Now()
+	p.log.Info("the partner is well again, so it is asked again")
+}
+
+// silenceOf is err, or errSilent for the end of a context that a watchdog ended.
+func silenceOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+		return cause
+	}
+	return err
+}
+
+// watched is a context that ends when heard is not called for as long as silence.
+func watched(ctx context.Context) (_ context.Context, heard func(), stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	t := time.AfterFunc(silence, func() { cancel(errSilent) })
+	return ctx, func() { t.Reset(silence) }, func() { t.Stop(); cancel(nil) }
+}
+
+// probe asks the partner whether it could prefill. An older one that does not
+// know the question is well if it answers at all.
+func (p *partner) probe(ctx context.Context) error {
+	ctx, _, stop := watched(ctx)
+	defer stop()
+	resp, err := p.ask(ctx, http.MethodGet, nil)
+	if err != nil {
+		return silenceOf(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
+	switch {
+	case err != nil:
+		return silenceOf(ctx, err)
+	case resp.StatusCode >= 500:
+		return openai.ErrorOf(resp.StatusCode, body)
+	}
+	var r PrefillReply
+	if json.Unmarshal(body, &r) == nil && r.Agent != "" {
+		p.knows(r.Agent)
+	}
+	return nil
+}
+
+// maxReply bounds a line of a partner's answer.
+const maxReply = 64 << 10
+
+// ask sends a request to the partner's PrefillPath.
+func (p *partner) ask(ctx context.Context, method string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, p.url+PrefillPath, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", linesType+", application/json")
+	if p.token != "" {
+		req.Header.Set("Authorization", "Bearer "+p.token)
+	}
+	return p.http.Do(req)
+}
+
+// prefill asks the partner and waits until the prompt's blocks can be pulled, as
+// long as it gives signs of life.
+func (p *partner) prefill(ctx context.Context, q PrefillRequest) (out PrefillReply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, prefillTimeout)
 	defer cancel()
-	var out PrefillReply
 	body, err := json.Marshal(q)
 	if err != nil {
 		return out, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+PrefillPath, bytes.NewReader(body))
-	if err != nil {
-		return out, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if p.token != "" {
-		req.Header.Set("Authorization", "Bearer "+p.token)
-	}
-	resp, err := p.http.Do(req)
+	ctx, heard, stop := watched(ctx)
+	defer stop()
+	defer func() { err = silenceOf(ctx, err) }()
+	resp, err := p.ask(ctx, http.MethodPost, body)
 	if err != nil {
 		return out, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media == linesType && resp.StatusCode == http.StatusOK {
+		return lastLine(resp.Body, heard)
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if err != nil {
 		return out, err
 	}
@@ -97,35 +293,40 @@ func (p *partner) prefill(ctx context.Context, q PrefillRequest) (PrefillReply, 
 	return out, nil
 }
 
-// servePrefill answers PrefillPath.
-func (n *Node) servePrefill(w http.ResponseWriter, r *http.Request) {
-	reply, err := n.answerPrefill(w, r)
-	if err != nil {
-		openai.WriteError(w, n.errorFor(err))
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(reply) // the asker has gone
-}
-
-func (n *Node) answerPrefill(w http.ResponseWriter, r *http.Request) (PrefillReply, error) {
-	if r.Method != http.MethodPost {
-		return PrefillReply{}, &openai.Error{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
-			Message: fmt.Sprintf("%s %s: only POST", r.Method, r.URL.Path)}
-	}
-	var q PrefillRequest
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPrefillBody))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&q); err != nil {
-		var big *http.MaxBytesError
-		if errors.As(err, &big) {
-			return PrefillReply{}, invalid("", fmt.Sprintf("the body is longer than %d bytes", big.Limit))
+// lastLine reads signs of life until the line that is the answer.
+func lastLine(r io.Reader, heard func()) (PrefillReply, error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxReply)
+	for lines.Scan() {
+		heard()
+		var line prefillLine
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return PrefillReply{}, fmt.Errorf("a line of the partner's answer: %w", err)
 		}
-		return PrefillReply{}, invalid("", fmt.Sprintf("the body is no prefill request: %v", err))
+		switch {
+		case line.Reply != nil:
+			return *line.Reply, nil
+		case line.Error != nil:
+			return PrefillReply{}, openai.ErrorOf(line.Status, lines.Bytes())
+		}
 	}
-	return n.prefillFor(r.Context(), q)
+	return PrefillReply{}, errors.Join(lines.Err(), io.ErrUnexpectedEOF)
 }
 
-func invalid(param, text string) *openai.Error {
-	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: param, Code: "invalid_value", Message: text}
+// Partner is what is known of the other node of a split.
+type Partner struct {
+	URL  string
+	Name string // its daemon's; empty: not known yet
+	Why  error  // why it is not asked now; nil: it is
+}
+
+// Partner tells about the partner; false without one.
+func (n *Node) Partner() (Partner, bool) {
+	if n.partner == nil {
+		return Partner{}, false
+	}
+	why := n.partner.state()
+	n.partner.mu.Lock()
+	defer n.partner.mu.Unlock()
+	return Partner{URL: n.cfg.Partner, Name: n.partner.name, Why: why}, true
 }

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 )
@@ -14,8 +15,24 @@ type counters struct {
 	saves, restores, restoreFailures, storedBlocks, badBlocks atomic.Uint64
 	restarts                                                  atomic.Uint64
 
-	mu     sync.Mutex
-	forced map[string]uint64
+	mu        sync.Mutex
+	forced    map[string]uint64
+	fallbacks map[Fallback]uint64
+}
+
+// Fallback is a kind of prompts that the partner should have had.
+type Fallback struct {
+	Operation string // of FallbackOperations
+	Reason    string // of FallbackReasons
+}
+
+func (c *counters) fallback(operation, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fallbacks == nil {
+		c.fallbacks = map[Fallback]uint64{}
+	}
+	c.fallbacks[Fallback{operation, reason}]++
 }
 
 func (c *counters) force(why string) {
@@ -49,6 +66,7 @@ type Stats struct {
 	BadBlocks                   uint64 // blocks whose bytes were not those of their checksum
 	Restarts                    uint64 // of llama-server
 	Forced                      map[string]uint64
+	Fallbacks                   map[Fallback]uint64 // prompts that the partner should have had, and why it had them not
 }
 
 // Stats returns the counts.
@@ -61,12 +79,13 @@ func (n *Node) Stats() Stats {
 		ThinkTokens: c.thinkTokens.Load(), DroppedThinking: c.droppedThinking.Load(),
 		Saves: c.saves.Load(), Restores: c.restores.Load(), RestoreFailures: c.restoreFailures.Load(),
 		StoredBlocks: c.storedBlocks.Load(), BadBlocks: c.badBlocks.Load(), Restarts: c.restarts.Load(),
-		Forced: map[string]uint64{},
+		Forced: map[string]uint64{}, Fallbacks: map[Fallback]uint64{},
 	}
 	c.mu.Lock()
 	for k, v := range c.forced {
 		st.Forced[k] = v
 	}
+	maps.Copy(st.Fallbacks, c.fallbacks)
 	c.mu.Unlock()
 	n.mu.Lock()
 	s := n.up

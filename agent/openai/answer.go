@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -28,8 +29,10 @@ func (p *piece) empty() bool {
 	return p.text == "" && p.reasoning == "" && len(p.probs) == 0 && p.token == nil
 }
 
-// answer turns tokens into what the client gets. It is used by one goroutine.
+// answer turns tokens into what the client gets. One goroutine gives it tokens;
+// another may let it show a sign of life.
 type answer struct {
+	mu sync.Mutex // of all that follows, once the answer is made
 	*ask
 	created int64
 	log     *slog.Logger
@@ -52,6 +55,8 @@ func newAnswer(a *ask, out *writer, log *slog.Logger, now time.Time) *answer {
 
 // take is the emit of Backend.Generate.
 func (a *answer) take(t Token) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.out.err != nil {
 		return a.out.err
 	}
@@ -156,6 +161,8 @@ func (a *answer) begin() error {
 
 // finish ends the answer.
 func (a *answer) finish(r Result) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	reason := "stop"
 	if !a.done && r.Finish == "length" {
 		reason = "length"
@@ -198,10 +205,22 @@ func (a *answer) finish(r Result) error {
 // fail tells the client of an error, by status or, in a stream, by an event;
 // whole says whether it was by status.
 func (a *answer) fail(e *Error) (whole bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if !a.open {
 		return true, a.out.error(e)
 	}
 	return false, a.out.write(append(append([]byte("data: "), e.encode()...), "\n\n"...))
+}
+
+// beat is a sign of life within a stream: a comment, which clients of the API
+// leave out.
+func (a *answer) beat() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.out.err == nil && a.begin() == nil {
+		_ = a.out.write([]byte(": alive\n\n")) // the next token meets the same error
+	}
 }
 
 func (a *answer) chunk(c ...Choice) *Chunk {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // Bounds of what a client takes that is not a stream.
@@ -21,6 +22,9 @@ const (
 	maxTail = 4 << 10
 )
 
+// ErrSilent is of a server that has sent no line for ClientConfig.Silence.
+var ErrSilent = errors.New("openai: the server has given no sign of life")
+
 // ErrCut is of a stream that ended without its [DONE].
 var ErrCut = errors.New("openai: the stream ended before [DONE]")
 
@@ -29,13 +33,18 @@ type ClientConfig struct {
 	URL   string       // such as http://127.0.0.1:8080, with or without /v1
 	Token string       // bearer token; empty: none
 	HTTP  *http.Client // nil: one that follows no redirect
+
+	// Silence bounds the time between two lines of a stream, the first included. A
+	// node that forwards requests sends comments meanwhile. 0: no bound.
+	Silence time.Duration
 }
 
 // Client calls a server of the API. It is safe for use by many goroutines.
 type Client struct {
-	url   string
-	token string
-	http  *http.Client
+	url     string
+	token   string
+	http    *http.Client
+	silence time.Duration
 }
 
 // NewClient makes a Client. A URL that is none shows with the first call.
@@ -43,7 +52,7 @@ func NewClient(c ClientConfig) *Client {
 	if c.HTTP == nil {
 		c.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	return &Client{url: c.URL, token: c.Token, http: c.HTTP}
+	return &Client{url: c.URL, token: c.Token, http: c.HTTP, silence: c.Silence}
 }
 
 // Call is a generation: Body is what goes out as JSON, and must ask for a stream.
@@ -58,8 +67,44 @@ type Call struct {
 // refuses comes as *Error, an early end as ErrCut, and anything else as the
 // error of the connection.
 func (c *Client) Stream(ctx context.Context, call Call, fn func(*Chunk) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := &silence{bound: c.silence, end: cancel}
+	defer w.hush()
+	err := c.stream(ctx, call, w, fn)
+	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
+		return ErrSilent
+	}
+	return err
+}
+
+// silence ends a call whose server says nothing for too long while somebody
+// listens.
+type silence struct {
+	bound time.Duration // 0: none
+	end   context.CancelCauseFunc
+	timer *time.Timer
+}
+
+// listen begins anew.
+func (s *silence) listen() {
+	switch {
+	case s.bound == 0:
+	case s.timer == nil:
+		s.timer = time.AfterFunc(s.bound, func() { s.end(ErrSilent) })
+	default:
+		s.timer.Reset(s.bound)
+	}
+}
+
+// hush: nobody listens.
+func (s *silence) hush() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+func (c *Client) stream(ctx context.Context, call Call, w *silence, fn func(*Chunk) error) error {
 	body, err := json.Marshal(call.Body)
 	if err != nil {
 		return err
@@ -73,6 +118,7 @@ func (c *Client) Stream(ctx context.Context, call Call, fn func(*Chunk) error) e
 	if call.Hop {
 		req.Header.Set(HopHeader, "1")
 	}
+	w.listen()
 	resp, err := c.do(req)
 	if err != nil {
 		return err
@@ -82,8 +128,11 @@ func (c *Client) Stream(ctx context.Context, call Call, fn func(*Chunk) error) e
 		return fmt.Errorf("openai: %s answers with %q, which is no event stream", c.url, resp.Header.Get("Content-Type"))
 	}
 	e := newEvents(resp.Body)
+	e.heard = w.listen
 	for {
+		w.listen()
 		data, err := e.next()
+		w.hush()
 		switch {
 		case err == io.EOF, errors.Is(err, io.ErrUnexpectedEOF):
 			return ErrCut

@@ -80,6 +80,12 @@ func orNull(s string) *string {
 	return &s
 }
 
+// ErrorBody is err in the API's form, and its status.
+func ErrorBody(err error) (status int, body []byte) {
+	e := visible(err)
+	return e.Status, e.encode()
+}
+
 // WriteError answers with err in the API's form: an *Error as it is, any other
 // error as status 500 without its text.
 func WriteError(w http.ResponseWriter, err error) {

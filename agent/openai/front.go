@@ -183,16 +183,50 @@ func (c *call) generate(chat bool) ending {
 		return c.broke(err)
 	}
 	ans := newAnswer(a, c.out, f.cfg.Log, time.Now())
+	still := c.beats(ctx, ans)
+	defer still()
 	res, err := f.cfg.Backend.Generate(ctx, &a.Request, func(t Token) error {
 		if err := ctx.Err(); err != nil { // nothing is written before the end of an answer that goes out whole
 			return err
 		}
 		return ans.take(t)
 	})
+	still()
 	if err != nil && !errors.Is(err, ErrStop) {
 		return c.failed(ans, err)
 	}
 	return c.answered(ans.finish(res))
+}
+
+// BeatEvery is how often a node shows another that it lives while it works on a
+// request of its.
+const BeatEvery = 500 * time.Millisecond
+
+// beats shows signs of life in the stream of a request that another node has
+// forwarded, until the returned function is called, which waits for the last.
+func (c *call) beats(ctx context.Context, ans *answer) (still func()) {
+	if !ans.Hop || !ans.stream {
+		return func() {}
+	}
+	pulse, _ := c.f.cfg.Backend.(Pulse)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(BeatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if (pulse == nil || pulse.Alive(ctx) == nil) && ctx.Err() == nil {
+				ans.beat()
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 // failed ends an answer that the backend, or the client, broke off.

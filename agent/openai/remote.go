@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// The codes of errors that Remote makes itself, with status 502.
+// The codes of errors that Remote makes itself, with status 502 or, of silence, 504.
 const (
 	CodeUnreachable = "upstream_unreachable" // no connection, or it broke
 	CodeBroken      = "upstream_broken"      // what came is not what it should be
+	CodeSilent      = "upstream_silent"      // no sign of life
 )
 
 // Remote is a Backend that another server of the API stands behind: the front of
@@ -68,6 +69,10 @@ func upstream(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	e := &Error{Status: http.StatusBadGateway, Type: typeServer, Code: CodeUnreachable, Message: "the node behind this one cannot be reached", cause: err}
+	if errors.Is(err, ErrSilent) {
+		e.Status, e.Code, e.Message = http.StatusGatewayTimeout, CodeSilent, "the node behind this one gives no sign of life"
+		return e
+	}
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
 	if errors.Is(err, ErrCut) || errors.Is(err, ErrEventTooLong) || errors.As(err, &syntax) || errors.As(err, &mistyped) {

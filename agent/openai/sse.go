@@ -18,12 +18,15 @@ var ErrEventTooLong = fmt.Errorf("openai: an event of the stream is longer than 
 // which this API does not use. Source: HTML Living Standard, 9.2.6; a lone
 // carriage return ends no line here.
 type events struct {
-	r    *bufio.Reader
-	data bytes.Buffer
-	line []byte
+	r     *bufio.Reader
+	data  bytes.Buffer
+	line  []byte
+	heard func() // called for each line, comments too
 }
 
-func newEvents(r io.Reader) *events { return &events{r: bufio.NewReaderSize(r, 4096)} }
+func newEvents(r io.Reader) *events {
+	return &events{r: bufio.NewReaderSize(r, 4096), heard: func() {}}
+}
 
 // next is the data of the next event, valid until the next call. io.EOF: the
 // stream has ended; an event that it broke off is dropped.
@@ -35,6 +38,7 @@ func (e *events) next() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		e.heard()
 		if len(line) == 0 {
 			if some {
 				return e.data.Bytes(), nil

@@ -61,6 +61,11 @@ const markers = "think_start = \"<think>\"\nthink_end = \"</think>\"\n"
 // start starts a node in this process. keys are of [llama], tables follow.
 func start(t *testing.T, s fakeserver.Script, keys, tables string) *node {
 	t.Helper()
+	return startAs(t, "one", s, keys, tables)
+}
+
+func startAs(t *testing.T, name string, s fakeserver.Script, keys, tables string) *node {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "mrf") // short: sockets have 107 bytes
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +76,7 @@ func start(t *testing.T, s fakeserver.Script, keys, tables string) *node {
 		t.Fatal(err)
 	}
 	text := fmt.Sprintf(`[agent]
-name = "one"
+name = %q
 state_dir = %q
 [engine]
 socket = %q
@@ -89,7 +94,7 @@ context = 1024
 slots = 1
 block_tokens = 8
 %s
-%s`, at("s"), at("e"), at("a"), at("m.gguf"), os.Args[0], at("l"), keys, tables)
+%s`, name, at("s"), at("e"), at("a"), at("m.gguf"), os.Args[0], at("l"), keys, tables)
 	if err := os.WriteFile(at("c.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

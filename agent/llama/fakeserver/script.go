@@ -20,6 +20,9 @@ type Script struct {
 	// ever with "x", and as its answer. One entry a token; without Opening it
 	// thinks only where the prompt has opened it.
 	Opening, Thinking, Answer []string
+
+	// PrefillMS is how long a prompt takes, in milliseconds.
+	PrefillMS int
 }
 
 // JSON is the model file.

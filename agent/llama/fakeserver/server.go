@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // vocabulary bounds the ids that the fake hands out.
@@ -149,6 +150,9 @@ func (s *server) completion(w http.ResponseWriter, r *http.Request) {
 		have++
 	}
 	s.mu.Unlock()
+	if have < len(in.Prompt)-1 {
+		time.Sleep(time.Duration(s.script.PrefillMS) * time.Millisecond)
+	}
 	all, why := append([]int32(nil), in.Prompt...), "limit"
 	var events []map[string]any
 	for range in.Predict {

@@ -1,0 +1,186 @@
+package llama
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"meridian/agent/openai"
+)
+
+// PrefillPath is where a node prefills for its partner, by POST. GET says whether
+// it could.
+const PrefillPath = "/meridian/v1/prefill"
+
+const (
+	// linesType is an answer in lines of JSON, for an asker that wants to know that
+	// this node lives: one line each beat, and the reply or an error as the last.
+	linesType = "application/x-ndjson"
+
+	// alive is how long llama-server may take to say that it is. It and the time
+	// between two signs of life are less than silence together.
+	alive = time.Second
+
+	maxPrefillBody = 8 << 20 // a million tokens of 7 digits
+)
+
+// PrefillRequest asks a node to have a prompt's KV in its daemon. Namespace is
+// that of the asker's blocks: blocks of another one would be of no use to it.
+type PrefillRequest struct {
+	Model     string  `json:"model"`
+	Namespace string  `json:"namespace"` // 64 hexadecimal digits
+	Manifest  string  `json:"manifest"`  // what the namespace is the hash of, for an error that names the difference
+	Tokens    []int32 `json:"tokens"`
+}
+
+// PrefillReply says what was done.
+type PrefillReply struct {
+	Agent    string  `json:"agent"`
+	Computed int     `json:"computed"` // tokens that went through the model
+	Cached   int     `json:"cached"`   // tokens whose KV was there
+	Stored   int     `json:"stored"`   // blocks that are new
+	Seconds  float64 `json:"seconds"`
+}
+
+// prefillLine is a line of an answer in lines: a sign of life, or one of the rest.
+type prefillLine struct {
+	Alive  bool            `json:"alive,omitempty"`
+	Reply  *PrefillReply   `json:"reply,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+	Status int             `json:"status,omitempty"`
+}
+
+// Alive says whether llama-server answers: a node whose server hangs must not
+// let others wait for it.
+func (n *Node) Alive(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, alive)
+	defer cancel()
+	s, err := n.current(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDown, errors.Join(n.Down(), err))
+	}
+	return s.api.Health(ctx)
+}
+
+// servePrefill answers PrefillPath.
+func (n *Node) servePrefill(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodPost:
+	case http.MethodGet:
+		if err := n.Alive(r.Context()); err != nil {
+			openai.WriteError(w, &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "engine_down", Message: err.Error()})
+			return
+		}
+		n.writePrefill(w, PrefillReply{Agent: n.cfg.Agent})
+		return
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		openai.WriteError(w, &openai.Error{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
+			Message: fmt.Sprintf("%s %s: only GET and POST", r.Method, r.URL.Path)})
+		return
+	}
+	q, err := readPrefill(w, r)
+	if err != nil {
+		openai.WriteError(w, n.errorFor(err))
+		return
+	}
+	if takesLines(r) {
+		n.servePrefillLines(w, r, q)
+		return
+	}
+	reply, err := n.prefillFor(r.Context(), q)
+	if err != nil {
+		openai.WriteError(w, n.errorFor(err))
+		return
+	}
+	n.writePrefill(w, reply)
+}
+
+func (n *Node) writePrefill(w http.ResponseWriter, reply PrefillReply) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(reply) // the asker has gone
+}
+
+func takesLines(r *http.Request) bool {
+	for _, v := range strings.Split(r.Header.Get("Accept"), ",") {
+		if media, _, err := mime.ParseMediaType(v); err == nil && media == linesType {
+			return true
+		}
+	}
+	return false
+}
+
+// servePrefillLines prefills, and says meanwhile that this node lives. What comes
+// before the first beat has a status of its own.
+func (n *Node) servePrefillLines(w http.ResponseWriter, r *http.Request, q PrefillRequest) {
+	type result struct {
+		reply PrefillReply
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		reply, err := n.prefillFor(r.Context(), q)
+		done <- result{reply, err}
+	}()
+	tick := time.NewTicker(openai.BeatEvery)
+	defer tick.Stop()
+	begun, out := false, http.NewResponseController(w)
+	line := func(l prefillLine) {
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", linesType)
+			w.Header().Set("X-Accel-Buffering", "no") // nginx would gather the lines
+		}
+		_ = json.NewEncoder(w).Encode(l) // an asker that has gone ends the request's context
+		_ = out.Flush()
+	}
+	for {
+		select {
+		case res := <-done:
+			switch {
+			case res.err == nil:
+				line(prefillLine{Reply: &res.reply})
+			case begun:
+				line(errorLine(n.errorFor(res.err)))
+			default:
+				openai.WriteError(w, n.errorFor(res.err))
+			}
+			return
+		case <-tick.C:
+			if n.Alive(r.Context()) == nil {
+				line(prefillLine{Alive: true})
+			}
+		}
+	}
+}
+
+// errorLine is an error as the last line.
+func errorLine(err error) prefillLine {
+	status, body := openai.ErrorBody(err)
+	var e struct{ Error json.RawMessage }
+	_ = json.Unmarshal(body, &e) // it was marshalled
+	return prefillLine{Error: e.Error, Status: status}
+}
+
+// readPrefill reads a request's body.
+func readPrefill(w http.ResponseWriter, r *http.Request) (q PrefillRequest, err error) {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPrefillBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&q); err != nil {
+		var big *http.MaxBytesError
+		if errors.As(err, &big) {
+			return q, invalid("", fmt.Sprintf("the body is longer than %d bytes", big.Limit))
+		}
+		return q, invalid("", fmt.Sprintf("the body is no prefill request: %v", err))
+	}
+	return q, nil
+}
+
+func invalid(param, text string) *openai.Error {
+	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: param, Code: "invalid_value", Message: text}
+}
