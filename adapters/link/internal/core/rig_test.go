@@ -16,6 +16,7 @@ type memHolder struct {
 	blocks   map[wire.Key]*Block
 	reserved map[uint32]Block
 	leases   map[Lease][]wire.Key
+	renewed  map[Lease]time.Duration // nil: not noted
 	nextSlot uint32
 	nextID   byte
 	full     bool
@@ -82,9 +83,12 @@ func (h *memHolder) Pin(b []Block, _ time.Duration) Lease {
 	return l
 }
 
-func (h *memHolder) Renew(l Lease, _ time.Duration) wire.Code {
+func (h *memHolder) Renew(l Lease, ttl time.Duration) wire.Code {
 	if h.leases[l] == nil {
 		return wire.CodeLeaseLost
+	}
+	if h.renewed != nil {
+		h.renewed[l] = ttl
 	}
 	return wire.CodeOK
 }
@@ -456,6 +460,9 @@ func (r *rig) settled() {
 		st := s.Stats()
 		if st.Calls != 0 || st.Served != 0 || st.Refs != 0 || st.Waiting != 0 || st.CallBytes != 0 || st.ServedBytes != 0 {
 			r.tb.Errorf("%s: %+v", sides[i], st)
+		}
+		if len(s.leased) != 0 {
+			r.tb.Errorf("%s: %d leases of pulls that are over", sides[i], len(s.leased))
 		}
 		h := r.store[i]
 		if len(h.reserved) != 0 || len(h.leases) != 0 || len(h.faults) != 0 {

@@ -47,7 +47,7 @@ func (l *Lane) request(now time.Duration, f proto.Frame, p []byte) error {
 		if err != nil {
 			return err
 		}
-		return l.other(f.Req, func() proto.End { return proto.End{Code: l.s.cfg.Holder.Renew(m.Lease, proto.LeaseFor(m.MS))} })
+		return l.other(f.Req, func() proto.End { return proto.End{Code: l.s.renew(m.Lease, proto.LeaseFor(m.MS))} })
 	case proto.TypeRelease:
 		m, err := proto.ParseRelease(p)
 		if err != nil {
@@ -55,7 +55,7 @@ func (l *Lane) request(now time.Duration, f proto.Frame, p []byte) error {
 		}
 		return l.other(f.Req, func() proto.End {
 			for _, lease := range m.Leases {
-				l.s.cfg.Holder.Unpin(lease)
+				l.s.giveBack(lease)
 			}
 			return proto.End{}
 		})
@@ -296,8 +296,9 @@ func (l *Lane) servePull(now time.Duration, f proto.Frame, m *proto.Pull) error 
 	}
 	r.blocks = b
 	t := proto.Table{Items: s.haves(b)}
-	if r.keep > 0 {
+	if r.keep > 0 && r.lease != (Lease{}) {
 		t.Lease = r.lease
+		s.leased[r.lease] = r
 	}
 	l.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, t)
 	r.serve.state = serveMoving
@@ -537,16 +538,6 @@ func (s *Session) settleServed(now time.Duration, r *request) {
 	s.servedBytes -= r.bytes
 	s.servedEvent(now, r)
 	s.release()
-}
-
-func (s *Session) unpin(r *request) {
-	switch {
-	case r.lease == (Lease{}):
-	case r.keep > 0 && r.code == wire.CodeOK && !s.dead:
-		_ = s.cfg.Holder.Renew(r.lease, r.keep) // a lease that has lapsed is told by its next RENEW
-	default:
-		s.cfg.Holder.Unpin(r.lease)
-	}
 }
 
 // settlePush publishes what was committed and verified, and frees the rest.

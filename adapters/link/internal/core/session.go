@@ -32,6 +32,7 @@ type Session struct {
 
 	calls  map[uint64]*request // mine, until END or the lane's end
 	served map[uint64]*request // the peer's
+	leased map[Lease]*request  // the pulls of the peer that run and whose lease it knows
 	queue  [4][]*Call          // mine that wait for the peer's limits, by class
 
 	nsIn  []openNS // what the peer opened here; its number is the index + 1
@@ -121,7 +122,7 @@ type Event struct {
 func New(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, nextReq: 1,
-		calls: map[uint64]*request{}, served: map[uint64]*request{}, nsNum: map[wire.Namespace]uint16{},
+		calls: map[uint64]*request{}, served: map[uint64]*request{}, leased: map[Lease]*request{}, nsNum: map[wire.Namespace]uint16{},
 	}
 	if !cfg.Dialler {
 		s.nextReq = 2
