@@ -294,7 +294,7 @@ func (l *Lane) ended(now time.Duration, r *request, m proto.End) {
 			}
 		}
 	}
-	if r.typ == proto.TypePush && r.ask.state == askGranted && !r.dead {
+	if r.typ == proto.TypePush && (r.ask.state == askGranted || r.ask.state == askHanding) && !r.dead {
 		// The holder gave up while bytes were still going out; it discards until
 		// it hears ABORT.
 		r.dead = true

@@ -137,6 +137,9 @@ func (l *Lane) TxDid(now time.Duration, n int) {
 			l.sent(now, k)
 		}
 		t.postN += n
+		if a := t.cur.ask; a != nil && a.state == askHanding && t.postN == 0 {
+			a.state = askGranted // no byte of COMMIT is out
+		}
 		l.takeBackPost()
 		if t.preAt == len(t.pre) && t.headN == len(t.head) && t.left == 0 && t.postN == len(t.post) {
 			l.frameSent(now)
@@ -217,9 +220,6 @@ func (l *Lane) takeBackPost() {
 	t := &l.tx
 	if t.cur != nil && t.cur.dead && !t.io && t.postN == 0 {
 		t.post = t.post[:0]
-		if a := t.cur.ask; a != nil && a.state == askHanding {
-			a.state = askGranted
-		}
 	}
 }
 
