@@ -164,6 +164,7 @@ func (a *Agent) openEngines(context.Context) (err error) {
 		Store: a.store, Host: host{a}, Observer: engineObserver{a}, Log: a.log,
 		Scheduler: scheduler.Config{Models: known, MaxThink: a.cfg.Scheduler.MaxThinkTokens, OffloadThreshold: a.offloadThreshold()},
 		Stored:    a.storedHook(),
+		Quota:     &a.quota,
 		Limits:    engine.Limits{Sessions: a.cfg.Engine.MaxSessions, StagingBytes: int(a.cfg.Engine.Staging)},
 	})
 	if err != nil {

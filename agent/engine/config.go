@@ -45,7 +45,7 @@ type Observer interface {
 
 // Limits bound what engines may take. A zero value takes the default.
 type Limits struct {
-	Sessions     int           // connections at a time; default 64
+	Sessions     int           // that have opened a namespace, at a time; default 64
 	Reqs         int           // requests in flight a session; default and at most link.MaxReqs
 	Items        int           // items of a batch; default and at most link.MaxItems
 	StagingBytes int           // of a session's staging ring; default 64 MiB
@@ -77,7 +77,10 @@ type Config struct {
 	Limits    Limits
 	// Stored is told which OutputCritical blocks a PUT has published, before it is
 	// answered; nil: nobody. Every PUT then has a goroutine of its own.
-	Stored   func(ctx context.Context, ns wire.Namespace, keys []wire.Key)
+	Stored func(ctx context.Context, ns wire.Namespace, keys []wire.Key)
+	// Quota counts connections that have opened nothing yet, by user. Default: one of
+	// the server's own with the limit of the protocol.
+	Quota    *quota.Book
 	Log      *slog.Logger // nil: discarded. How many lines engines can cause is bounded there
 	Observer Observer     // nil: nobody
 }

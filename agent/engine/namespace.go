@@ -19,6 +19,11 @@ func (s *session) open(f link.Frame, p []byte) error {
 		return nil
 	}
 	num, err := s.openManifest(x.Manifest)
+	if err == nil {
+		if err := s.seat(); err != nil {
+			return err
+		}
+	}
 	answer := link.Opened{NS: num, Status: wire.CodeOf(err)}
 	var ge *wire.GeometryError
 	if errors.As(err, &ge) {

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/blocks/quota"
+	"meridian/internal/halfopen"
 	"meridian/scheduler"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -45,8 +47,11 @@ type Server struct {
 	running  sync.WaitGroup // sessions
 	flights  flightCount    // asynchronous requests of all sessions
 
+	places halfopen.Table // connections that have opened no namespace
+
 	mu       sync.Mutex
-	sessions map[*session]struct{}
+	sessions map[*session]struct{} // all connections
+	seated   int                   // of them that have opened a namespace
 	stopped  bool
 	gone     scheduler.Stats // of sessions that ended, without Phases
 	accepted uint64
@@ -71,6 +76,10 @@ func Listen(cfg Config) (*Server, error) {
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.cfg.Quota == nil {
+		s.cfg.Quota = &quota.Book{}
+		s.cfg.Quota.SetLimit(quota.HalfOpen, quota.Source, quota.Limit{Max: link.HalfOpenPerSource})
 	}
 	if len(s.uids) == 0 {
 		s.uids = []uint32{uint32(os.Geteuid())}
@@ -138,12 +147,18 @@ func (s *Server) admit(c *conn, cred *unix.Ucred) {
 		code, text = wire.CodeDraining, "this daemon is leaving"
 	}
 	ss := newSession(s, c, int(cred.Pid))
+	if code == wire.CodeOK {
+		if err := s.enter(ss, cred.Uid); err != nil {
+			code, text = wire.CodeTooMany, err.Error()
+		}
+	}
 	s.mu.Lock()
-	if code == wire.CodeOK && len(s.sessions) >= s.cfg.Limits.Sessions {
-		code, text = wire.CodeTooMany, fmt.Sprintf("%d engines are connected, the limit is %d", len(s.sessions), s.cfg.Limits.Sessions)
+	if full := (*link.FrameError)(nil); code == wire.CodeOK && errors.As(s.full(), &full) {
+		code, text = full.Code, full.Text
 	}
 	if s.stopped {
 		s.mu.Unlock()
+		ss.leavePlace()
 		c.close()
 		return
 	}
@@ -154,6 +169,7 @@ func (s *Server) admit(c *conn, cred *unix.Ucred) {
 	}
 	s.mu.Unlock()
 	if code != wire.CodeOK {
+		ss.leavePlace()
 		// A message that fits the empty send buffer: this cannot block.
 		_ = c.write(link.AppendMessage(nil, link.Frame{Type: link.TypeError, Flags: link.FlagCritical}, link.Error{Code: code, Text: text}))
 		s.refuse(code, "pid", cred.Pid, "uid", cred.Uid, "reason", text)
@@ -180,6 +196,9 @@ func (s *Server) ended(ss *session) {
 	clear(st.Phases[:])
 	s.mu.Lock()
 	delete(s.sessions, ss)
+	if ss.place.seated {
+		s.seated--
+	}
 	s.gone.Add(&st)
 	s.mu.Unlock()
 	s.running.Done()

@@ -54,6 +54,7 @@ type session struct {
 	ctx   context.Context
 	end   context.CancelFunc
 
+	place  place
 	split  link.Splitter
 	spaces []space
 	closes []func() // end the session's use of spaces
@@ -121,6 +122,8 @@ func (s *session) run() {
 		s.log.Info("engine connected")
 		err = s.serve()
 	}
+	err = s.outcome(err)
+	s.leavePlace()
 	s.end()
 	refused := s.fault(err)
 	s.flown.Wait()
@@ -225,6 +228,7 @@ func (s *session) hello() error {
 	if err := s.parse(&theirs, ev.Payload); err != nil {
 		return err
 	}
+	s.place.conn.Spoke(time.Since(s.srv.start))
 	ours := s.ourHello()
 	if _, err := ours.Agree(theirs); err != nil {
 		return err
@@ -293,6 +297,9 @@ func (s *session) serve() error {
 }
 
 func (s *session) event(ev link.Event) error {
+	if ev.Kind != link.EventNone && !s.place.seated {
+		s.place.conn.Spoke(time.Since(s.srv.start))
+	}
 	switch ev.Kind {
 	case link.EventNone:
 		return nil
