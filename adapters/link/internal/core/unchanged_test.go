@@ -121,7 +121,11 @@ var scenes = []scene{
 	{"serves a PUSH, making room", held(pushed())},
 	{"serves a PUSH", pushed([2]int{1, 1 << 20})},
 	{"serves a PUSH in mid-body", pushed([2]int{1, 1 << 20}, [2]int{0, proto.HeadLen + 1000})},
-	{"serves a PUSH with all its bytes", pushed([2]int{1, 1 << 20}, [2]int{0, dataFrame})},
+	{"serves a PUSH with all its bytes", func(r *rig, num, back uint16) {
+		pushed([2]int{1, 1 << 20})(r, num, back)
+		r.held = true
+		r.move(0, 1, dataFrame)
+	}},
 	{"serves a PUSH committed, being hashed", func(r *rig, num, back uint16) {
 		pushed([2]int{1, 1 << 20})(r, num, back)
 		r.held = true
