@@ -182,6 +182,8 @@ func (r *rig) meet(what string, id uint64, idx uint8, state string) string {
 	switch {
 	case q != nil && q.ask == nil && state == "none":
 		return "begins"
+	case q != nil && q.serve != nil && q.endSent && q.quit: // its memory is in use for a moment still
+		return "ends"
 	case q != nil:
 		return q.stateName()
 	case state == "none":
