@@ -14,7 +14,7 @@ const (
 	CodeNSUnknown     Code = 106 // the namespace is not open here
 	CodeLeaseLost     Code = 107 // the lease lapsed or was never granted
 	CodeDenied        Code = 108 // not allowed; sent to peers as ABSENT
-	CodeGeometry      Code = 109 // the manifests agree on tenant, model and role and differ elsewhere
+	CodeGeometry      Code = 109 // the manifests agree on tenant, model, role and part of the model, and differ elsewhere
 	CodeInvalid       Code = 110 // a field is not valid, or contradicts another
 	CodeDeadline      Code = 200 // the time that the request was given ran out
 	CodeCancelled     Code = 201 // the asker took the request back
@@ -58,7 +58,7 @@ var codeTable = [...]CodeInfo{
 	{CodeNSUnknown, "NS_UNKNOWN", "item", "the namespace is not open here", "send OPEN with the manifest first; check the tenant you proved"},
 	{CodeLeaseLost, "LEASE_LOST", "item", "the lease lapsed or was never granted", "acquire again"},
 	{CodeDenied, "DENIED", "item", "not allowed; sent to peers as ABSENT", "check the allow list"},
-	{CodeGeometry, "GEOMETRY", "item", "the manifests agree on tenant, model and role and differ elsewhere", "the answer names the field and both values: make them equal"},
+	{CodeGeometry, "GEOMETRY", "item", "the manifests agree on tenant, model, role and part of the model, and differ elsewhere", "the answer names the field and both values: make them equal"},
 	{CodeInvalid, "INVALID", "item", "a field is not valid, or contradicts another", "a defect of the sender; the text says which field"},
 	{CodeDeadline, "DEADLINE", "request", "the time that the request was given ran out", "ask again with more time, or of another holder"},
 	{CodeCancelled, "CANCELLED", "request", "the asker took the request back", "nothing: it was asked for"},
