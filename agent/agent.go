@@ -127,7 +127,9 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 }
 
 func (a *Agent) openStore(context.Context) (err error) {
+	rings := quota.Share(a.cfg.KVMemory.Capacity, a.cfg.Quota.Staging)
 	a.store, err = blocks.Open(blocks.Config{
+		StagingBytes: rings, StagingAhead: min(a.cfg.Engine.Staging, rings/2),
 		Capacity: a.cfg.KVMemory.Capacity, ExtentBytes: extentFor(a.cfg.Arena.Extent, a.cfg.KVMemory.Capacity),
 		ThinkFraction: a.cfg.KVMemory.ThinkPhaseMemoryFraction, Agent: a.id.agent, Incarnation: a.id.incarnation,
 		HoldBytes: a.cfg.Arena.Hold, VerifyAlways: a.cfg.Arena.Verify == "always",

@@ -17,7 +17,8 @@ type Config struct {
 	Agent         [16]byte // of every Ref
 	Incarnation   uint64   // of every Ref; a new one at each start
 	HoldBytes     uint64   // an owner's cap on hold leases; default Capacity/4
-	StagingBytes  uint64   // cap on all staging rings together; default Capacity, at least 256 MiB
+	StagingBytes  uint64   // cap on all staging rings together, which are part of Capacity; 0: they come on top of it, at most as much again or 256 MiB
+	StagingAhead  uint64   // of Capacity, kept for rings from the start: the first ones then evict nothing; default 0
 	RemoteBlocks  int      // copies outside that are remembered; default 262144
 	OffloadBelow  uint64   // Step proposes copies while less is free; default 0: never
 	VerifyAlways  bool     // Acquire hashes what it grants
@@ -26,6 +27,8 @@ type Config struct {
 	Clock       func() time.Duration           // monotonic, never negative; default: time since Open
 	Rand        io.Reader                      // mints leases, must not fail; default crypto/rand
 	OpenProcess func(pid int) (Process, error) // default: pidfd
+
+	stagingOnTop bool
 }
 
 const (
@@ -48,7 +51,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.HoldBytes = c.Capacity / 4
 	}
 	if c.StagingBytes == 0 {
-		c.StagingBytes = max(c.Capacity, minStagingBytes)
+		c.StagingBytes, c.stagingOnTop = max(c.Capacity, minStagingBytes), true
 	}
 	if c.RemoteBlocks == 0 {
 		c.RemoteBlocks = defaultRemoteBlocks
@@ -73,6 +76,6 @@ func (c Config) core() CoreConfig {
 	return CoreConfig{
 		Capacity: c.Capacity, ExtentBytes: c.ExtentBytes, ThinkFraction: c.ThinkFraction,
 		Agent: c.Agent, Incarnation: c.Incarnation, HoldBytes: c.HoldBytes,
-		RemoteBlocks: c.RemoteBlocks, OffloadBelow: c.OffloadBelow, Shares: c.Shares, Rand: c.Rand, Advise: hugePages,
+		RemoteBlocks: c.RemoteBlocks, OffloadBelow: c.OffloadBelow, Ahead: c.StagingAhead, Shares: c.Shares, Rand: c.Rand, Advise: hugePages,
 	}
 }

@@ -31,6 +31,7 @@ type CoreConfig struct {
 	HoldBytes             uint64
 	RemoteBlocks          int
 	OffloadBelow          uint64
+	Ahead                 uint64 // of the capacity, kept for SetAside from the start
 	Shares                Shares
 	Rand                  io.Reader // mints leases and the index's secret; must not fail
 
@@ -84,6 +85,7 @@ type Core struct {
 	pools    []pool
 	extents  int    // that have memory
 	lastSeg  uint32 // number given last
+	aside    uint64 // of the capacity, for memory that is not the arena's
 	slots    int    // cut
 	tick     uint64
 
@@ -232,9 +234,9 @@ func (c *Core) Returned() []uint32 {
 	return r
 }
 
-// freeBytes is what the capacity leaves beside slots in use.
+// freeBytes is what the capacity leaves beside slots in use and what is set aside.
 func (c *Core) freeBytes() uint64 {
-	used := c.usedBytes()
+	used := c.usedBytes() + c.kept()
 	if used > c.cfg.Capacity {
 		return 0
 	}

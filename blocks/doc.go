@@ -85,6 +85,12 @@
 // other tenant's block, its reservations end after ReserveTime, and its leases at
 // LeaseAge, whatever it asks for.
 //
+// # Staging rings
+//
+// With Config.StagingBytes set, the engines' rings are part of the capacity: a new
+// one takes its bytes from what no segment has yet, else from the coldest segments
+// of which all blocks are idle, and gets at most half of what the share leaves.
+//
 // # Namespaces
 //
 // A look-up names its namespace. A key or a reference of another namespace

@@ -64,7 +64,7 @@ func (c *Core) takeOne(pi int32, may reach) (uint32, error) {
 			c.cut(t.uncut.head, pi)
 			continue
 		}
-		if may.grow && c.extents < c.geo.extents {
+		if may.grow && c.extents < c.maxExtents() {
 			return none, &GrowError{Tenant: t.id}
 		}
 		id, err := c.makeRoom(pi, may)
@@ -75,7 +75,7 @@ func (c *Core) takeOne(pi int32, may reach) (uint32, error) {
 }
 
 // SegmentExtents is how many extents the next segment may have.
-func (c *Core) SegmentExtents() int { return min(c.geo.segExtents, c.geo.extents-c.extents) }
+func (c *Core) SegmentExtents() int { return min(c.geo.segExtents, max(c.maxExtents()-c.extents, 0)) }
 
 // reclaimEmpty uncuts an extent that another class of the tenant keeps empty.
 func (c *Core) reclaimEmpty(pi int32) {

@@ -181,7 +181,7 @@ func (c *Core) elsewhere(pi int32, may reach) (slots int) {
 	p := &c.pools[pi]
 	extents := 0
 	if may.grow {
-		extents = c.geo.extents - c.extents
+		extents = max(c.maxExtents()-c.extents, 0)
 	}
 	for pos := range c.segs {
 		if !c.reaches(may, pos, p.tenant) {

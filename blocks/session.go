@@ -5,7 +5,6 @@ import (
 
 	"meridian/blocks/internal/memfd"
 	"meridian/blocks/quota"
-	"meridian/wire"
 )
 
 // orphanPoll is how often Step wants to look whether a vanished engine's process has ended.
@@ -108,23 +107,30 @@ func (s *Store) endSession(o Owner, w *session) error {
 
 func (s *Store) endRings(w *session) {
 	for _, m := range w.rings {
-		s.staging -= uint64(len(m.B))
+		s.giveStaging(uint64(len(m.B)))
 		m.Close()
 	}
 	w.rings = nil
 }
 
-// Staging makes a ring of n bytes, rounded up to pages, that the owner's engine
-// and the daemon both write: sealed against truncation, all allocated. The
-// caller sends fd and closes it. b is unmapped at Drop. Its bytes can change at
-// any time: nothing but Ingest may take them into the arena. BUSY: all rings
-// together are above Config.StagingBytes.
+// Staging is StagingUpTo for a ring of n bytes or none.
 func (s *Store) Staging(o Owner, n int) (fd int, b []byte, err error) {
-	if n <= 0 {
-		return -1, nil, &ArgError{What: "staging size: not above zero"}
+	return s.StagingUpTo(o, n, n)
+}
+
+// StagingUpTo makes a ring of at most n and at least least bytes, rounded up to pages,
+// that the owner's engine and the daemon both write: sealed against truncation, all
+// allocated. It is part of the capacity where Config.StagingBytes says so, and gets at most half of what
+// Config.StagingBytes leaves, so that the next engine finds some too. The caller
+// sends fd and closes it. b is unmapped at Drop. Its bytes can change at any time:
+// nothing but Ingest may take them into the arena. A *quota.Error (BUSY) where not
+// even least is left.
+func (s *Store) StagingUpTo(o Owner, n, least int) (fd int, b []byte, err error) {
+	if n <= 0 || least <= 0 || least > n {
+		return -1, nil, &ArgError{What: "staging size: not above zero, or less than the least"}
 	}
-	size := memfd.WholePages(uint64(n))
-	if err := s.claimStaging(o, size); err != nil {
+	size, err := s.claimStaging(o, memfd.WholePages(uint64(n)), memfd.WholePages(uint64(least)))
+	if err != nil {
 		return -1, nil, err
 	}
 	m, err := memfd.New("meridian-staging", size, memfd.Shared)
@@ -136,7 +142,7 @@ func (s *Store) Staging(o Owner, n int) (fd int, b []byte, err error) {
 		err = errOwner
 	}
 	if err != nil {
-		s.staging -= size
+		s.giveStaging(size)
 		return -1, nil, err
 	}
 	w.rings = append(w.rings, m)
@@ -144,18 +150,38 @@ func (s *Store) Staging(o Owner, n int) (fd int, b []byte, err error) {
 	return fd, m.B, nil
 }
 
-// claimStaging counts a ring before it is made, so that racing calls cannot pass the cap.
-func (s *Store) claimStaging(o Owner, size uint64) error {
+// claimStaging counts a ring before it is made, so that racing calls cannot pass
+// the cap, and takes its bytes out of the arena's.
+func (s *Store) claimStaging(o Owner, size, least uint64) (uint64, error) {
+	s.growing.Lock() // no segment is made for bytes that a ring takes
+	defer s.growing.Unlock()
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
 	case s.closed:
-		return errClosed
+		return 0, errClosed
 	case s.sessions[o] == nil || s.sessions[o].gone:
-		return errOwner
-	case s.staging+size > s.cfg.StagingBytes:
-		return &LimitError{Code: wire.CodeBusy, What: "bytes of all staging rings", Got: s.staging + size, Limit: s.cfg.StagingBytes}
+		return 0, errOwner
+	}
+	left := s.cfg.StagingBytes - min(s.staging, s.cfg.StagingBytes)
+	size = max(least, min(size, memfd.WholePages(left/2)))
+	if size > left || !s.cfg.stagingOnTop && !s.core.SetAside(size) {
+		s.stagingRefused++
+		return 0, &quota.Error{
+			Resource: quota.StagingBytes, Holder: quota.Total, InUse: s.staging, Want: size, Limit: s.cfg.StagingBytes, Key: stagingKey,
+		}
 	}
 	s.staging += size
-	return nil
+	return size, nil
 }
+
+// giveStaging gives a ring's bytes back to the arena.
+func (s *Store) giveStaging(size uint64) {
+	s.staging -= size
+	if !s.cfg.stagingOnTop {
+		s.core.GiveAside(size)
+	}
+}
+
+// stagingKey is the configuration key of Config.StagingBytes.
+const stagingKey = "quota.staging_share"

@@ -33,19 +33,20 @@ type Store struct {
 	cfg     Config
 	growing sync.Mutex
 
-	mu       sync.Mutex
-	core     *Core
-	arena    arena
-	sessions map[Owner]*session
-	orphans  []Owner // dropped with holds, polled by Step
-	self     Owner   // pins for Verify
-	grown    uint64  // segments made
-	failed   uint64  // segments that the kernel refused
-	verified uint64
-	staging  uint64 // bytes of all rings
-	busy     int    // calls that use memory outside mu
-	quiet    *sync.Cond
-	closed   bool
+	mu             sync.Mutex
+	core           *Core
+	arena          arena
+	sessions       map[Owner]*session
+	orphans        []Owner // dropped with holds, polled by Step
+	self           Owner   // pins for Verify
+	grown          uint64  // segments made
+	failed         uint64  // segments that the kernel refused
+	verified       uint64
+	staging        uint64 // bytes of all rings
+	stagingRefused uint64
+	busy           int // calls that use memory outside mu
+	quiet          *sync.Cond
+	closed         bool
 
 	copySum func(dst, src []byte) wire.Verified             // wire.CopySum
 	segment func(size, gens uint64) (*segmentMemory, error) // newSegmentMemory
@@ -363,7 +364,9 @@ func (s *Store) Stats() Stats {
 func (s *Store) Quota() []quota.Row {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.core.Quota()
+	return append(s.core.Quota(), quota.Row{
+		Resource: quota.StagingBytes, Kind: quota.All, Used: s.staging, Holders: 1, Limit: s.cfg.StagingBytes, Limited: true, Refused: s.stagingRefused,
+	})
 }
 
 // Stat describes a key in whatever namespace it is in: for the operator only.

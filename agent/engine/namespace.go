@@ -67,7 +67,7 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 		return 0, err
 	}
 	if s.ring == nil {
-		fd, b, err := s.srv.cfg.Store.Staging(s.owner, s.srv.cfg.Limits.StagingBytes)
+		fd, b, err := s.srv.cfg.Store.StagingUpTo(s.owner, s.srv.cfg.Limits.StagingBytes, leastRing(&m, s.srv.cfg.Limits.StagingBytes))
 		if err != nil {
 			done()
 			return 0, err
@@ -80,6 +80,14 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 	s.closes = append(s.closes, done)
 	s.spaces = append(s.spaces, space{ns: ns, tenant: m.TenantID(), body: m.BlockBytes})
 	return uint16(len(s.spaces) - 1), nil
+}
+
+// ringPage is the least that a ring is asked for.
+const ringPage = 4096
+
+// leastRing is the smallest ring that is of use: one block, where the limit allows.
+func leastRing(m *wire.Manifest, limit int) int {
+	return min(max(int(min(m.BlockBytes, 1<<30)), ringPage), limit)
 }
 
 // remap answers a MAP request: everything again, for an engine that lost it.
