@@ -133,7 +133,7 @@ func claimedName(h *hello, m *proto.Hello) string {
 // there is none, peers on this host may.
 func (n *Node) allowed(h *hello, m *proto.Hello) (PeerConfig, bool, error) {
 	name := claimedName(h, m)
-	h.claimed = name
+	h.claimed = name[:min(len(name), maxClaimed)]
 	if p, ok := n.byName(name); ok {
 		h.entry = p.Name
 		return p, true, nil
@@ -146,9 +146,9 @@ func (n *Node) allowed(h *hello, m *proto.Hello) (PeerConfig, bool, error) {
 	}
 	switch {
 	case len(n.cfg.Peers) > 0:
-		return PeerConfig{}, false, fmt.Errorf("%q is not on the allow list (link.peer): %w", name, wire.CodeAuth)
+		return PeerConfig{}, false, fmt.Errorf("%q is not on the allow list (link.peer): %w", h.claimed, wire.CodeAuth)
 	case !h.local:
-		return PeerConfig{}, false, fmt.Errorf("%q comes from another host, and there is no allow list (link.peer): %w", name, wire.CodeAuth)
+		return PeerConfig{}, false, fmt.Errorf("%q comes from another host, and there is no allow list (link.peer): %w", h.claimed, wire.CodeAuth)
 	}
 	return PeerConfig{}, false, nil
 }

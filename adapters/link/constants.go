@@ -70,6 +70,8 @@ const (
 	// maxDuplicates and maxStrangers bound what is remembered for people.
 	maxDuplicates = 64
 	maxStrangers  = 64
+	// maxClaimed is how much of an unproven name is shown: no name is longer.
+	maxClaimed = 63
 	// maxInfoNamespaces bounds the namespaces that Peers lists a peer.
 	maxInfoNamespaces = 64
 )
