@@ -22,7 +22,7 @@ const (
 	CodeDraining      Code = 203 // this agent is leaving and takes no new requests
 	CodeUnsupported   Code = 204 // a message type or feature that this side does not speak
 	CodeLaneLost      Code = 205 // the connection that carried the request ended
-	CodeNoProgress    Code = 206 // no data for 5 s inside a pull
+	CodeNoProgress    Code = 206 // no progress of a request for 5 s
 	CodeUnreachable   Code = 207 // no peer, or no lane to it
 	CodeInternal      Code = 208 // a defect of this agent, or a failure below it
 	CodeLinkMagic     Code = 300 // the first frame is no HELLO of this protocol
@@ -66,7 +66,7 @@ var codeTable = [...]CodeInfo{
 	{CodeDraining, "DRAINING", "request", "this agent is leaving and takes no new requests", "ask another holder"},
 	{CodeUnsupported, "UNSUPPORTED", "request", "a message type or feature that this side does not speak", "compare versions and features"},
 	{CodeLaneLost, "LANE_LOST", "request", "the connection that carried the request ended", "pull again: what was verified is kept"},
-	{CodeNoProgress, "NO_PROGRESS", "request", "no data for 5 s inside a pull", "check the peer and the path"},
+	{CodeNoProgress, "NO_PROGRESS", "request", "no progress of a request for 5 s", "check the peer and the path"},
 	{CodeUnreachable, "UNREACHABLE", "request", "no peer, or no lane to it", "mrdn peer list says why"},
 	{CodeInternal, "INTERNAL", "request", "a defect of this agent, or a failure below it", "report it with the log line"},
 	{CodeLinkMagic, "LINK_MAGIC", "connection", "the first frame is no HELLO of this protocol", "is another service on this port?"},

@@ -60,6 +60,13 @@ func (s *session) land(fl *flight) {
 // whose time ran out.
 func (fl *flight) cancelled() bool { return fl.ctx.Err() == context.Canceled }
 
+// running reports whether a flight has that number.
+func (s *session) running(req uint64) bool {
+	s.fmu.Lock()
+	defer s.fmu.Unlock()
+	return s.flights[req] != nil
+}
+
 // cancel handles CANCEL. It is idempotent: the answer is the END of the request
 // that it names, which has come already if that is not in flight.
 func (s *session) cancel(f link.Frame) error {

@@ -324,6 +324,9 @@ func (s *session) dispatch(f link.Frame, p []byte) error {
 	if f.Req&1 == 0 {
 		return s.wrong(wire.CodeState, f.Type.String()+" without an odd request number")
 	}
+	if s.running(f.Req) { // before anything is done for it
+		return s.wrong(wire.CodeState, f.Type.String()+" with the number of a request that runs")
+	}
 	switch f.Type {
 	case link.TypeAcquire:
 		return s.acquire(f, p)
