@@ -52,6 +52,12 @@ func TestTheDemoMovesBlocksAndIsCleanOverBothFabrics(t *testing.T) {
 					t.Errorf("the run does not say %q:\n%s", want, out.String())
 				}
 			}
+			for line := range strings.Lines(out.String()) {
+				if len(line) > Columns {
+					t.Errorf("a line of progress is longer than %d columns: %q", Columns, line)
+				}
+			}
+			fits(t, rep)
 		})
 	}
 }

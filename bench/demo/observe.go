@@ -91,8 +91,8 @@ func (g *gauge) look(ctx context.Context) {
 }
 
 func (g *gauge) text() string {
-	return fmt.Sprintf("pulled %s at %.2f GB/s, offloaded %s, checksum failures %d",
-		config.FormatBytes(g.pulled), g.rate, config.FormatBytes(g.last.Offload.Bytes), g.last.ChecksumFailures)
+	return fmt.Sprintf("pulled %s, %s; offloaded %s",
+		config.FormatBytes(g.pulled), rate(g.rate), config.FormatBytes(g.last.Offload.Bytes))
 }
 
 // settled waits until nothing is in flight, leased or reserved at a daemon any

@@ -23,6 +23,9 @@ type progressState struct {
 	width int
 }
 
+// Columns is the width that all output of the demo fits.
+const Columns = 80
+
 // pipeEvery is how often progress is written where lines stay.
 const (
 	pipeEvery     = 2 * time.Second
@@ -56,6 +59,8 @@ func (p Progress) step(now time.Time, format string, args ...any) {
 	}
 	p.state.last = now
 	line := fmt.Sprintf(format, args...)
+	// A line that wraps cannot be cleared; 79, as a full line wraps on some.
+	line = line[:min(len(line), Columns-1)]
 	if !p.Terminal {
 		_, _ = fmt.Fprintln(p.W, line)
 		return

@@ -102,7 +102,8 @@ func (r *runner) up(ctx context.Context) error {
 	}
 	say := r.opt.Progress.say
 	for _, name := range []string{namePrefill, nameDecode} {
-		say("%-8s metrics %s/metrics   look inside: mrdn --admin %s status", name, r.http[name], r.socket(name, "admin"))
+		say("%s: %s/metrics", name, r.http[name])
+		say("  mrdn --admin %s status", r.socket(name, "admin"))
 	}
 	return nil
 }
@@ -157,7 +158,7 @@ func (r *runner) replay(ctx context.Context) (Report, error) {
 	if span > 0 {
 		speed = float64(span) / float64(r.size.replay)
 	}
-	r.opt.Progress.say("replaying %d requests of the FAST '25 conversation trace at %.0f times its pace", len(r.reqs), speed)
+	r.opt.Progress.say("replaying %d requests of the FAST '25 trace at %.0f times its pace", len(r.reqs), speed)
 	err := r.feed(ctx, began, speed)
 	elapsed := time.Since(began)
 	if err != nil {
@@ -211,7 +212,7 @@ func (r *runner) feed(ctx context.Context, began time.Time, speed float64) error
 			prefill.to.put(order{N: res.N, Release: true})
 			finished, running = finished+1, running-1
 			took := time.Since(began).Seconds()
-			r.opt.Progress.step(time.Now(), "%d of %d requests, %.0f s, about %.0f s left; %s", finished, len(r.reqs), took,
+			r.opt.Progress.step(time.Now(), "%d/%d requests, %.0f s, %.0f s left; %s", finished, len(r.reqs), took,
 				r.total(finished, took)-took, watch.text())
 		}
 	}

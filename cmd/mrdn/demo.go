@@ -46,7 +46,7 @@ listens on loopback and Unix sockets only.`,
 		if err := opt.Check(); err != nil {
 			return nil, usage("%v", err)
 		}
-		opt.Progress = demo.Progress{W: a.err, Terminal: isTerminal(a.err)}
+		opt.Progress = demo.Progress{W: a.err, Terminal: isTerminal(a.err) && a.variables()["TERM"] != "dumb"}
 		rep, err := demo.Run(ctx, opt)
 		if err != nil {
 			return nil, err

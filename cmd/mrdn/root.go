@@ -162,7 +162,7 @@ func (a *app) prepare(c *cobra.Command) error {
 		a.output = "json"
 	}
 	a.prepared = true
-	if vars["NO_COLOR"] != "" {
+	if vars["NO_COLOR"] != "" || vars["TERM"] == "dumb" {
 		a.noColor = true
 	}
 	switch {
