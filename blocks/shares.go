@@ -88,6 +88,12 @@ func (c *Core) closeAccount(a uint32) {
 
 func (c *Core) isPeer(a uint32) bool { return a != none && c.shares.all[a].who.Kind == quota.Peer }
 
+// worksForPeer reports whether a live owner works for a peer.
+func (c *Core) worksForPeer(o Owner) bool {
+	_, w := c.owner(o)
+	return w != nil && c.isPeer(w.acct)
+}
+
 // charge adds n bytes to an account; -n, which wraps, takes them off.
 func (c *Core) charge(a uint32, n uint64) {
 	if a != none {
