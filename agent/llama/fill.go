@@ -99,8 +99,9 @@ func (j *job) askPartner(ctx context.Context) bool {
 
 // restore pulls the first n prompt tokens' blocks and loads them into the slot.
 // It returns how many tokens the slot then holds: fewer if blocks vanish on the
-// way, and none if the server refuses the state. Nothing of it is an error: what
-// is not there is computed.
+// way, and none if the server refuses the state or does not say that it has all of
+// it. Nothing of it is an error: what is not there is computed. The first call on the
+// slot then tells whether it was so (verify).
 func (j *job) restore(ctx context.Context, n int) int {
 	for n > 0 && ctx.Err() == nil {
 		got, err := j.assemble(ctx, n)
@@ -113,13 +114,22 @@ func (j *job) restore(ctx context.Context, n int) int {
 			continue
 		}
 		j.slot.cached = j.slot.cached[:0] // whatever comes of it, the old is gone
-		if _, err := j.s.api.RestoreSlot(ctx, j.slot.id, j.file()); err != nil {
+		took, err := j.s.api.RestoreSlot(ctx, j.slot.id, j.file())
+		if err != nil {
 			j.n.stats.restoreFailures.Add(1)
 			j.n.log.Warn("llama-server refused a state", "tokens", n, "err", err)
 			break
 		}
-		j.n.stats.restores.Add(1)
-		j.n.stats.restoredTokens.Add(uint64(n))
+		if took != n {
+			j.n.stats.restoreFailures.Add(1)
+			j.n.log.Warn("llama-server restored another number of tokens than the state has", "tokens", n, "restored", took)
+			// What it has is nobody's knowledge: nothing may be computed behind it.
+			if err := j.s.api.EraseSlot(ctx, j.slot.id); err != nil {
+				j.n.log.Warn("the slot could not be emptied", "err", err)
+			}
+			break
+		}
+		j.loaded = n
 		j.pulled = j.away
 		j.slot.cached = append(j.slot.cached, j.tokens[:n]...)
 		if j.prefill == "" {
@@ -127,7 +137,50 @@ func (j *job) restore(ctx context.Context, n int) int {
 		}
 		return n
 	}
+	j.restored = 0
 	return j.held()
+}
+
+// verify compares what the slot was said to hold with what the first call found
+// there: have tokens. llama-server answers a restore that left the slot empty like
+// one that did not, and computes what is missing without a word.
+func (j *job) verify(want, have int) {
+	loaded := j.loaded
+	j.loaded = 0
+	if have >= want {
+		j.countRestore(loaded)
+		return
+	}
+	j.n.log.Warn("llama-server had fewer tokens in the slot than it said", "wanted", want, "cached", have, "restored", loaded)
+	if loaded > 0 {
+		j.n.stats.restoreFailures.Add(1)
+	}
+	j.pulled, j.restored = 0, 0
+	j.prefill = j.n.cfg.Agent
+}
+
+// countRestore counts a restore of n tokens; none if n is 0.
+func (j *job) countRestore(n int) {
+	if n > 0 {
+		j.n.stats.restores.Add(1)
+		j.n.stats.restoredTokens.Add(uint64(n))
+	}
+}
+
+// verifyDecode is verify for the first quantum, which follows a prompt that is held
+// but for its last token. What it computed of the rest is told as computed.
+func (j *job) verifyDecode(done llamacpp.Done) {
+	if j.verified {
+		return
+	}
+	j.verified = true
+	want := j.prompt - 1
+	j.verify(want, done.Cached)
+	if done.Cached < want {
+		j.computed += want - done.Cached
+		j.n.stats.computedTokens.Add(uint64(want - done.Cached))
+		j.cached = min(j.cached, done.Cached)
+	}
 }
 
 // compute runs what the slot lacks through the model, and keeps the new blocks.
@@ -137,7 +190,9 @@ func (j *job) compute(ctx context.Context) error {
 		j.slot.cached = j.slot.cached[:0] // llama-server may have got anywhere
 		return err
 	}
+	held := min(j.held(), j.prompt-1)
 	j.computed, j.cached = done.Computed, done.Cached
+	j.verify(held, done.Cached)
 	j.n.stats.computedTokens.Add(uint64(done.Computed))
 	if j.prefill == "" || done.Computed > j.n.cfg.Remote {
 		j.prefill = j.n.cfg.Agent

@@ -50,6 +50,8 @@ type job struct {
 	away     uint64 // bytes of blocks that only other daemons had when they were looked up
 	pulled   uint64 // those that were restored
 	restored uint64 // bytes of blocks that went into the slot
+	loaded   int    // tokens that a restore put into the slot by llama-server's word, until a call has verified it
+	verified bool   // the first quantum has
 	prefill  string // who prefilled what was missing
 	drawn    int    // tokens decoded, the injected ones not counted
 	quanta   uint64
@@ -176,6 +178,7 @@ func (n *Node) open(ctx context.Context, s *server, r *openai.Request, p *prompt
 
 // close gives everything back.
 func (j *job) close() {
+	j.countRestore(j.loaded) // no call has followed it
 	if j.req != 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 		defer cancel()
@@ -275,6 +278,9 @@ func (j *job) quantum(ctx context.Context, left int, emit func(openai.Token) err
 		told++
 		return j.take(ctx, t, probe > 0, emit)
 	})
+	if err == nil && !done.Lost {
+		j.verifyDecode(done)
+	}
 	if err != nil || !done.Lost {
 		return done.EOS, err
 	}
@@ -286,6 +292,9 @@ func (j *job) quantum(ctx context.Context, left int, emit func(openai.Token) err
 // that were told already: the same call draws the same ones.
 func (j *job) takeWhole(ctx context.Context, q llamacpp.Completion, told int, probe bool, emit func(openai.Token) error) (stop bool, err error) {
 	tokens, done, err := j.s.api.Whole(ctx, q)
+	if err == nil {
+		j.verifyDecode(done)
+	}
 	for i := told; i < len(tokens) && err == nil; i++ {
 		err = j.take(ctx, tokens[i], probe, emit)
 	}

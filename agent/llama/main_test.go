@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +21,10 @@ import (
 const nodeRole = "llama-node"
 
 func TestMain(m *testing.M) {
+	if slices.Contains(os.Args, fakeArg) {
+		fmt.Fprintln(os.Stderr, "fake llama-server:", playFake(os.Args))
+		os.Exit(1)
+	}
 	if len(os.Args) == 4 && os.Args[1] == nodeRole {
 		if err := playNode(os.Args[2], os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, "node:", err)
