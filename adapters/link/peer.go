@@ -213,7 +213,7 @@ func (p *Peer) info() PeerInfo {
 	}
 	switch {
 	case i.Addr != "":
-	case i.State == StateReady:
+	case i.State == StateReady && s != nil: // it may have gone since status looked
 		i.Addr = s.addr
 	case i.State == StateRefused && turned != nil:
 		i.Addr = turned.addr
