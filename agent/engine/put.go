@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/wire"
 	"meridian/wire/link"
 )
@@ -32,6 +33,7 @@ type copyJob struct {
 	slots  []uint32
 	commit blocks.Commit
 	full   blocks.FullError // the first refusal
+	share  *quota.Error     // the first refusal for a holder's share
 }
 
 // twin is an item whose key came earlier in the same PUT.
@@ -109,6 +111,8 @@ func (s *session) answerPut(req uint64, j *copyJob, code wire.Code) {
 	e := link.End{Code: code, Status: j.status}
 	if j.full.Need != 0 {
 		e.Text = fmt.Sprintf("need=%d free=%d", j.full.Need, j.full.Free)
+	} else if j.share != nil {
+		e.Text = j.share.Error()
 	}
 	s.answerEnd(req, e)
 }
@@ -126,7 +130,7 @@ func (j *copyJob) fail(code wire.Code) {
 // earlier one. The code is not OK where ctx ended on the way.
 func (s *session) copyIn(j *copyJob, ctx context.Context) wire.Code {
 	j.fail(wire.CodeOK)
-	j.full = blocks.FullError{}
+	j.full, j.share = blocks.FullError{}, nil
 	s.checkItems(j)
 	s.dropKnown(j)
 	j.dropTwins()
@@ -261,6 +265,9 @@ func (s *session) reserveRun(j *copyJob, idx []int, sizes []uint32, tier wire.Ti
 	var full *blocks.FullError
 	if errors.As(err, &full) && j.full.Need == 0 {
 		j.full = *full
+	}
+	if j.share == nil {
+		errors.As(err, &j.share)
 	}
 	if err != nil {
 		return err
