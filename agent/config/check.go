@@ -64,6 +64,25 @@ func (l *loader) checkNumbers() {
 	}
 }
 
+// impossible is how many times the memory there is an arena may have. Up to there
+// the value may be meant for another machine, or for one with swap; beyond it is a
+// wrong unit.
+const impossible = 8
+
+// checkMemory compares the arena with what the machine or the cgroup has.
+func (l *loader) checkMemory(m Memory) {
+	const key = "kv_memory.capacity_bytes"
+	capacity := l.cfg.KVMemory.Capacity
+	most, of := m.Most()
+	switch {
+	case most == 0 || capacity <= most:
+	case capacity/impossible > most:
+		l.fail(key, "%s is more than %d times the %s that %s: is the unit right?", FormatBytes(capacity), impossible, FormatBytes(most), of)
+	default:
+		l.warn(key, "%s is more than the %s that %s: the kernel ends the daemon when the arena fills; lower it, or set it to \"auto\"", FormatBytes(capacity), FormatBytes(most), of)
+	}
+}
+
 func (l *loader) checkNames() {
 	if !nameForm.MatchString(l.cfg.Agent.Name) {
 		l.fail("agent.name", "the host's name %q must be %s; set agent.name", l.cfg.Agent.Name, nameRule.words)

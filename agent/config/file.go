@@ -3,9 +3,11 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,16 +20,23 @@ const maxFile = 1 << 20
 // maxEntries bounds the models, peers and routes of one file.
 const maxEntries = 4096
 
+// readBounded reads a file or a pipe.
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("more than %d bytes, which is the limit", maxFile)
+	}
+	return text, err
+}
+
 // readFile reads the TOML file and sets every key it has.
 func (l *loader) readFile(path string) {
-	info, err := os.Stat(path)
-	if err == nil && info.Size() > maxFile {
-		err = fmt.Errorf("%d bytes, the limit is %d", info.Size(), maxFile)
-	}
-	var text []byte
-	if err == nil {
-		text, err = os.ReadFile(path)
-	}
+	text, err := readBounded(path)
 	if err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
@@ -36,8 +45,33 @@ func (l *loader) readFile(path string) {
 		l.problems = append(l.problems, Problem{File: path, Text: err.Error()})
 		return
 	}
-	var raw map[string]any
-	if _, err := toml.Decode(string(text), &raw); err != nil {
+	raw, ok := l.decode(path, string(text))
+	if !ok {
+		return
+	}
+	l.file, l.lines, l.cfg.File = path, locate(string(text)), path
+	if abs, err := filepath.Abs(path); err == nil {
+		l.cfg.File = abs
+	}
+	for _, name := range slices.Sorted(maps.Keys(raw)) {
+		l.topLevel(name, raw[name])
+	}
+}
+
+// maxSyntax bounds how many statements that are not TOML one file is told of.
+const maxSyntax = 20
+
+// decode parses the file. A statement that is not TOML is a problem, and is left
+// out so that the others are checked too; with what cannot be left out ok is false.
+func (l *loader) decode(path, text string) (raw map[string]any, ok bool) {
+	lines := strings.Split(text, "\n")
+	last := 0
+	for range maxSyntax {
+		raw = nil
+		_, err := toml.Decode(strings.Join(lines, "\n"), &raw)
+		if err == nil {
+			return raw, true
+		}
 		p := Problem{File: path, Text: err.Error()}
 		var pe toml.ParseError
 		if errors.As(err, &pe) {
@@ -48,15 +82,38 @@ func (l *loader) readFile(path string) {
 			}
 		}
 		l.problems = append(l.problems, p)
-		return
+		l.partial = true
+		at := p.Line - 1
+		if at > 0 && strings.Contains(p.Text, "table name") && strings.Contains(p.Text, `'\n'`) {
+			at-- // an unclosed header is noticed at the end of its line
+		}
+		if p.Line <= last || at >= len(lines) || !blank(lines, at) {
+			return nil, false
+		}
+		last = p.Line
 	}
-	l.file, l.lines, l.cfg.File = path, locate(string(text)), path
-	if abs, err := filepath.Abs(path); err == nil {
-		l.cfg.File = abs
+	return nil, false
+}
+
+// statement is the first line of one.
+var statement = regexp.MustCompile(`^\s*(\[|[A-Za-z0-9_."'-]+\s*=)`)
+
+// blank empties the statement that begins at lines[at], and a whole table where
+// that is its header: its keys would count as those of the table before. It fails
+// where no statement begins.
+func blank(lines []string, at int) bool {
+	if !statement.MatchString(lines[at]) {
+		return false
 	}
-	for _, name := range slices.Sorted(maps.Keys(raw)) {
-		l.topLevel(name, raw[name])
+	header := strings.HasPrefix(strings.TrimSpace(lines[at]), "[")
+	lines[at] = ""
+	for i := at + 1; i < len(lines); i++ {
+		if next := strings.TrimSpace(lines[i]); statement.MatchString(lines[i]) && (!header || next[0] == '[') || !header && (next == "" || next[0] == '#') {
+			break
+		}
+		lines[i] = ""
 	}
+	return true
 }
 
 func (l *loader) topLevel(name string, v any) {

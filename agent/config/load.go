@@ -69,16 +69,54 @@ func Load(o Options) (*Config, []Warning, error) {
 	}
 	l.readEnv()
 	l.readFlags(o.Flags)
+	if o.Memory == nil {
+		o.Memory = HostMemory
+	}
 	if len(l.problems) == 0 {
 		l.cfg.origins = l.origins()
-		l.resolve(o.Memory)
-		l.check()
 	}
+	written := l.problems
+	l.problems = nil
+	memory := o.Memory()
+	l.resolve(memory)
+	l.check()
+	l.checkMemory(memory)
+	l.problems = append(written, slices.DeleteFunc(l.problems, func(p Problem) bool { return l.follows(p, written) })...)
 	slices.SortStableFunc(l.problems, func(a, b Problem) int { return a.Line - b.Line })
 	if len(l.problems) > 0 {
 		return nil, l.warnings, &Error{l.problems}
 	}
 	return l.cfg, l.warnings, nil
+}
+
+// follows tells whether p, found by comparing keys, may be there only because of
+// a problem with what was written: of its own key, of one that its text names, or,
+// for what is missing, of one in the same table.
+func (l *loader) follows(p Problem, written []Problem) bool {
+	if len(written) > 0 && l.partial && strings.HasPrefix(p.Text, "missing") {
+		return true
+	}
+	for _, w := range written {
+		keys := []string{w.Key}
+		if _, meant, ok := strings.Cut(w.Text, "did you mean "); ok {
+			keys = append(keys, strings.TrimSuffix(meant, "?"))
+		}
+		for _, key := range keys {
+			if key == "" {
+				continue
+			}
+			tab := key[:max(strings.LastIndexByte(key, '.'), 0)]
+			if i := strings.IndexByte(tab, '['); i >= 0 {
+				tab = tab[:i]
+			}
+			if p.Key == key || strings.Contains(p.Text, key) || strings.Contains(p.Text, "["+tab+"]") ||
+				tab != "" && strings.HasPrefix(p.Key, tab+".") && strings.HasPrefix(p.Text, "missing") ||
+				strings.Contains(p.Text, "["+key+"]") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // tables are all tables that exist once.
@@ -101,6 +139,7 @@ type loader struct {
 	from     map[string]source // by table.key; not there: the default
 	problems []Problem
 	warnings []Warning
+	partial  bool // statements of the file were left out because they are not TOML
 }
 
 // fail records a problem at the place where key was written.

@@ -19,6 +19,16 @@ type Memory struct {
 	Available   uint64 // bytes: MemAvailable of /proc/meminfo
 	CgroupLimit uint64 // bytes: the smallest limit of our memory cgroups; 0: none
 	CgroupUsed  uint64 // bytes used in the cgroup of that limit
+	Total       uint64 // bytes: MemTotal of /proc/meminfo
+}
+
+// Most is what a process here can ever hold: the smaller of the machine's memory
+// and the cgroup's limit, and which of them that is. 0: not known.
+func (m Memory) Most() (bytes uint64, of string) {
+	if m.CgroupLimit > 0 && (m.Total == 0 || m.CgroupLimit < m.Total) {
+		return m.CgroupLimit, "the memory cgroup allows"
+	}
+	return m.Total, "this machine has"
 }
 
 // Free is what can still be taken: the smaller of both.
@@ -56,6 +66,9 @@ func ReadMemory(readFile func(string) ([]byte, error)) Memory {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemAvailable:" {
 			kib, _ := strconv.ParseUint(f[1], 10, 53)
 			m.Available = kib << 10
+		} else if len(f) >= 2 && f[0] == "MemTotal:" {
+			kib, _ := strconv.ParseUint(f[1], 10, 53)
+			m.Total = kib << 10
 		}
 	}
 	groups, _ := readFile("/proc/self/cgroup")

@@ -33,17 +33,20 @@ func TestReadMemory(t *testing.T) {
 			"/proc/meminfo": info, "/proc/self/cgroup": "0::/a/b\n",
 			"/sys/fs/cgroup/a/b/memory.max": "4294967296\n", "/sys/fs/cgroup/a/b/memory.current": "0\n",
 			"/sys/fs/cgroup/a/memory.max": "5368709120\n", "/sys/fs/cgroup/a/memory.current": "4294967296\n",
-		}, Memory{8 << 30, 5 << 30, 4 << 30}, 1 << 30},
+		}, Memory{Available: 8 << 30, CgroupLimit: 5 << 30, CgroupUsed: 4 << 30}, 1 << 30},
 		{"version 1, no limit is a huge number", map[string]string{
 			"/proc/meminfo": info, "/proc/self/cgroup": "4:cpu,memory:/x\n1:name=systemd:/y\n",
 			"/sys/fs/cgroup/memory/x/memory.limit_in_bytes": "9223372036854771712\n",
 			"/sys/fs/cgroup/memory/memory.limit_in_bytes":   "2147483648\n", "/sys/fs/cgroup/memory/memory.usage_in_bytes": "1073741824\n",
-		}, Memory{8 << 30, 2 << 30, 1 << 30}, 1 << 30},
+		}, Memory{Available: 8 << 30, CgroupLimit: 2 << 30, CgroupUsed: 1 << 30}, 1 << 30},
 		{"used beyond the limit", map[string]string{
 			"/proc/meminfo": info, "/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/memory.max": "100\n", "/sys/fs/cgroup/memory.current": "200\n",
-		}, Memory{8 << 30, 100, 200}, 0},
+		}, Memory{Available: 8 << 30, CgroupLimit: 100, CgroupUsed: 200}, 0},
 	} {
 		got := ReadMemory(hostOf(c.files))
+		if c.files != nil {
+			c.want.Total = 16000000 << 10
+		}
 		if got != c.want || got.Free() != c.free {
 			t.Errorf("%s: %+v with %d free, want %+v with %d", c.name, got, got.Free(), c.want, c.free)
 		}
@@ -64,6 +67,35 @@ func TestAutoCapacityIsHalfOfWhatIsFreeInWholeExtents(t *testing.T) {
 		got, note := c.m.auto(64 << 20)
 		if got != c.want || !strings.HasSuffix(note, "is "+FormatBytes(c.want)) || !strings.HasPrefix(note, "auto: 50 %") {
 			t.Errorf("%+v: %d, %q; want %d", c.m, got, note, c.want)
+		}
+	}
+}
+
+func TestAnArenaThatCannotFitIsSaid(t *testing.T) {
+	machine := Memory{Total: 23 << 30, Available: 20 << 30}
+	container := Memory{Total: 256 << 30, Available: 200 << 30, CgroupLimit: 8 << 30}
+	for _, c := range []struct {
+		capacity         string
+		memory           Memory
+		warning, problem string
+	}{
+		{"16GiB", machine, "", ""},
+		{"60GiB", machine, "60 GiB is more than the 23 GiB that this machine has", ""},
+		{"60TiB", machine, "", "60 TiB is more than 8 times the 23 GiB that this machine has: is the unit right?"},
+		{"16GiB", container, "16 GiB is more than the 8 GiB that the memory cgroup allows", ""},
+		{"60GiB", Memory{}, "", ""}, // nothing is known
+	} {
+		_, warnings, err := Load(Options{Flags: map[string]string{"kv_memory.capacity_bytes": c.capacity}, Memory: func() Memory { return c.memory }})
+		text := ""
+		for _, w := range warnings {
+			text += w.String()
+		}
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		if (text == "") != (c.warning == "") || !strings.Contains(text, c.warning) || (said == "") != (c.problem == "") || !strings.Contains(said, c.problem) {
+			t.Errorf("%s with %+v: warnings %q, error %q", c.capacity, c.memory, text, said)
 		}
 	}
 }

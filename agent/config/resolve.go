@@ -10,7 +10,7 @@ import (
 )
 
 // resolve fills in what depends on the host: names, places, "auto".
-func (l *loader) resolve(memory func() Memory) {
+func (l *loader) resolve(memory Memory) {
 	c := l.cfg
 	if c.Agent.Name == "" {
 		c.Agent.Name, _ = os.Hostname()
@@ -49,10 +49,7 @@ func (l *loader) resolve(memory func() Memory) {
 	}
 	c.KVMemory.Capacity = c.KVMemory.setting.bytes
 	if c.KVMemory.setting.auto {
-		if memory == nil {
-			memory = HostMemory
-		}
-		c.KVMemory.Capacity, c.KVMemory.CapacityNote = memory().auto(c.Arena.Extent)
+		c.KVMemory.Capacity, c.KVMemory.CapacityNote = memory.auto(c.Arena.Extent)
 	}
 }
 

@@ -114,6 +114,7 @@ func TestEachFindingFires(t *testing.T) {
 			file("/proc/self/cgroup", "0::/\n")(h)
 			file("/sys/fs/cgroup/memory.max", "2147483648")(h)
 		}, Err, "2 GiB"},
+		{"capacity above what the machine has", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"60GiB\"\n", file("/proc/meminfo", "MemTotal: 24117248 kB\nMemAvailable: 8388608 kB\n"), Err, "this machine has 23 GiB"},
 		{"capacity above what is free", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"16GiB\"\n", nil, Warn, "16 GiB"},
 		{"small shm", "container.shm", "", func(h *Host) { h.ShmBytes = func() (uint64, error) { return 64 << 20, nil } }, OK, "does not matter"},
 		{"no shm", "container.shm", "", func(h *Host) { h.ShmBytes = func() (uint64, error) { return 0, fs.ErrNotExist } }, OK, "not needed"},

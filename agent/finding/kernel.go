@@ -104,6 +104,9 @@ func checkCapacity(h *Host) Finding {
 	case m.CgroupLimit > 0 && c.Capacity > m.CgroupLimit:
 		return fail(subject, fmt.Sprintf("the memory cgroup allows %s: the kernel kills the daemon when the arena fills", config.FormatBytes(m.CgroupLimit)),
 			"raise the container's memory limit, or lower kv_memory.capacity_bytes")
+	case m.Total > 0 && c.Capacity > m.Total:
+		return fail(subject, fmt.Sprintf("this machine has %s: the kernel kills the daemon when the arena fills", config.FormatBytes(m.Total)),
+			"lower kv_memory.capacity_bytes, or set it to \"auto\"")
 	case c.CapacityNote != "":
 		return ok(subject, c.CapacityNote)
 	case m.Free() > 0 && c.Capacity > m.Free():
