@@ -1,18 +1,22 @@
 # Two commands do everything: `go run ./cmd/mrdn demo` and `make test`.
 GO ?= go
 
-.PHONY: test test-full setup build bench bench-peers regressions mutation lint generate clean
+.PHONY: test test-full need setup build bench bench-peers regressions mutation lint generate clean
 
 # Everything: sets up what the tests need, then runs them all.
-test: setup
+test: need setup
 	./internal/ci/test.sh
 
 # What takes longer: the whole trace, longer fuzzing.
 test-full: test
 	MERIDIAN_TEST_FULL=1 ./internal/ci/test-full.sh
 
+# What cannot be installed from here: Linux, Go, CA certificates.
+need:
+	@./internal/ci/need.sh
+
 setup:
-	./internal/ci/setup.sh
+	@./internal/ci/setup.sh
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...

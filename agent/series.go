@@ -23,7 +23,7 @@ func MetricsMarkdown() string {
 Made from the daemon's own descriptions: run the tests of package agent with
 -rewrite, and do not edit it here.
 
-A daemon serves these at /metrics of admin.http, besides the go_ and process_
+A daemon serves these at /metrics of admin.http, with the go_ and process_
 series of every Go program. Times are in seconds, sizes in bytes. The series of
 label values that are known at the start are there from the start, at 0; those
 of meridian_llama_ where [llama] is configured. The label peer has at most 256

@@ -43,7 +43,7 @@ var ourTables = []table[Config]{
 	}},
 	{"security", "Who may use the engine socket.", []field[Config]{
 		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open, and peers of this host where there is no [[link.peer]]. Empty: none, so that no engine can work."),
-		key("uids", func(c *Config) *[]uint32 { return &c.Security.UIDs }, uidList, nil, free[[]uint32](), "Users that may connect, besides the daemon's own."),
+		key("uids", func(c *Config) *[]uint32 { return &c.Security.UIDs }, uidList, nil, free[[]uint32](), "Users that may connect in addition to the daemon's own."),
 	}},
 	{"admin", "The operator's side.", []field[Config]{
 		key("socket", func(c *Config) *string { return &c.Admin.Socket }, words, "", free[string](), "Path of the admin API's Unix socket, made with mode 0600.").hostDefault("`admin.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`"),

@@ -84,7 +84,7 @@ func TestEachFindingFires(t *testing.T) {
 	far := "[link]\ninsecure = true\nlisten = [\"tcp://127.0.0.1:1\"]\n[[link.peer]]\nname = \"p1\"\ntenants = [\"t\"]\naddress = \"tcp://10.0.0.2:1\"\n"
 	nobody := "[[link.peer]]\nname = \"p1\"\ntenants = [\"t\"]\n"
 	split := "[llama]\nmodel = \"m.gguf\"\nserver = \"llama-server\"\nrole = \"decode\"\npartner = \"http://127.0.0.1:8080\"\n"
-	psk := "[link]\npsk = \"0123456789abcdef\"\n"
+	psk := "[link]\npsk = \"5f1c0a9be47d3862a1f0c95d7e3b6842\"\n"
 	for _, c := range []struct {
 		name, id, config string
 		change           func(*Host)
@@ -184,9 +184,9 @@ func env(e string) func(*Host) { return func(h *Host) { h.Env = append(h.Env, e)
 
 func TestSecretsOfTheEnvironmentAreNotShown(t *testing.T) {
 	h := healthy()
-	h.Env = []string{"MERIDIAN_LINK_PSK=0123456789abcdef", "MC_REDIS_PASSWORD=0123456789abcdef"}
+	h.Env = []string{"MERIDIAN_LINK_PSK=5f1c0a9be47d3862a1f0c95d7e3b6842", "MC_REDIS_PASSWORD=5f1c0a9be47d3862a1f0c95d7e3b6842"}
 	for _, f := range Run(h) {
-		if strings.Contains(f.Subject+f.Reason+f.Fix, "0123456789abcdef") {
+		if strings.Contains(f.Subject+f.Reason+f.Fix, "5f1c0a9be47d3862a1f0c95d7e3b6842") {
 			t.Errorf("%+v", f)
 		}
 	}

@@ -49,15 +49,16 @@ func newBenchLinkCmd(a *app) *cobra.Command {
 	var baseline, ratios string
 	c := &cobra.Command{
 		Use:   "link",
-		Short: "Measure pulls over loopback TCP and mapped reads, beside what the machine can do",
-		Long: `Measures verified pulls between two processes over loopback TCP beside plain
-sockets and the hash alone in the same run, an engine's mapped read beside a
-bare socket round trip, and an urgent pull while offloads saturate the peer.
-Stop other work first: it takes about a minute and both processors.
+		Short: "Measure pulls over loopback TCP and mapped reads, compared with raw sockets",
+		Long: `Measures verified pulls between two processes over loopback TCP and compares
+them with plain sockets and with the hash alone, in the same run; an engine's
+mapped read compared with a bare socket round trip; and an urgent pull while
+offloads use all of the peer's bandwidth. Stop other work first: it takes about
+a minute and uses two processors.
 
---ratios writes what of it can be held against another run, ours to the bound of
-the same run; --baseline holds this run against such a file, and says what fell
-beyond noise. It never fails for that: the machine may be to blame.`,
+--ratios writes each result divided by the bound that was measured in the same
+run. --baseline compares this run with such a file and lists what has become
+slower by more than noise; that is a report and never a failure.`,
 		Example:     "  mrdn bench link\n  mrdn bench link --sizes 64KiB --rounds 9 --json",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},

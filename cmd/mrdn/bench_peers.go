@@ -30,10 +30,10 @@ func newBenchPeersCmd(a *app) *cobra.Command {
 	var set, out string
 	c := &cobra.Command{
 		Use:   "peers",
-		Short: "Measure Meridian beside Mooncake, NIXL, Redis and plain sockets",
+		Short: "Compare Meridian with Mooncake, NIXL, Redis and plain sockets",
 		Long: `Moves the same blocks from one process's memory to another's by Meridian's link
-and engine socket, Mooncake's transfer engine, NIXL over UCX and Redis, and
-beside them by plain sockets and memcpy, all systems in turn in every round.
+and engine socket, Mooncake's transfer engine, NIXL over UCX and Redis, and for
+comparison by plain sockets and memcpy. Every round runs all of them in turn.
 Each proves first that the bytes it moves are right. What is not installed is
 skipped and named; make bench-peers installs it, and gives all of it one network
 namespace with one congestion control. Stop other work first: it takes about a

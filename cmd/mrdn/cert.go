@@ -41,8 +41,8 @@ func newCertCACmd(a *app) *cobra.Command {
 		Use:   "ca",
 		Short: "Make a certificate authority",
 		Long: `Makes an authority of its own in a folder: ca.pem and ca-key.pem (ECDSA P-256).
-Whoever has ca-key.pem can be any peer: keep it off the nodes. Existing files
-are never overwritten.`,
+Anybody who has ca-key.pem can act as any peer: keep it off the nodes. Existing
+files are never overwritten.`,
 		Example:     "  mrdn cert ca --dir pki",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: writing},

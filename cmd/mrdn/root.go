@@ -47,6 +47,12 @@ const (
 
 const accessKey = "access"
 
+// accessSentence ends each command's help.
+var accessSentence = map[string]string{
+	readOnly: "The command changes nothing (read-only).",
+	writing:  "The command changes or creates something (writing).",
+}
+
 // run executes args and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := newRoot(a)
@@ -129,7 +135,7 @@ func describe(root *cobra.Command) {
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Usage += " [$" + variable(root, f) + "]" })
 	each(root, func(c *cobra.Command) {
 		if access := c.Annotations[accessKey]; access != "" && !c.HasSubCommands() {
-			c.Long = strings.TrimSpace(c.Long) + "\n\nThis command is " + access + "."
+			c.Long = strings.TrimSpace(c.Long) + "\n\n" + accessSentence[access]
 		}
 		c.Flags().SortFlags = false
 	})

@@ -49,7 +49,7 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 		}
 		if access := c.Annotations[accessKey]; access != readOnly && access != writing {
 			t.Errorf("%s: is it read-only or writing?", path)
-		} else if !c.HasSubCommands() && !strings.Contains(c.Long, "This command is "+access+".") {
+		} else if !c.HasSubCommands() && !strings.HasSuffix(c.Long, "("+access+").") {
 			t.Errorf("%s: its help does not say that it is %s", path, access)
 		}
 		if !strings.Contains(c.Example, path) {
