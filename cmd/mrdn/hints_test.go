@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"meridian/agent/config"
+	"meridian/agent/finding"
 	"meridian/wire"
 )
 
@@ -126,6 +127,9 @@ func TestEveryKeyThatATextNamesExists(t *testing.T) {
 	pattern, keys := keyLike(cfg)
 	for _, k := range []string{"link.peer", "link.peer.name", "link.peer.address", "link.peer.tenants", "link.peer.psk", "link.peer.agent"} {
 		keys[k] = true // not among Origins without a peer
+	}
+	for _, c := range finding.Checks() {
+		keys[c.ID] = true // the id of a finding
 	}
 	check := func(where, text string) {
 		for _, name := range pattern.FindAllString(text, -1) {
