@@ -187,7 +187,7 @@ func TestTransientFetchesAreFreedAtRelease(t *testing.T) {
 	}
 }
 
-// A chain that does not fit beside what is held is loaded in parts; what finds
+// A chain that does not fit together with what is held is loaded in parts; what finds
 // no room is refused by its own code, and nothing leaks.
 func TestAFetchIntoAnAlmostFullArenaIsSplit(t *testing.T) {
 	prefill, decode := pair(t)

@@ -16,7 +16,7 @@
 // The arena is the memory. One rule: a segment is written only by the daemon's
 // own instructions. Segments and their generation tables are memfds, allocated
 // in full, mapped here and then sealed SHRINK, GROW, FUTURE_WRITE and SEAL, so
-// that whoever gets a descriptor can read and no more. What another process
+// that a process with a descriptor can read and no more. What another process
 // writes is a staging ring or a window (SHRINK, GROW, SEAL), and the only way from
 // there into a segment is Ingest: copy and hash in one pass, then publish. Windows,
 // which a NIC or a foreign initiator writes too, are in the package window: it

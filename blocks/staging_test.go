@@ -26,7 +26,7 @@ func (r *rig) total() uint64 {
 	return st.SegmentBytes + st.StagingBytes
 }
 
-// Rings and segments together stay within the capacity, whoever comes first.
+// Rings and segments together stay within the capacity, no matter which comes first.
 func TestRingsArePartOfTheCapacity(t *testing.T) {
 	const capacity = 4 << 20
 	r := newRig(t, func(c *Config) { c.StagingBytes = capacity / 2 })

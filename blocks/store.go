@@ -52,7 +52,7 @@ type Store struct {
 	segment func(size, gens uint64) (*segmentMemory, error) // newSegmentMemory
 }
 
-// session is what the store keeps an owner beside the core's record.
+// session is what the store keeps per owner in addition to the core's record.
 type session struct {
 	pid   int
 	proc  Process         // nil: pid 0, or the process could not be watched

@@ -51,7 +51,7 @@ type Commit struct {
 	Len  uint32       // body length, read where Head is nil
 	Att  wire.Attest
 
-	// Proof of the slot's bytes, by whoever hashed them in their room. Without it,
+	// Proof of the slot's bytes, by the room that hashed them. Without it,
 	// or with that of other memory, the store hashes them itself.
 	Proof wire.Verified
 

@@ -1,4 +1,4 @@
-// Package deploy holds what an installation needs beside the binaries, and the
+// Package deploy holds what an installation needs in addition to the binaries, and the
 // tests that hold it against them. It has no code.
 //
 //   - meridian.toml: the configuration with comments, fit to be installed as

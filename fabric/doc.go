@@ -41,7 +41,7 @@
 //   - After a failed Pull the content of M is undefined and is not looked at.
 //   - Att goes out with a Push and comes back with a Find or Pull as it went, or
 //     as AttestNone where the fabric cannot carry it. Bytes that come without
-//     Proof are hashed by whoever pulls them before anybody reads them, and are
+//     Proof are hashed by the caller of the pull before anybody reads them, and are
 //     then attested as AttestIngest.
 //   - A fabric that has CodeAbsent for every item of a batch still did its
 //     work: failures are per item, always, and one of them spoils no other.

@@ -27,7 +27,7 @@ type Item struct {
 	M     Mem // Push: exactly header + body. Pull: room for header + the largest body wanted.
 	Head  wire.Header
 	Att   wire.Attest   // who vouched for Head.Sum: travels with the block and is never raised on the way
-	Proof wire.Verified // of the body where it lies in M, by a fabric that hashed it there; else whoever publishes it has to
+	Proof wire.Verified // of the body where it lies in M, by a fabric that hashed it there; else the publisher has to
 	Via   string        // the transport really used: tcp, tls, unix, mem, ...
 	Loose bool          // M may still be touched until Quiesce returns
 	Err   error         // matches a wire.Code by errors.Is

@@ -48,7 +48,7 @@
 // # Text
 //
 // Ids cannot tell a marker that the tokenizer has merged with what stands beside
-// it. Whoever owns the batch knows the text of each token and uses a [Watch], one
+// it. The owner of the batch knows the text of each token and uses a [Watch], one
 // a request, instead of a Core: it finds markers in the text, however the tokens
 // cut them, says what a reader may see, and holds budgets to the token. Both find
 // markers by the same matcher.
@@ -114,8 +114,8 @@
 //
 // # What is elsewhere
 //
-// Measuring is: rows of logits come from whoever runs the model, and the ends
-// of sentences from whoever can read the text. The order of requests, admission
-// and preemption are not part of this package's API. Whoever owns the batch
+// Measuring is: rows of logits come from the runner of the model, and the ends
+// of sentences from a caller that can read the text. The order of requests, admission
+// and preemption are not part of this package's API. The owner of the batch
 // decides those.
 package scheduler

@@ -23,7 +23,7 @@ type WatchOptions struct {
 // what stands before or after it, or split over several. It shows no marker, nor
 // what may still become one: such tokens are held back until the next ones tell.
 //
-// A Watch is for whoever owns the batch, as a Core is for whoever only hears of
+// A Watch is for the owner of the batch, as a Core is for a caller that only hears of
 // it. It is used by one goroutine.
 type Watch[T any] struct {
 	m     *compiled

@@ -1,5 +1,5 @@
 // Package wire is MRDN v1: the bytes of a KV block on any fabric, and the
-// names and numbers that travel beside them.
+// names and numbers that travel with them.
 //
 // A payload is a 32-byte header (length, tier, BLAKE3-128 of the body) and an
 // opaque body. docs/spec/mrdn-v1.md has the format byte for byte, and

@@ -100,7 +100,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 }
 
 // finish checks what can be checked only when the body is complete. readErr is
-// what the stream returned beside the last bytes.
+// what the stream returned with the last bytes.
 func (r *Reader) finish(readErr error) error {
 	if got := r.sum.Sum(); got != r.head.Sum {
 		return &ChecksumError{Want: r.head.Sum, Got: got}

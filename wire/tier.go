@@ -42,7 +42,7 @@ func ParseTier(s string) (Tier, error) {
 	return 0, fmt.Errorf("tier %q is none of %s: %w", s, strings.Join(tierNames[:], ", "), CodeInvalid)
 }
 
-// Attest says who vouched for a checksum. It travels beside the payload.
+// Attest says who vouched for a checksum. It travels with the payload.
 type Attest uint8
 
 // The three values of Attest.

@@ -28,7 +28,7 @@ type Config struct {
 
 	Peers    []PeerConfig // nobody else may connect; empty: peers on this host only
 	Tenants  []string     // of peers on this host where Peers is empty; empty: none
-	PSK      []byte       // of peers whose entry has none; whoever has it can claim to be any of them
+	PSK      []byte       // of peers whose entry has none; anybody who has it can claim to be any of them
 	TLS      *TLS         // nil: no tls:// address
 	UIDs     []uint32     // besides the daemon's own, for Unix sockets
 	Insecure bool         // take listed peers without proof, and listen beyond loopback without TLS

@@ -23,7 +23,7 @@
 //
 // Connections that have proved nothing yet have places by where they come from
 // (accept.go). A refusal is told to the peer, logged, counted, and kept for
-// whoever asks about the peer (refusal.go).
+// an operator who asks about the peer (refusal.go).
 //
 // # Structure
 //

@@ -16,7 +16,7 @@ import (
 //
 //	1 A caller's goroutine puts a call into the core (lock), which queues control
 //	  frames and bodies.
-//	2 Whoever leaves the core with something to send takes the lane's turn to
+//	2 A goroutine that leaves the core with something to send takes the lane's turn to
 //	  write, if it is free (lock): a caller after 1, the reader after 4, the
 //	  worker after 5, the ticker. It asks the core which bytes are next (lock):
 //	  control frames, one DATA head and the pieces of bodies behind it. One
@@ -46,10 +46,10 @@ type lane struct {
 	conn net.Conn // as the bytes go: the TLS connection where there is one
 	base net.Conn // the socket
 	in   *stream
-	out  *stream        // of whoever has the turn
+	out  *stream        // of the turn's holder
 	turn turn           // under the lock
 	wake sync.Cond      // the writer's: the turn is its own, or the lane has ended
-	gone sync.WaitGroup // the writer, the worker, and whoever else has the turn
+	gone sync.WaitGroup // the writer, the worker, and another holder of the turn
 
 	jobs chan []core.Job
 	busy atomic.Int32 // runs of jobs that the worker has not finished
@@ -99,7 +99,7 @@ func (l *lane) reader() {
 	l.ses.node.running.Done()
 }
 
-// close ends the connection. Whoever uses it notices.
+// close ends the connection. Its users notice.
 func (l *lane) close() {
 	s := l.ses
 	_ = l.base.Close()

@@ -10,9 +10,9 @@ import (
 
 // turn says whose the write side of a lane is. The session's lock guards it.
 //
-// Whoever leaves the core with something to send takes a free turn and writes,
+// A goroutine that leaves the core with something to send takes a free turn and writes,
 // in the same goroutine and without waiting for the socket: to wake another one
-// for it would take longer than the write. Whoever has the turn looks again
+// for it would take longer than the write. The holder of the turn looks again
 // before it gives it back, so what is queued meanwhile needs no signal.
 type turn uint8
 

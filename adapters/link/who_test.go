@@ -297,7 +297,7 @@ func greeting(name string, method uint16) proto.Hello {
 	}
 }
 
-// Whoever knocks under any name gets nothing that was made with a key.
+// A stranger that dials under any name gets nothing that was made with a key.
 func TestAStrangerCollectsNoProof(t *testing.T) {
 	noLeaks(t)
 	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
@@ -319,7 +319,7 @@ func TestAStrangerCollectsNoProof(t *testing.T) {
 }
 
 // Silent connections of one host take places of that host only, and one of them
-// makes room for whoever comes next; it is told why.
+// makes room for the next one; it is told why.
 func TestSilentConnectionsLockNobodyOut(t *testing.T) {
 	noLeaks(t)
 	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) { c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}} })

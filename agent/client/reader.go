@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever holds the token reads the socket, and handles what comes, for whomever
+// The holder of the token reads the socket and handles what comes, for whichever call
 // it is:
 //
 //   - a caller whose call is on its way, if the token is free (lead): the answer
@@ -88,7 +88,7 @@ func (e *Engine) read() {
 			e.rest()
 		}
 	}
-	<-e.token // for good: whoever has it finds the stream's end as well
+	<-e.token // for good: its holder finds the stream's end as well
 	for err == nil {
 		_, err = e.drain() // the daemon's last words
 	}

@@ -63,7 +63,7 @@ func dial(t *testing.T, o client.Options, script func(*daemon)) *client.Engine {
 	return e
 }
 
-// One caller reads for all; whoever is answered last is not forgotten, whether the
+// One caller reads for all; the caller that is answered last is not forgotten, whether the
 // answers come one by one or together, and in any order.
 func TestNoCallerIsStranded(t *testing.T) {
 	const callers, rounds = 32, 20
@@ -259,7 +259,7 @@ func TestCloseWhileACallerReads(t *testing.T) {
 	}
 }
 
-// Whoever reads finds the end, and all others learn of it; what the daemon said
+// The reader finds the end, and all others learn of it; what the daemon said
 // last is kept.
 func TestDaemonGoesWhileACallerReads(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 )
 
 // socket is a blocking descriptor: waking a goroutine through the runtime's
-// poller costs more than a 16-block ACQUIRE. shutdown wakes whoever is blocked in
+// poller costs more than a 16-block ACQUIRE. shutdown wakes a goroutine blocked in
 // it; close comes last, when nobody is.
 type socket struct {
 	fd int

@@ -28,7 +28,7 @@ func problems(t *testing.T, text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Whoever corrects a file sees all that is wrong with it, not the first layer.
+// An operator who corrects a file sees all that is wrong with it, not the first layer.
 func TestAllProblemsAreSaidAtOnce(t *testing.T) {
 	got := problems(t, `[agent]
 nmae = "a"

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// pskRule: the proof by a key can be tried at leisure by whoever has recorded one,
+// pskRule: the proof by a key can be tried at leisure by a stranger who has recorded one,
 // so only a key that cannot be guessed is worth having.
 var pskRule = rule[Secret]{
 	"a key of at least 128 random bits: 32 hexadecimal digits or 22 characters of base64, neither words nor a pattern (`mrdn cert psk` makes one)",

@@ -56,7 +56,7 @@ func echoRole([]string) {
 	}
 }
 
-// latencies reports percentiles beside the benchmark's mean.
+// latencies reports percentiles in addition to the benchmark's mean.
 type latencies []time.Duration
 
 func (l latencies) report(b *testing.B) {
@@ -67,7 +67,7 @@ func (l latencies) report(b *testing.B) {
 }
 
 // BenchmarkAcquire16 is what an engine waits for a lease on 16 blocks, in another
-// process than the daemon's, beside the round trip of the same number of bytes on
+// process than the daemon's, compared with the round trip of the same number of bytes on
 // a bare socket.
 func BenchmarkAcquire16(b *testing.B) {
 	b.Run("bare-socket", benchBare)

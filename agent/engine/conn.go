@@ -15,7 +15,7 @@ var errSendTimeout = errors.New("engine: nothing was read by the peer within the
 
 // conn is a blocking descriptor, read and written by plain system calls: waking a
 // goroutine through the runtime's poller costs more than a 16-block ACQUIRE.
-// shutdown wakes whoever is blocked in it; close comes last, when nobody is.
+// shutdown wakes a goroutine that is blocked in it; close comes last, when nobody is.
 type conn struct {
 	fd int
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The client is the real one, of PyPI. Whoever breaks off costs two more tokens at
+// The client is the real one, of PyPI. A client that breaks off costs two more tokens at
 // most: those that are on their way.
 func TestTheOpenAIClientStreamsAndCancelsWithinTwoTokens(t *testing.T) {
 	packages, err := filepath.Abs("../../.tools/py/openai")

@@ -242,7 +242,7 @@ func (j *job) handOver(ctx context.Context, emit func(openai.Token) error) (res 
 	}
 	next := *j.r
 	next.Hop = true
-	var own error // of whoever reads the answer
+	var own error // of the answer's reader
 	res, err = j.n.partner.remote.Generate(ctx, &next, func(t openai.Token) error {
 		used = true
 		own = emit(t)

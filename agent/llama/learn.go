@@ -61,7 +61,7 @@ func (n *Node) meet(ctx context.Context, p *process, files *identity.Files) (*se
 
 // awaitHealth waits until the model is loaded. A server that is not there yet, one
 // that says that it loads, and one that takes a connection and says nothing are told
-// apart for whoever watches.
+// apart for a reader of the log.
 func (n *Node) awaitHealth(ctx context.Context, p *process, api *llamacpp.Server) error {
 	loads := fmt.Sprintf("llama-server (pid %d) has not answered: it loads %s, or hangs", p.cmd.Process.Pid, n.cfg.Model)
 	n.wait("%s", loads)

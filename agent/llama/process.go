@@ -47,7 +47,7 @@ type process struct {
 	built string // what it said of the instruction sets that it was built for
 }
 
-// Command is llama-server as a node runs it, for whoever compares one without a
+// Command is llama-server as a node runs it, for a benchmark that compares one without a
 // node. The server listens on a Unix socket in a folder that only this user may
 // enter, and keeps no prompt cache of its own beside the slots: blocks are the
 // cache. It ends with the thread that starts it.

@@ -17,7 +17,7 @@
 //  2. ask       every holder that may know the namespace is asked at the same time
 //  3. share out a holder that answers gets batches at once, as many as it has
 //     lanes, and one more that is reserved while another is checked and
-//     committed; whoever is done takes the next batch
+//     committed; a holder that is done takes the next batch
 //  4. pull      the fabric writes header and body into reserved slots
 //  5. commit    what is right becomes visible, the rest is aborted
 //  6. heal      a block that failed is asked for again, of another holder first

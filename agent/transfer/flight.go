@@ -136,7 +136,7 @@ func (m *Mover) fly(ctx context.Context, job Job, mine []int, errs []error) {
 	}
 }
 
-// Flying counts the blocks that are being loaded for whoever asks.
+// Flying counts the blocks that are being loaded for any asker.
 func (m *Mover) Flying() int {
 	m.flights.mu.Lock()
 	defer m.flights.mu.Unlock()

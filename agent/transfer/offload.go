@@ -286,7 +286,7 @@ func (m *Mover) pushItems(views []blocks.View) (items []fabric.Item, at []int) {
 }
 
 // arrived is why a pushed block has no copy. One that was there already is a
-// copy, whoever made it.
+// copy, no matter who made it.
 func arrived(it *fabric.Item) error {
 	if errors.Is(it.Err, wire.CodeExists) && it.H != (fabric.Handle{}) {
 		return nil

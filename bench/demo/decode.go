@@ -14,7 +14,7 @@ func Decode(ctx context.Context, in io.Reader, out io.Writer) error {
 	return runStandIn(ctx, "decode-engine", in, out, (*standIn).decode)
 }
 
-// decode reads the prompt's blocks, whoever has them, and decodes: a reasoning
+// decode reads the prompt's blocks, no matter who has them, and decodes: a reasoning
 // request thinks, and its think blocks go cold when it stops.
 func (s *standIn) decode(ctx context.Context, j job) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// echo is the bare socket round trip that stands beside the mapped read: a
+// echo is the bare socket round trip that the mapped read is compared with: a
 // blocking Unix socket on both sides that sends as many bytes as an ACQUIRE of
 // the same batch has, and gets as many as its answer has.
 type echo struct{ fd int }

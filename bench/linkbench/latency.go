@@ -12,7 +12,7 @@ import (
 )
 
 // mapped measures an engine's ACQUIRE of a batch with the release of the one
-// before, beside the bare round trip.
+// before, compared with the bare round trip.
 func (r *run) mapped(ctx context.Context, size uint32, set uint64) (Mapped, error) {
 	m := Mapped{BlockBytes: size, Batch: mappedBatch}
 	e, err := client.DialEngine(ctx, r.addrs.Engine, client.Options{})

@@ -1,4 +1,4 @@
-// Package peers measures Meridian beside other systems that move the same bytes
+// Package peers compares Meridian with other systems that move the same bytes
 // from one process's memory to another's on this host: Mooncake's transfer
 // engine, NIXL over UCX, Redis, and, as bounds, plain sockets, memcpy and the
 // hash alone.

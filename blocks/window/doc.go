@@ -38,7 +38,7 @@
 // A memfd a window, allocated here and sealed against shrinking and growing. An
 // item lies as in a slot: room for a header in the 32 bytes before the body, the
 // body on a multiple of 64. At its end a window's pages are freed also under
-// whoever still maps them.
+// a process that still maps them.
 //
 // The package may import blocks, wire and x/sys. It must never hand out memory of
 // a segment, wait for an access, or publish a byte that was not copied out of the

@@ -145,7 +145,7 @@ func TestALateStepProlongsNothing(t *testing.T) {
 	}
 }
 
-// Whoever keeps a window's descriptor and map after its end writes into pages of
+// A process that keeps a window's descriptor and map after its end writes into pages of
 // nobody: not into a block, and not into a later window. The daemon's pages are
 // given back however long the other side keeps its map.
 func TestALateWriteThroughAKeptMapTouchesNothing(t *testing.T) {

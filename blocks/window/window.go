@@ -39,7 +39,7 @@ type Span struct{ Off, Len uint64 }
 type Window struct {
 	Addr, Len uint64
 	Items     []Span // of the bodies; 32 bytes before each there is room for its header
-	FD        int    // a duplicate for whoever maps it; the caller closes it
+	FD        int    // a duplicate for the process that maps it; the caller closes it
 }
 
 // Stats of a table. Counters only rise.
@@ -196,7 +196,7 @@ func (t *Table) Commit(o blocks.Owner, addr uint64, c []blocks.Commit) error {
 }
 
 // publish copies one item out of its window into a slot. The daemon has no access
-// to the window then, but whoever mapped it may still write: the hash is of the
+// to the window then, but a process that mapped it may still write: the hash is of the
 // copy. The slot's deadline is the window's.
 func (t *Table) publish(w *win, at Span, c *blocks.Commit) error {
 	n := at.Len

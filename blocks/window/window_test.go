@@ -345,7 +345,7 @@ func TestBoundsAreNamed(t *testing.T) {
 	}
 }
 
-// Whoever has mapped the window writes during Commit: what is published matches
+// A process that has mapped the window writes during Commit: what is published matches
 // its checksum all the same, and truncation is refused.
 func TestAScribblerHarmsNoPublishedBlock(t *testing.T) {
 	r := newRig(t)

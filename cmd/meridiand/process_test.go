@@ -163,7 +163,7 @@ func TestAClosedLogPipeDoesNotEndTheDaemon(t *testing.T) {
 	p.stops(t)
 }
 
-// A pipe that is full and not closed: whoever logs must not wait for its reader.
+// A pipe that is full and not closed: a goroutine that logs must not wait for its reader.
 func TestALogPipeThatNobodyReadsHoldsUpNothing(t *testing.T) {
 	p := begin(t)
 	if _, err := unix.FcntlInt(p.logs.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil {

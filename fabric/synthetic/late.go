@@ -45,7 +45,7 @@ func (f *Fabric) loosen(op *lateOp, after time.Duration) bool {
 	return true
 }
 
-// perform does the access once; whoever comes second returns at once.
+// perform does the access once; a second caller returns at once.
 func (f *Fabric) perform(op *lateOp) {
 	f.mu.Lock()
 	if op.taken {

@@ -57,7 +57,7 @@ func TestTheSourceThatHasMostMakesRoom(t *testing.T) {
 	}
 }
 
-// Whoever says a word and then nothing holds a place no longer than Patience when
+// A connection that says a word and then nothing holds a place no longer than Patience when
 // others need it.
 func TestOneThatSpokeAndFellSilentGoesAfterPatience(t *testing.T) {
 	var tab Table

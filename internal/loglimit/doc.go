@@ -8,7 +8,7 @@
 // counted, and one record then says "and N more". The number of kinds is bounded: where too many are
 // alive at once, all further ones of a level count as one kind.
 //
-// Records below Info are not limited: whoever asks for them wants them all.
+// Records below Info are not limited: an operator who asks for them wants them all.
 //
 // The package may import the standard library only.
 package loglimit

@@ -33,7 +33,7 @@ type Handler struct {
 }
 
 // New puts a limit in front of next: burst records of a kind in each Every. A next
-// that is limited already is returned as it is, so that whoever gets a logger may
+// that is limited already is returned as it is, so that the receiver of a logger may
 // make sure of a limit.
 func New(next slog.Handler, burst int) *Handler {
 	if h, ok := next.(*Handler); ok {

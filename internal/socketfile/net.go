@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// ListenNet is Listen for whoever accepts through package net. Closing the listener
+// ListenNet is Listen for a caller that accepts through package net. Closing the listener
 // takes the file with it.
 func ListenNet(path string, mode fs.FileMode, backlog int) (net.Listener, error) {
 	f, err := Listen(path, mode, backlog)

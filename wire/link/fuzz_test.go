@@ -71,7 +71,7 @@ func FuzzFrame(f *testing.F) {
 }
 
 // FuzzSplitter: a stream gives the same events and the same error however it
-// is cut, and whoever places the body bytes.
+// is cut, and whichever side places the body bytes.
 func FuzzSplitter(f *testing.F) {
 	f.Add(lane(), []byte{1, 200, 3})
 	f.Add(lane()[:300], []byte{0})

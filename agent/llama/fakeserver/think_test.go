@@ -8,7 +8,7 @@ import (
 	"meridian/agent/llama/fakeserver"
 )
 
-// Whoever quotes a marker gets the answer as the answer.
+// A user who quotes a marker gets the answer as the answer.
 func TestAUserWhoQuotesAMarkerGetsAnAnswer(t *testing.T) {
 	for _, special := range []bool{true, false} {
 		n := start(t, fakeserver.Script{Template: "plain", Special: special, Answer: []string{"yes", " ", "sir"}}, markers, "")

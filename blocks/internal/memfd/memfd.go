@@ -73,7 +73,7 @@ func (m *Memory) open(size uint64, seals int) (err error) {
 // Dup returns a descriptor of the caller's own.
 func (m *Memory) Dup() (int, error) { return unix.FcntlInt(uintptr(m.FD), unix.F_DUPFD_CLOEXEC, 0) }
 
-// Close unmaps and closes. The pages live on for whoever else maps them.
+// Close unmaps and closes. The pages live on for other processes that map them.
 func (m *Memory) Close() {
 	if m.B != nil {
 		_ = unix.Munmap(m.B)

@@ -13,7 +13,7 @@ func Sum256(b []byte) [Size]byte {
 }
 
 // CopySum256 copies src to the front of dst and returns the digest of the
-// bytes that are then there. src is read once: whoever changes it meanwhile
+// bytes that are then there. src is read once: a writer that changes it meanwhile
 // changes both or neither. dst must hold len(src) bytes, or CopySum256 panics
 // before it copies any; the two must not overlap.
 func CopySum256(dst, src []byte) [Size]byte {

@@ -236,7 +236,7 @@ func TestBodiesThatHadComeWholeAreKept(t *testing.T) {
 	}
 }
 
-// Whoever serves a push waits for its bytes and its COMMIT no longer than the page
+// The server of a push waits for its bytes and its COMMIT no longer than the page
 // says, and has the room back at once.
 func TestAServedPushWithoutProgressIsEnded(t *testing.T) {
 	for _, c := range []struct {
