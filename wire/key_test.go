@@ -109,3 +109,9 @@ func TestParsingNamesRefusesWhatIsNotHex(t *testing.T) {
 		}
 	}
 }
+
+func TestAReferenceOfAnotherLengthSaysHowManyDigitsItNeeds(t *testing.T) {
+	if _, err := ParseRef("abc"); err == nil || !strings.Contains(err.Error(), "want 64 hex digits, got 3 characters") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -34,6 +34,9 @@ func TestHelloWithoutMagicIsLinkMagic(t *testing.T) {
 func TestHelloRefusesWhatVersion1DoesNotDefine(t *testing.T) {
 	p := helloKind.payload(0)
 	helloKind.refuse(t, "lane 17", with(p, 48, MaxLanes+1), wire.CodeInvalid, 48)
+	if h, err := ParseHello(with(p, 48, MaxLanes)); err != nil || h.Lane != MaxLanes {
+		t.Errorf("the highest lane: %d, %v", h.Lane, err)
+	}
 	helloKind.refuse(t, "reserved after lane", with(p, 51, 1), wire.CodeInvalid, 51)
 	helloKind.refuse(t, "reserved after auth", with(p, 114, 1), wire.CodeInvalid, 114)
 	helloKind.refuse(t, "17 auth elements", with(p, 112, MaxTLVs+1), wire.CodeLength, 112)

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"testing"
 
 	"meridian/wire"
@@ -21,4 +22,13 @@ func TestMapRefusesWhatVersion1DoesNotDefine(t *testing.T) {
 	mapKind.refuse(t, "a staging ring with an id", with(p, 4+2*16+3, 1), wire.CodeInvalid, 36)
 	mapKind.refuse(t, "reserved", with(p, 4+7, 1), wire.CodeInvalid, 11)
 	mapKind.refuse(t, "254 segments", Map{Segs: make([]Seg, MaxSegs+1)}.Append(nil), wire.CodeLength, 0)
+}
+
+func TestAMapCutShortSaysHowMuchItsSegmentsNeed(t *testing.T) {
+	p := mapKind.payload(0)
+	_, err := ParseMap(p[:len(p)-1])
+	var fe *FrameError
+	if !errors.As(err, &fe) || fe.Code != wire.CodeLength || fe.Offset != uint64(len(p)-1) || fe.Got != 3*segLen-1 || fe.Limit != 3*segLen {
+		t.Errorf("%v (have %d, need %d), want LENGTH with have %d, need %d", err, fe.Got, fe.Limit, 3*segLen-1, 3*segLen)
+	}
 }

@@ -19,4 +19,5 @@ func TestPushRefusesWhatVersion1DoesNotDefine(t *testing.T) {
 	p := pushKind.payload(0)
 	pushKind.refuse(t, "reserved in the second item", with(p, 8+84+3, 1), wire.CodeInvalid, 94)
 	pushKind.refuse(t, "tier 3", with(p, 8+36+2, 3), wire.CodeInvalid, 46)
+	pushKind.refuse(t, "tier 3 in the second item", with(p, 8+84+36+2, 3), wire.CodeInvalid, 130)
 }
