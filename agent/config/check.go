@@ -199,7 +199,7 @@ func (l *loader) checkPeers() {
 		names[p.Name] = true
 		l.checkTenants(key+".tenants", p.Tenants)
 		if len(p.Tenants) == 0 {
-			l.warn(key+".tenants", "empty: peer %s may have no block, so it may not connect", p.Name)
+			l.warn(key+".tenants", "empty: peer %q may have no block, so it may not connect", p.Name)
 		}
 		l.checkPeerAddress(key+".address", p)
 	}

@@ -20,6 +20,8 @@ type Death struct {
 	// the server said it was built for, else those that newer processors have. After
 	// SIGILL only.
 	Lacks []string
+	// Said is whether the server said that it was built for those in Lacks.
+	Said bool
 	// Last is what it said last that names a cause, one line; may be empty.
 	Last string
 }
@@ -35,7 +37,11 @@ func (d *Death) Error() string {
 	text := fmt.Sprintf("llama-server %s %v after its start", how, d.Lived.Round(10*time.Millisecond))
 	switch {
 	case len(d.Lacks) > 0:
-		text += ": it was built for another processor, and this one lacks " + strings.Join(d.Lacks, ", ")
+		cause := ": it was built for another processor, and this one lacks "
+		if !d.Said {
+			cause = ": it was probably built for another processor; of what newer ones have, this one lacks "
+		}
+		text += cause + strings.Join(d.Lacks, ", ")
 	case d.Last != "":
 		text += "; it said: " + d.Last
 	}
@@ -89,7 +95,7 @@ func deathOf(cmd *exec.Cmd, lived time.Duration, tail []string, built string) *D
 	}
 	if d.Signal == syscall.SIGILL {
 		info, _ := os.ReadFile("/proc/cpuinfo") // without it nothing is said of the processor
-		d.Lacks = lacking(string(info), built)
+		d.Lacks, d.Said = lacking(string(info), built)
 	}
 	return d
 }
@@ -136,7 +142,7 @@ var instructionSets = []struct{ name, flag string }{
 // lacking lists the instruction sets that the processor of cpuinfo does not have,
 // of those that the server's line system_info says it was built for, else of all.
 // None where cpuinfo does not tell.
-func lacking(cpuinfo, built string) []string {
+func lacking(cpuinfo, built string) (lacks []string, said bool) {
 	var flags string
 	for line := range strings.Lines(cpuinfo) {
 		if name, rest, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "flags" {
@@ -145,7 +151,7 @@ func lacking(cpuinfo, built string) []string {
 		}
 	}
 	if flags == "" {
-		return nil
+		return nil, false
 	}
 	var missing, used []string
 	for _, s := range instructionSets {
@@ -158,7 +164,7 @@ func lacking(cpuinfo, built string) []string {
 		}
 	}
 	if len(used) > 0 {
-		return used
+		return used, true
 	}
-	return missing
+	return missing, false
 }

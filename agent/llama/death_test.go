@@ -60,13 +60,18 @@ func TestTheInstructionSetsThatAProcessorLacksAreNamed(t *testing.T) {
 		{"", built, nil},
 		{"Features\t: fp asimd\n", "", nil},
 	} {
-		if got := lacking(c.info, c.built); !slices.Equal(got, c.want) {
-			t.Errorf("%q built for %q: %q, want %q", c.info, c.built, got, c.want)
+		got, said := lacking(c.info, c.built)
+		if !slices.Equal(got, c.want) || said != (c.built != "" && c.want != nil) {
+			t.Errorf("%q built for %q: %q said %v, want %q", c.info, c.built, got, said, c.want)
 		}
 	}
-	d := &Death{Signal: syscall.SIGILL, Lacks: []string{"AVX_VNNI"}, Last: "loading"}
-	if text := d.Error(); !strings.Contains(text, "lacks AVX_VNNI") || strings.Contains(text, "loading") {
+	d := &Death{Signal: syscall.SIGILL, Lacks: []string{"AVX_VNNI"}, Said: true, Last: "loading"}
+	if text := d.Error(); !strings.Contains(text, "it was built for another processor, and this one lacks AVX_VNNI") || strings.Contains(text, "loading") {
 		t.Error(text)
+	}
+	d.Said = false
+	if text := d.Error(); !strings.Contains(text, "probably built for another processor; of what newer ones have, this one lacks AVX_VNNI") {
+		t.Errorf("a guess is told as a fact: %s", text)
 	}
 }
 

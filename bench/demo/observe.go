@@ -90,8 +90,13 @@ func (g *gauge) look(ctx context.Context) {
 	g.at, g.pulled, g.last = now, in, v
 }
 
+// progressText is the line that shows how far a run is.
+func progressText(finished, all int, left float64, g *gauge) string {
+	return fmt.Sprintf("%d/%d, %.0f s left; %s", finished, all, left, g.text())
+}
+
 func (g *gauge) text() string {
-	return fmt.Sprintf("pulled %s, %s; offloaded %s",
+	return fmt.Sprintf("%s pulled, %s, %s offloaded",
 		config.FormatBytes(g.pulled), rate(g.rate), config.FormatBytes(g.last.Offload.Bytes))
 }
 

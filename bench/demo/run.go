@@ -212,8 +212,7 @@ func (r *runner) feed(ctx context.Context, began time.Time, speed float64) error
 			prefill.to.put(order{N: res.N, Release: true})
 			finished, running = finished+1, running-1
 			took := time.Since(began).Seconds()
-			r.opt.Progress.step(time.Now(), "%d/%d requests, %.0f s, %.0f s left; %s", finished, len(r.reqs), took,
-				r.total(finished, took)-took, watch.text())
+			r.opt.Progress.step(time.Now(), "%s", progressText(finished, len(r.reqs), r.total(finished, took)-took, &watch))
 		}
 	}
 	return nil

@@ -55,6 +55,15 @@ func TestTheTableFits80ColumnsAndEndsWithAVerdict(t *testing.T) {
 	}
 }
 
+// A line that is cut ends in half a unit.
+func TestTheLongestProgressIsNotCut(t *testing.T) {
+	g := gauge{pulled: 1023 << 30, rate: 99.99 * 1.07}
+	g.last.Offload.Bytes = 1023<<30 - 1<<20
+	if line := progressText(12031, 12031, 9999, &g); len(line) > Columns-1 {
+		t.Errorf("%d columns: %q", len(line), line)
+	}
+}
+
 func TestAChangingLineNeverWraps(t *testing.T) {
 	var out bytes.Buffer
 	p := Progress{W: &out, Terminal: true, state: &progressState{}}
