@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,9 +122,28 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	a.background(a.housekeep)
 	a.background(func(ctx context.Context) { a.selftest.run(ctx, a) })
 	a.background(func(ctx context.Context) { watchdog(ctx, a.alive) })
-	a.log.Info("started", "id", fmt.Sprintf("%x", a.id.agent), "incarnation", a.id.incarnation,
-		"capacity_bytes", cfg.KVMemory.Capacity, "capacity_note", cfg.KVMemory.CapacityNote, "ports", a.listening())
+	a.log.Info("started", a.startedAttrs()...)
 	return a, nil
+}
+
+// startedAttrs say who the daemon is and where it listens, each port under its kind.
+func (a *Agent) startedAttrs() []any {
+	attrs := []any{"id", fmt.Sprintf("%x", a.id.agent), "incarnation", a.id.incarnation, "capacity_bytes", a.cfg.KVMemory.Capacity}
+	if note := a.cfg.KVMemory.CapacityNote; note != "" {
+		attrs = append(attrs, "capacity_note", note)
+	}
+	var kinds []string
+	of := map[string][]string{}
+	for _, p := range a.listening() {
+		if of[p.Kind] == nil {
+			kinds = append(kinds, p.Kind)
+		}
+		of[p.Kind] = append(of[p.Kind], p.Address)
+	}
+	for _, k := range kinds {
+		attrs = append(attrs, k, strings.Join(of[k], ","))
+	}
+	return attrs
 }
 
 func (a *Agent) openStore(context.Context) (err error) {

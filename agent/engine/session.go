@@ -143,7 +143,11 @@ func (s *session) run() {
 	}
 	s.wmu.Unlock()
 	s.c.close()
-	s.log.Info("engine gone", "reason", err)
+	var why []any
+	if err != nil {
+		why = append(why, "reason", err)
+	}
+	s.log.Info("engine gone", why...)
 }
 
 // holder is whose share the session counts against: its process. Processes of

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -64,8 +66,23 @@ func run(ctx context.Context, args, env []string, out, stderr io.Writer, start d
 		code = 2
 		lines = append(lines, "hint: --help shows the flags")
 	}
+	if hint := hintOf(err); hint != "" {
+		lines = append(lines, "hint: "+hint)
+	}
 	_, _ = fmt.Fprintln(errOut, strings.Join(lines, "\n"))
 	return code
+}
+
+// hintOf says what to do about a start that the host refuses.
+func hintOf(err error) string {
+	var p *fs.PathError
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another process has this address, perhaps another meridiand: stop it, or set another one in the configuration"
+	case errors.As(err, &p) && errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(p.Path, ".lock"):
+		return "create the folder " + filepath.Dir(p.Path) + ", or set engine.socket and admin.socket to another one (--config names a configuration)"
+	}
+	return ""
 }
 
 func newCommand(env []string, out io.Writer, errOut *logwriter.Writer, start daemon) *cobra.Command {

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"meridian/agent"
@@ -77,6 +80,8 @@ func TestExitCodes(t *testing.T) {
 		{nil, nil, []string{"--set", "agent.nmae=x"}, 1, "did you mean agent.name?"},
 		{nil, []string{"MERIDIAN_NOPE=1"}, nil, 1, "MERIDIAN_NOPE"},
 		{errors.New("address in use"), nil, nil, 1, "error: address in use\n"},
+		{fmt.Errorf("listen: %w", syscall.EADDRINUSE), nil, nil, 1, "hint: another process has this address"},
+		{&fs.PathError{Op: "open", Path: "/run/x/engine.sock.lock", Err: fs.ErrNotExist}, nil, nil, 1, "hint: create the folder /run/x,"},
 	} {
 		code, _, errOut, _ := command(t, c.fails, c.env, c.args...)
 		if code != c.code || !strings.Contains(errOut, c.says) {

@@ -209,7 +209,7 @@ func TestChatIsCancelledWithItsContext(t *testing.T) {
 	b.begun = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-b.begun; cancel() }()
-	expect(t, newTalk(t, b, "").runIn(ctx, "chat", "x"), exitFailed, "", "error: context canceled")
+	expect(t, newTalk(t, b, "").runIn(ctx, "chat", "x"), exitFailed, "", "error: interrupted before the end")
 }
 
 // screen tells when a word is written.

@@ -181,6 +181,7 @@ func TestErrorsLookup(t *testing.T) {
 		expect(t, s.run(t, "errors", "lookup", name), exitOK, "BLAKE3-128", "")
 	}
 	expect(t, s.run(t, "errors", "lookup", "9999"), exitFailed, "", `no code is called "9999"`)
+	expect(t, s.run(t, "errors", "lookup", "checksumm"), exitFailed, "", `no code is called "checksumm"; did you mean CHECKSUM?`)
 }
 
 func TestConfigCommands(t *testing.T) {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"meridian/agent/config"
 	"meridian/wire"
 )
 
@@ -20,6 +22,13 @@ func newErrorsCmd(a *app) *cobra.Command {
 	lookup.RunE = a.command(func(_ context.Context, args []string) (result, error) {
 		info, ok := wire.LookupCode(args[0])
 		if !ok {
+			var names []string
+			for _, c := range wire.Codes() {
+				names = append(names, c.Code.String())
+			}
+			if meant, ok := config.Nearest(strings.ToUpper(args[0]), names); ok {
+				return nil, failed("mrdn errors list shows all codes", "no code is called %q; did you mean %s?", args[0], meant)
+			}
 			return nil, failed("mrdn errors list shows all codes", "no code is called %q", args[0])
 		}
 		return codeOf(info), nil

@@ -40,6 +40,8 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
+var errInterrupted = errors.New("interrupted before the end")
+
 func usage(format string, args ...any) error {
 	return &failure{err: fmt.Errorf(format, args...), hint: "--help shows the flags and examples", exit: exitUsage}
 }
@@ -129,6 +131,9 @@ func asCommandFailure(err error) *failure {
 		f.code, f.hint, f.exit = wire.CodeDeadline, "give it more time by --timeout", exitUnreachable
 	case errors.Is(err, context.Canceled):
 		f.code = wire.CodeCancelled
+		if err.Error() == context.Canceled.Error() {
+			f.err = errInterrupted // plain words; nothing more is known
+		}
 	}
 	return f
 }

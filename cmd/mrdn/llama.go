@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -154,6 +155,9 @@ func (a *app) startPair(ctx context.Context, o *pair.Options) (*pair.Pair, error
 	if errors.As(err, &said) {
 		text, advice, _ := strings.Cut(said.Text, ". What to do: ")
 		return nil, failed(advice, "the %s node cannot serve: %s", said.Node, text)
+	}
+	if err != nil && strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+		return nil, failed("another program has this port, perhaps another mrdn llama up: stop it, or choose other ports by --prefill and --decode of mrdn llama up", "%w", err)
 	}
 	return p, err
 }

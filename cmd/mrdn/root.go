@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,6 +92,7 @@ Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		Annotations:       map[string]string{accessKey: readOnly},
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return a.prepare(c) },
+		Args:              noOperand,
 		RunE:              a.showCommands,
 	}
 	f := root.PersistentFlags()
@@ -252,16 +254,32 @@ func group(a *app, use, short, example string, subs ...*cobra.Command) *cobra.Co
 	c := &cobra.Command{
 		Use: use, Short: short, Long: short + ".", Example: example,
 		Annotations: map[string]string{accessKey: readOnly},
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("%q is no command of %q", args[0], c.CommandPath())
-			}
-			return nil
-		},
-		RunE: a.showCommands,
+		Args:        noOperand,
+		RunE:        a.showCommands,
 	}
 	c.AddCommand(subs...)
 	return c
+}
+
+// noOperand refuses a word that is no command of c, and says which one may be meant.
+func noOperand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, sub := range c.Commands() {
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
+	}
+	meant, ok := config.Nearest(args[0], names)
+	if i := slices.IndexFunc(names, func(n string) bool { return args[0] != "" && strings.HasPrefix(n, args[0]) }); i >= 0 {
+		meant, ok = names[i], true
+	}
+	if ok {
+		return usage("%q is no command of %q; did you mean %s %s?", args[0], c.CommandPath(), c.CommandPath(), meant)
+	}
+	return usage("%q is no command of %q", args[0], c.CommandPath())
 }
 
 // showCommands is what a group answers by itself: its help, or the list of its

@@ -125,6 +125,17 @@ func TestEveryFailureIsJSONUnderJSON(t *testing.T) {
 	}
 }
 
+func TestAWordThatIsNoCommandIsAnsweredWithTheOneMeant(t *testing.T) {
+	s := newShell(t, nil)
+	for _, c := range []struct{ args, says string }{
+		{"stat", `"stat" is no command of "mrdn"; did you mean mrdn status?`},
+		{"peer lst", `did you mean mrdn peer list?`},
+		{"block xyzzy", `"xyzzy" is no command of "mrdn block"` + "\n"},
+	} {
+		expect(t, s.run(t, strings.Fields(c.args)...), exitUsage, "", c.says)
+	}
+}
+
 func TestEverySharedFlagHasAVariable(t *testing.T) {
 	root := tree()
 	seen := map[string]bool{}
