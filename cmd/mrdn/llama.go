@@ -145,10 +145,15 @@ func (a *app) every(d time.Duration, line func(passed time.Duration) string) (st
 // startPair starts both nodes and tells what they wait for.
 func (a *app) startPair(ctx context.Context, o *pair.Options) (*pair.Pair, error) {
 	var mu sync.Mutex
+	hinted := false
 	o.Progress = func(node, text string) {
 		mu.Lock()
 		defer mu.Unlock()
 		_, _ = fmt.Fprintf(a.err, "%-7s  %s\n", node, text)
+		if hint := stuckHint(text); hint != "" && !hinted {
+			hinted = true
+			_, _ = fmt.Fprintln(a.err, "hint: "+hint)
+		}
 	}
 	p, err := pair.Start(ctx, *o)
 	var said *pair.FailedError
@@ -160,6 +165,15 @@ func (a *app) startPair(ctx context.Context, o *pair.Options) (*pair.Pair, error
 		return nil, failed("another program has this port, perhaps another mrdn llama up: stop it, or choose other ports by --prefill and --decode of mrdn llama up", "%w", err)
 	}
 	return p, err
+}
+
+// stuckHint is what to do about a llama-server that has been waited for, "" for
+// any other news.
+func stuckHint(text string) string {
+	if !strings.HasPrefix(text, "llama-server") || !strings.Contains(text, " (for ") {
+		return ""
+	}
+	return "a model of some hundred MB loads in seconds; if it does not, stop by ctrl-C and try another llama-server or model; mrdn llama up --dir FOLDER keeps the logs"
 }
 
 func newLlamaUpCmd(a *app) *cobra.Command {
