@@ -20,7 +20,9 @@ func (l *live) set(c config.Agent) {
 }
 
 // reload reads the configuration again, takes over what can change live, and
-// lists what needs a restart. A configuration that is wrong changes nothing.
+// lists what needs a restart: all that differs from the start, so a key stays in
+// the list until the file has the value that is in force again. A configuration
+// that is wrong changes nothing.
 func (a *Agent) reload() {
 	if a.opt.Reload == nil {
 		a.log.Warn("SIGHUP: this daemon was started without a file to read again")
@@ -35,7 +37,10 @@ func (a *Agent) reload() {
 	for _, c := range config.Changes(a.running.Load(), next) {
 		if c.Live {
 			applied = append(applied, c.Key)
-		} else {
+		}
+	}
+	for _, c := range config.Changes(a.cfg, next) {
+		if !c.Live {
 			restart = append(restart, c.Key)
 		}
 	}
