@@ -51,7 +51,8 @@ func (t *engineTarget) prepare(c Cell) (any, error) {
 }
 
 // staging is the size of a session's ring: the largest batch of a stream and
-// the next one. The store's cap on all of them is far above four of these.
+// the next one. The rings come on top of the store's capacity: at most as much again,
+// or 256 MiB, of which a ring gets at most half of what is left.
 func staging(c Cell) int {
 	if c.Op == Read {
 		return 1 << 20 // none is used

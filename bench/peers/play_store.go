@@ -79,7 +79,7 @@ func (f *far) open(c Cell) (err error) {
 		capacity += 128 << 20 // slots are larger than bodies
 	}
 	f.inc++
-	store, err := blocks.Open(blocks.Config{Capacity: capacity, Agent: f.agent, Incarnation: f.inc, ExtentBytes: extent(c.Size), StagingBytes: 16 * maxBlock})
+	store, err := blocks.Open(blocks.Config{Capacity: capacity, Agent: f.agent, Incarnation: f.inc, ExtentBytes: extent(c.Size)})
 	if err != nil {
 		return err
 	}
