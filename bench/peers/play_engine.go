@@ -50,14 +50,14 @@ func (t *engineTarget) prepare(c Cell) (any, error) {
 	return t.path, nil
 }
 
-// staging is the size of a session's ring: the largest batch of a stream and
-// the next one. The rings come on top of the store's capacity: at most as much again,
-// or 256 MiB, of which a ring gets at most half of what is left.
+// staging is the size of a session's ring: the largest batch of a stream and the
+// next one, or one block that is larger. Rings come on top of the store's capacity:
+// at most as much again, or 256 MiB, of which a ring gets at most half of what is left.
 func staging(c Cell) int {
 	if c.Op == Read {
 		return 1 << 20 // none is used
 	}
-	return 2 * int(max(maxBatchBytes, c.Size))
+	return int(max(2*maxBatchBytes, c.Size))
 }
 
 func (t *engineTarget) close() error {
