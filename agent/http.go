@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -35,7 +35,8 @@ func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
 		return nil, fmt.Errorf("admin.http: %w", err)
 	}
 	f := &httpFace{ln: ln, done: make(chan struct{}), srv: &http.Server{
-		Handler: guard.Wrap(a.httpHandler()), ErrorLog: log.New(serverLog{a.log}, "", 0), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: guard.Wrap(a.httpHandler()), ErrorLog: slog.NewLogLogger(serverLog{a.log.Handler()}, slog.LevelWarn),
+		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}}
 	go func() {
 		defer close(f.done)

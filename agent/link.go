@@ -103,8 +103,8 @@ func (o linkObserver) Transfer(t link.Transfer) {
 	}
 	r.ID = o.a.mover.Log.Begin(r)
 	o.a.mover.Log.End(r)
-	moveObserver{o.a}.Transferred(r)
-	moveObserver{o.a}.Moved(linkFabric, t.Via, t.In, t.Bytes)
+	moveObserver(o).Transferred(r)
+	moveObserver(o).Moved(linkFabric, t.Via, t.In, t.Bytes)
 	for _, c := range t.Refused {
 		o.a.metrics.refusals.WithLabelValues(reasonOf(c)).Inc()
 	}

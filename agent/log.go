@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"strings"
 
 	"meridian/agent/config"
 	"meridian/internal/loglimit"
@@ -27,11 +26,13 @@ func (a *Agent) logLimited(level slog.Level, kind, msg string, args ...any) {
 	a.log.Log(loglimit.WithKind(context.Background(), kind), level, msg, args...)
 }
 
-// serverLog takes what net/http says of connections, as records of one message:
-// its texts hold addresses.
-type serverLog struct{ log *slog.Logger }
+// serverLog makes what net/http says of connections records of one message, for its
+// texts hold addresses and the limit counts by message.
+type serverLog struct{ slog.Handler }
 
-func (s serverLog) Write(text []byte) (int, error) {
-	s.log.Warn("http connection", "text", strings.TrimSpace(string(text)))
-	return len(text), nil
+// Handle implements slog.Handler.
+func (s serverLog) Handle(ctx context.Context, r slog.Record) error {
+	one := slog.NewRecord(r.Time, r.Level, "http connection", 0)
+	one.AddAttrs(slog.String("text", r.Message))
+	return s.Handler.Handle(ctx, one)
 }

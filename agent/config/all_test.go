@@ -31,7 +31,7 @@ func problems(t *testing.T, text string) string {
 // An operator who corrects a file sees all that is wrong with it, not the first layer.
 func TestAllProblemsAreSaidAtOnce(t *testing.T) {
 	got := problems(t, `[agent]
-nmae = "a"
+namee = "a"
 drain_timeout = 5
 [link]
 lanes = = 4
@@ -45,7 +45,7 @@ socket = "/a"
 socket = "/b"
 `)
 	for _, want := range []string{
-		"m.toml:2: agent.nmae: unknown key; did you mean agent.name?",
+		"m.toml:2: agent.namee: unknown key; did you mean agent.name?",
 		"m.toml:3: agent.drain_timeout: 5 must be a string with a unit",
 		"m.toml:5: link.lanes: not TOML",
 		"m.toml:6: link.listen: \"tcp://10.0.0.1:7400\" is beyond loopback without TLS",

@@ -365,7 +365,7 @@ func (s *session) peerError(p []byte) error {
 	if err := s.parse(&x, p); err != nil {
 		return err
 	}
-	return fmt.Errorf("the engine sent ERROR %s: %s", x.Code, x.Text)
+	return fmt.Errorf("the engine sent ERROR %s: %s", x.Code.String(), x.Text)
 }
 
 // parse sets m from p. The offset of what is wrong with p counts from the lane's

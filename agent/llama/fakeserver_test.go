@@ -131,7 +131,7 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/detokenize":
 		text := ""
 		for _, t := range q.Tokens {
-			text += string(rune(t))
+			text += string(t)
 		}
 		out = map[string]string{"content": text}
 	case "/apply-template":

@@ -33,15 +33,6 @@ var resourceTable = [resources]struct {
 	HalfOpen:     {"half_open", "connections without HELLO", false, wire.CodeTooMany},
 }
 
-// Resources returns all of them, in order.
-func Resources() []Resource {
-	all := make([]Resource, resources)
-	for i := range all {
-		all[i] = Resource(i)
-	}
-	return all
-}
-
 // String returns the name in metrics.
 func (r Resource) String() string {
 	if r >= resources {

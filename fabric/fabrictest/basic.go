@@ -42,7 +42,7 @@ func checkCaps(_ context.Context, h *Harness) error {
 	case c.MaxBatch < 0:
 		return fmt.Errorf("MaxBatch is %d", c.MaxBatch)
 	case c.Lanes < 0:
-		return fmt.Errorf("Lanes is %d", c.Lanes)
+		return fmt.Errorf("capability Lanes is %d", c.Lanes)
 	}
 	_, oneSided := h.Fabric.(fabric.Memory)
 	_, twoPhase := h.Fabric.(fabric.Placer)

@@ -30,7 +30,7 @@ func stampOf(info os.FileInfo) (stamp, error) {
 		return stamp{}, fmt.Errorf("%s: this system tells no inode", info.Name())
 	}
 	return stamp{
-		dev: uint64(st.Dev), ino: st.Ino, size: info.Size(),
+		dev: st.Dev, ino: st.Ino, size: info.Size(),
 		mtime: time.Unix(st.Mtim.Unix()), ctime: time.Unix(st.Ctim.Unix()),
 	}, nil
 }

@@ -33,7 +33,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("regressions", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.Usage = func() { fmt.Fprint(stderr, usage); flags.PrintDefaults() }
+	flags.Usage = func() { _, _ = io.WriteString(stderr, usage); flags.PrintDefaults() }
 	only := flags.String("only", "", "the entries to run, by number and separated by commas; all without it")
 	verbose := flags.Bool("v", false, "print the output of each test whose result is not the wanted one")
 	if err := flags.Parse(args); err != nil {
@@ -114,7 +114,7 @@ func readList(top, only string) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // read only
 	entries, err := parseList(f)
 	if err != nil || only == "" {
 		return entries, err

@@ -154,7 +154,7 @@ func (s *Store) view(i uint32, v *blocks.View) {
 	}
 }
 
-// NewOwner implements link.Store.
+// NewOwnerFor implements link.Store.
 func (s *Store) NewOwnerFor(quota.Holder, int) blocks.Owner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
