@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 
 class Refused(Exception):
@@ -251,6 +252,18 @@ def main(args):
         signal.pause()
 
 
+def last_word(text):
+    """Ends the process with text as the last line. The library logs from a thread of its own: what it still
+    has is given a moment, and what comes later goes nowhere, so that nothing follows the reason."""
+    time.sleep(0.2)
+    said = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.write(said, (text + "\n").encode(errors="replace"))
+    os._exit(1)
+
+
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     try:
@@ -261,4 +274,4 @@ if __name__ == "__main__":
     except Refused as e:
         sys.exit(f"llama-server: {e}")
     except RuntimeError as e:
-        sys.exit(f"llama-server: the model cannot be served: {e}")
+        last_word(f"llama-server: the model cannot be served: {e}")
