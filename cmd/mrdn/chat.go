@@ -53,7 +53,7 @@ the time of one answer, 10 minutes unless it is given.`,
 	}
 	f := c.Flags()
 	f.StringVar(&s.url, "url", defaultChatURL, "the front, or any server of the OpenAI API [$"+variableNames["url"]+"]")
-	f.StringVar(&token, "token", "", "bearer token of the front; its variable keeps it from the list of processes")
+	f.StringVar(&token, "token", "", "bearer token of the front; the variable keeps it from the list of processes [$MERIDIAN_CLI_CHAT_TOKEN]")
 	f.StringVar(&s.model, "model", "", "the model (default: the first that the server lists)")
 	f.StringVar(&s.system, "system", "", "system message")
 	f.IntVar(&s.request.MaxTokens, "max-tokens", 0, "the longest answer, in tokens (default: to the end of the context)")

@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// Of the pages' commands these run here: "Two nodes by hand" of README and all of
-// docs/examples/tls.md. Not those of docs/examples/llama.md, which need a model and
-// the network; its certificates' names are compared with what mrdn cert writes.
+// The pages' commands run here: "Two nodes by hand" of README, docs/examples/tls.md
+// and docs/examples/llama.md, whose parts are those that the tests have installed.
 
 // stage is a folder with the binaries, the example configurations, and places and
 // ports of its own instead of the examples' fixed ones.
