@@ -15,7 +15,7 @@ import (
 	"meridian/wire/link"
 )
 
-// sendTimeout is how long the daemon may leave the socket full before the
+// sendTimeout is how long the daemon may take for all bytes of a request before the
 // connection counts as broken.
 const sendTimeout = 5 * time.Second
 
@@ -60,14 +60,8 @@ func DialEngine(ctx context.Context, path string, o Options) (*Engine, error) {
 
 // hello sends ours and reads theirs, and not a byte further.
 func (e *Engine) hello() (link.Hello, error) {
-	for _, opt := range [...]int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
-		d := sendTimeout
-		if opt == unix.SO_RCVTIMEO {
-			d = link.HelloTimeout
-		}
-		if err := e.sock.timeout(opt, d); err != nil {
-			return link.Hello{}, err
-		}
+	if err := e.sock.receiveTimeout(link.HelloTimeout); err != nil {
+		return link.Hello{}, err
 	}
 	ours := link.Hello{Min: link.Version, Max: link.Version, Features: link.FeatureLocal,
 		Limits: link.Limits{Reqs: link.MaxReqs, Items: link.MaxItems, Frame: link.MaxControl},
@@ -95,7 +89,7 @@ func (e *Engine) hello() (link.Hello, error) {
 	if theirs.Features&link.FeatureLocal == 0 {
 		return theirs, protocolError(wire.CodeUnsupported, "this is no engine's socket: HELLO has no feature LOCAL")
 	}
-	return theirs, e.sock.timeout(unix.SO_RCVTIMEO, leadTime)
+	return theirs, e.sock.receiveTimeout(leadTime)
 }
 
 // firstFrame reads HELLO or ERROR.

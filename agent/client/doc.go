@@ -37,6 +37,6 @@
 //
 // # Imports
 //
-// wire, wire/link, x/sys; nothing of the daemon. It must never trust a number
+// wire, wire/link, internal/unixsend, x/sys; nothing of the daemon. It must never trust a number
 // from the socket without holding it against the size of a map.
 package client

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/internal/unixsend"
 	"meridian/wire"
 	"meridian/wire/link"
 )
@@ -117,25 +118,12 @@ func appendRights(fds []int, oob []byte) ([]int, error) {
 	return fds, nil
 }
 
-func (s *socket) write(b []byte) error {
-	for len(b) > 0 {
-		n, err := unix.Write(s.fd, b)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
-			return os.ErrDeadlineExceeded
-		case err != nil:
-			return os.NewSyscallError("write", err)
-		}
-		b = b[n:]
-	}
-	return nil
-}
+func (s *socket) write(b []byte) error { return unixsend.Send(s.fd, b, nil, sendTimeout) }
 
-func (s *socket) timeout(opt int, d time.Duration) error {
+// receiveTimeout makes receive give up after d.
+func (s *socket) receiveTimeout(d time.Duration) error {
 	tv := unix.NsecToTimeval(int64(d))
-	return os.NewSyscallError("setsockopt", unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, opt, &tv))
+	return os.NewSyscallError("setsockopt", unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 }
 
 func (s *socket) shutdown() {

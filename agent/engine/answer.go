@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/internal/unixsend"
 	"meridian/wire"
 	"meridian/wire/link"
 )
@@ -48,8 +49,8 @@ func (s *session) flushLocked() {
 // ordinary end, which run logs; one that is there and does not read is not.
 func (s *session) broken(err error) {
 	s.dead = true
-	if errors.Is(err, errSendTimeout) {
-		s.log.Warn("the engine does not read its answers", "err", err)
+	if errors.Is(err, unixsend.ErrTimeout) {
+		s.log.Warn("the engine does not read its answers", "within", s.c.patience)
 	}
 	s.c.shutdown(unix.SHUT_RDWR)
 }
@@ -67,7 +68,7 @@ func (s *session) announce(ids []uint32, req uint64) error {
 		b := link.AppendMessage(nil, link.Frame{Type: link.TypeMap, Req: req}, m)
 		var err error
 		if !s.dead {
-			if err = s.c.writeRights(b, fds); err != nil {
+			if err = s.c.write(b, fds...); err != nil {
 				s.broken(err)
 			}
 		}

@@ -51,7 +51,7 @@ type Limits struct {
 	StagingBytes int           // of a session's staging ring; default 64 MiB
 	Namespaces   int           // open a session; default and at most link.MaxNamespaces
 	Blocks       int           // blocks of running requests a session; default 1<<18
-	SendTimeout  time.Duration // an engine that reads nothing for so long is dropped; default 5 s
+	SendTimeout  time.Duration // an engine that has not taken all that one write sends by then is dropped; default 5 s
 }
 
 // Defaults of Limits.

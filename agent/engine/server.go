@@ -134,11 +134,7 @@ func (s *Server) pause(d time.Duration) {
 
 // admit starts a session, or says why not.
 func (s *Server) admit(c *conn, cred *unix.Ucred) {
-	if err := c.sendTimeout(s.cfg.Limits.SendTimeout); err != nil {
-		s.log.Warn("cannot set up an engine's connection", "err", err)
-		c.close()
-		return
-	}
+	c.patience = s.cfg.Limits.SendTimeout
 	code, text := wire.CodeOK, ""
 	switch {
 	case !slices.Contains(s.uids, cred.Uid):
