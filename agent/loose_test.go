@@ -86,8 +86,18 @@ func TestAnOffloadFailsOverToTheNextRoute(t *testing.T) {
 // A copy counts for as long as the incarnation lives that has it.
 func TestACopyAtAnEarlierIncarnationIsNone(t *testing.T) {
 	prefill, decode := pair(t)
+	e, asker := prefill.engine(t), decode.engine(t)
+	keys := e.keys("prompt", 1)
+	e.put(t, keys, 64<<10, wire.OutputCritical, 0)
+	it := []fabric.Item{{NS: asker.ns, Key: keys[0]}}
+	decode.node.Peer("prefill").Find(t.Context(), it)
+	if it[0].Err != nil {
+		t.Fatal(it[0].Err)
+	}
 	at := func(inc uint64) blocks.Loc {
-		return blocks.Loc{Fabric: linkFabric, H: wire.Ref{Agent: prefill.id.agent, Inc: inc, Slot: 1, Gen: 2}.Handle()}
+		ref := wire.RefOf(it[0].H)
+		ref.Inc = inc
+		return blocks.Loc{Fabric: linkFabric, H: ref.Handle()}
 	}
 	for name, c := range map[string]struct {
 		loc  blocks.Loc

@@ -179,7 +179,7 @@ func (n *Node) identify(h *hello, m *proto.Hello, p PeerConfig, listed bool, met
 	case m.Agent == n.cfg.Agent:
 		if m.Inc != n.cfg.Incarnation {
 			n.mu.Lock()
-			n.duplicate(&id, h.addr, &identity{name: n.cfg.Name, agent: n.cfg.Agent}, "this daemon's own address")
+			n.duplicate(&id, h.addr, &identity{name: n.cfg.Name, agent: n.cfg.Agent}, "this daemon's own address").Seen++
 			n.mu.Unlock()
 		}
 		return id, fmt.Errorf("the peer is this agent itself, or another daemon with its agent id %x: %w", m.Agent, wire.CodeAuth)

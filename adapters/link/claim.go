@@ -32,19 +32,22 @@ type displaced struct {
 }
 
 // Duplicate is two live daemons that share a name or an agent id: most likely a
-// state folder or a configuration was copied. The newer one of a name keeps it;
-// an agent id stays with the peer that has it.
+// state folder or a configuration was copied. The newer one of a name keeps it.
+// An agent id may stand under several names, whose sessions have nothing to do
+// with each other.
 type Duplicate struct {
-	Name, OtherName string   // of the one that was refused, and of the one that is connected
+	Name, OtherName string   // of the later one, and of the one that was connected before
 	Agent, Other    [16]byte // their ids
 	Addr, OtherAddr string   // where they are
-	Seen            int      // refusals
+	Seen            int      // refusals of the later one; 0: both are connected
 	last            time.Duration
 }
 
 // Text names both and what to do.
 func (d *Duplicate) Text() string {
 	switch {
+	case d.Seen == 0:
+		return fmt.Sprintf("two peers give agent id %x: %s at %s and %s at %s; each is served by its own name", d.Agent, d.OtherName, d.OtherAddr, d.Name, d.Addr)
 	case d.Name == d.OtherName && d.Agent == d.Other:
 		return fmt.Sprintf("two live daemons are named %s and have agent id %x: one at %s is connected, one at %s is refused", d.Name, d.Agent, d.OtherAddr, d.Addr)
 	case d.Name == d.OtherName:
@@ -60,11 +63,12 @@ func (n *Node) claim(id *identity, from string) ([]*session, error) {
 	var older []*session
 	for _, s := range n.sessions {
 		switch {
-		case s.peer.agent == id.agent && s.peer.who != id.who:
-			d := n.duplicate(id, from, &s.peer, s.addr)
-			return nil, fmt.Errorf("%s: %w", d.Text(), wire.CodeAuth)
-		case s.peer.key() == id.key() && s.peer.instance() != id.instance():
-			older = append(older, s)
+		case s.peer.key() == id.key():
+			if s.peer.instance() != id.instance() {
+				older = append(older, s)
+			}
+		case s.peer.agent == id.agent:
+			n.sharedID(id, from, &s.peer, s.addr)
 		}
 	}
 	if len(older) == 0 {
@@ -73,6 +77,7 @@ func (n *Node) claim(id *identity, from string) ([]*session, error) {
 	past := n.past[id.key()]
 	if slices.ContainsFunc(past, func(d displaced) bool { return d.instance == id.instance() }) {
 		d := n.duplicate(id, from, &older[0].peer, older[0].addr)
+		d.Seen++
 		return nil, fmt.Errorf("%s: %w", d.Text(), wire.CodeIncarnation)
 	}
 	return older, nil
@@ -108,6 +113,14 @@ func (n *Node) remember(key string, i instance) {
 	n.past[key] = append(past, displaced{i, n.cfg.Clock()})
 }
 
+// sharedID takes down that two names give one agent id. The caller holds n.mu.
+func (n *Node) sharedID(a *identity, addr string, b *identity, other string) {
+	if b.key() > a.key() {
+		a, addr, b, other = b, other, a, addr
+	}
+	n.duplicate(a, addr, b, other)
+}
+
 // duplicate takes down that two daemons share something. The caller holds n.mu.
 func (n *Node) duplicate(id *identity, from string, other *identity, otherAddr string) *Duplicate {
 	now := n.cfg.Clock()
@@ -121,14 +134,22 @@ func (n *Node) duplicate(id *identity, from string, other *identity, otherAddr s
 	}
 	d := n.twins[i]
 	d.Other, d.Addr, d.OtherAddr, d.last = other.agent, from, otherAddr, now
-	d.Seen++
 	return d
 }
 
-// Duplicates are those of the last minute.
+// Duplicates are those of the last minute, and those that are connected.
 func (n *Node) Duplicates() []Duplicate {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	first := map[[16]byte]*session{}
+	for _, s := range n.sessions {
+		switch o := first[s.peer.agent]; {
+		case o == nil:
+			first[s.peer.agent] = s
+		case o.peer.key() != s.peer.key():
+			n.sharedID(&s.peer, s.addr, &o.peer, o.addr)
+		}
+	}
 	var out []Duplicate
 	for _, d := range n.twins {
 		if n.cfg.Clock()-d.last < newsFor {

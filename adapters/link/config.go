@@ -50,7 +50,7 @@ type Config struct {
 type PeerConfig struct {
 	Name    string
 	Addr    string   // tcp://host:port, tls://host:port, unix:///path; empty: it dials us
-	Agent   [16]byte // pin; zero: any. No other peer may claim a pinned agent
+	Agent   [16]byte // pin; zero: any. No other peer may give a pinned agent
 	Tenants []string // that it may have; empty: none, and it may not connect
 	PSK     []byte
 }

@@ -116,8 +116,8 @@ func (p *Peer) batch(ctx context.Context, s *session, it []fabric.Item) *batch {
 		x := &it[i]
 		x.Err, x.Loose, x.Via = nil, false, s.via
 		if b.ref[i] = x.H != (fabric.Handle{}); b.ref[i] {
-			if r := wire.RefOf(x.H); r.Agent != s.peer.agent || r.Inc != s.peer.inc || r.Gen == 0 {
-				x.Err = &fabric.Error{Code: wire.CodeStale, Fabric: label, Text: "the reference is of another agent or incarnation"}
+			if !s.made(wire.RefOf(x.H)) {
+				x.Err = &fabric.Error{Code: wire.CodeStale, Fabric: label, Text: "the reference is of another peer or incarnation"}
 				continue
 			}
 		}
@@ -152,7 +152,7 @@ func (b *batch) found(c *core.Call, at []int) {
 		}
 		x.Att = a.Att // as the holder says: who vouches for a checksum is not for this side to say
 		if a.Gen != 0 {
-			x.H = wire.Ref{Agent: b.s.peer.agent, Inc: b.s.peer.inc, Slot: a.Slot, Gen: a.Gen}.Handle()
+			x.H = b.s.handle(a.Slot, a.Gen)
 		}
 		if h, err := wire.ParseHeader(a.Head[:], wire.Strict, wire.MaxBody); err == nil {
 			x.Head = h

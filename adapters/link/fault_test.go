@@ -156,7 +156,11 @@ func TestRestartOnTheSameAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := b.store.Add(ns, key0(ns), wire.OutputCritical, randomBody(900_000))
-	old := fabric.Item{NS: ns, Key: key0(ns), H: ref.Handle(), M: fabric.Mem{B: make([]byte, 1_000_000)}}
+	s, err := p.session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := fabric.Item{NS: ns, Key: key0(ns), H: s.handle(ref.Slot, ref.Gen), M: fabric.Mem{B: make([]byte, 1_000_000)}}
 	running := []fabric.Item{old}
 	var done sync.WaitGroup
 	done.Go(func() { p.Pull(fabric.WithClass(ctx, fabric.ClassBulk), running) }) // lane 2

@@ -11,9 +11,9 @@ import (
 )
 
 // Group is all peers of a node's configuration as one fabric. A handle is a
-// wire.Ref and so names its peer; what has no handle yet goes to the ready peer
-// that rendezvous hashing (Thaler, Ravishankar, 1998) gives the key, so that
-// equal keys meet at one place.
+// wire.Ref with the peer's digest for its agent, and so names its peer; what has no
+// handle yet goes to the ready peer that rendezvous hashing (Thaler, Ravishankar,
+// 1998) of the names gives the key, so that equal keys meet at one place.
 type Group struct{ n *Node }
 
 var (
@@ -89,7 +89,7 @@ func (g Group) Peers() []fabric.Peer {
 func (g Group) Keeps(h fabric.Handle) bool {
 	ref := wire.RefOf(h)
 	for _, p := range g.n.peers {
-		if s, err := p.session(); err == nil && s.peer.agent == ref.Agent && s.peer.inc == ref.Inc {
+		if s, err := p.session(); err == nil && s.made(ref) {
 			return true
 		}
 	}
@@ -109,11 +109,10 @@ func (g Group) choose(ns wire.Namespace, key wire.Key) *Peer {
 	var best *Peer
 	var top wire.Key
 	for _, p := range g.n.peers {
-		s, err := p.session()
-		if err != nil || p.Usable(ns) != nil {
+		if p.Usable(ns) != nil {
 			continue
 		}
-		h := wire.KeyOf(wire.Namespace(key), s.peer.agent[:])
+		h := wire.KeyOf(wire.Namespace(key), []byte(p.cfg.Name))
 		if best == nil || bytes.Compare(h[:], top[:]) > 0 {
 			best, top = p, h
 		}
@@ -133,9 +132,9 @@ func (g Group) Pull(ctx context.Context, it []fabric.Item) {
 		if i.H == (fabric.Handle{}) {
 			return g.choose(i.NS, i.Key)
 		}
-		agent := wire.RefOf(i.H).Agent
+		digest := wire.RefOf(i.H).Agent
 		for _, p := range g.n.peers {
-			if s, err := p.session(); err == nil && s.peer.agent == agent && p.Usable(i.NS) == nil {
+			if s, err := p.session(); err == nil && s.digest == digest && p.Usable(i.NS) == nil {
 				return p
 			}
 		}

@@ -72,7 +72,7 @@ func (p *Peer) session() (*session, error) {
 	}
 	var best *session
 	for _, a := range p.node.allSessions() {
-		if !a.dialled && a.peer.name == p.cfg.Name && a.ready() && (best == nil || a.began > best.began) {
+		if !a.dialled && a.peer.listed && a.peer.name == p.cfg.Name && a.ready() && (best == nil || a.began > best.began) {
 			best = a
 		}
 	}

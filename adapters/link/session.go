@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
@@ -33,11 +34,30 @@ func (id *identity) key() string {
 	return fmt.Sprintf("%s %x", id.who, id.agent)
 }
 
+// digest stands for a peer in handles: the agent id alone is what the peer says,
+// and another one can say the same.
+func (id *identity) digest() (d [16]byte) {
+	sum := sha256.Sum256(append(id.agent[:], id.key()...))
+	copy(d[:], sum[:])
+	return d
+}
+
+// handle names a block of the session's peer.
+func (s *session) handle(slot, gen uint32) fabric.Handle {
+	return wire.Ref{Agent: s.digest, Inc: s.peer.inc, Slot: slot, Gen: gen}.Handle()
+}
+
+// made says whether a handle is of the session's peer and its incarnation.
+func (s *session) made(r wire.Ref) bool {
+	return r.Agent == s.digest && r.Inc == s.peer.inc && r.Gen != 0
+}
+
 // session is a core session with its lock and its lanes.
 type session struct {
 	node    *Node
 	id      [16]byte
 	peer    identity
+	digest  [16]byte // the peer's
 	via     string
 	addr    string // where the peer is
 	dialled bool
@@ -81,7 +101,7 @@ func (e *nsEntry) answeredOK() bool {
 func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled bool, theirs proto.Limits) *session {
 	spaces := &peerRegistry{n: n.cfg.Namespaces, peer: peer.account()}
 	return &session{
-		node: n, id: id, peer: peer, via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
+		node: n, id: id, peer: peer, digest: peer.digest(), via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
 		core: core.New(core.Config{
 			Dialler: dialled, Holder: newHolder(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
 			Registry: spaces, Tenants: peer.tenants,

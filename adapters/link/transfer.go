@@ -263,7 +263,7 @@ func (b *batch) move(ctx context.Context, at []int, items []core.Item) *batch {
 		}
 		w := &items[n]
 		to.num[i], w.NS, w.Room = num, num, b.room(&b.it[i], l)
-		if s.peer.inc == b.s.peer.inc && s.peer.agent == b.s.peer.agent && int(w.Off) <= len(w.Room) {
+		if s.peer.same(&b.s.peer) && s.peer.inc == b.s.peer.inc && int(w.Off) <= len(w.Room) {
 			continue
 		}
 		if b.ref[i] {

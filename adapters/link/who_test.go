@@ -25,15 +25,18 @@ import (
 type news struct {
 	nobody
 	mu       sync.Mutex
-	restarts int
+	restarts map[string]int // by peer
 	refused  map[wire.Code]int
 }
 
-func (n *news) PeerState(_ string, _ State, code wire.Code) {
+func (n *news) PeerState(peer string, _ State, code wire.Code) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.restarts == nil {
+		n.restarts = map[string]int{}
+	}
 	if code == wire.CodeIncarnation {
-		n.restarts++
+		n.restarts[peer]++
 	}
 }
 
@@ -46,10 +49,10 @@ func (n *news) Refusal(_ string, code wire.Code) {
 	n.refused[code]++
 }
 
-func (n *news) dropped() int {
+func (n *news) dropped(peer string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.restarts
+	return n.restarts[peer]
 }
 
 func (n *news) refusals(code wire.Code) int {
@@ -167,21 +170,28 @@ func victimAndThief(t *testing.T, pin bool) (b, victim *side, seen *news, dial f
 }
 
 // A peer that proves its own name and gives another one's agent id with a new
-// incarnation changes nothing of that one's sessions.
+// incarnation changes nothing of that one's sessions. Where the id is pinned it is
+// refused; else it is served as who it is.
 func TestAnotherPeersAgentIDOpensNothingOfIts(t *testing.T) {
-	for name, pin := range map[string]bool{"pinned": true, "not pinned": false} {
+	for name, c := range map[string]struct {
+		pin  bool
+		want State
+	}{"pinned": {true, StateRefused}, "not pinned": {false, StateReady}} {
 		t.Run(name, func(t *testing.T) {
-			b, _, seen, dial := victimAndThief(t, pin)
+			b, _, seen, dial := victimAndThief(t, c.pin)
 			for inc := uint64(100); inc < 105; inc++ {
 				x := dial(inc)
-				if st := outcome(t, x.Peer("b")); st != StateRefused {
-					t.Errorf("the thief is %v", st)
+				if st := outcome(t, x.Peer("b")); st != c.want {
+					t.Errorf("the thief is %v, want %v", st, c.want)
+				}
+				if want := fmt.Sprint([]string{"u"}); c.want == StateReady && fmt.Sprint(b.Peer("thief").info().Tenants) != want {
+					t.Errorf("the thief has the tenants %v, want its own", b.Peer("thief").info().Tenants)
 				}
 				x.stop(t)
 			}
 			i := b.Peer("victim").info()
-			if seen.dropped() != 0 || i.State != StateReady || i.Inc != 10 || i.Agent != agentID(1) {
-				t.Errorf("%d sessions of the victim were dropped; b says of it: %+v", seen.dropped(), i)
+			if seen.dropped("victim") != 0 || i.State != StateReady || i.Inc != 10 || i.Agent != agentID(1) {
+				t.Errorf("%d sessions of the victim were dropped; b says of it: %+v", seen.dropped("victim"), i)
 			}
 		})
 	}
@@ -239,8 +249,8 @@ func TestTwoDaemonsWithOneIdentityDoNotTakeTurns(t *testing.T) {
 				ready(t, twin.Peer("b"))
 			}
 			until(t, func() bool { return seen.refusals(wire.CodeIncarnation) >= 5 })
-			if i := b.Peer("a").info(); seen.dropped() > 1 || i.State != StateReady || i.Inc != 11 {
-				t.Errorf("sessions were dropped %d times; b says of its peer: %+v", seen.dropped(), i)
+			if i := b.Peer("a").info(); seen.dropped("a") > 1 || i.State != StateReady || i.Inc != 11 {
+				t.Errorf("sessions were dropped %d times; b says of its peer: %+v", seen.dropped("a"), i)
 			}
 			if n := log.count(); n > 30 {
 				t.Errorf("%d log lines", n)

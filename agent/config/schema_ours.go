@@ -83,7 +83,7 @@ var peerTable = table[Peer]{"link.peer", "`[[link.peer]]`: the allow list. Nobod
 	key("name", func(p *Peer) *string { return &p.Name }, words, "", nameRule, "The peer's agent.name. Required, unique."),
 	key("address", func(p *Peer) *string { return &p.Address }, words, "", free[string](), "Where it listens: tcp://, tls:// or unix://. Empty: it dials us."),
 	key("tenants", func(p *Peer) *[]string { return &p.Tenants }, strs, nil, free[[]string](), "Tenants whose blocks it may see, at most those it proves. Empty: none, so that it may not connect."),
-	key("agent", func(p *Peer) *string { return &p.Agent }, words, "", hexID(16), "Its id, if it must be this one. No other peer may then claim that id. Without it, another listed peer that gives the id while this one is away keeps this one out."),
+	key("agent", func(p *Peer) *string { return &p.Agent }, words, "", hexID(16), "Its id, if it must be this one. No other peer may then give that id."),
 	key("psk", func(p *Peer) *Secret { return &p.PSK }, secrets, "", pskRule, "Key shared with this peer only."),
 }}
 
