@@ -95,6 +95,7 @@ type Core struct {
 	leases  leases
 	groups  groups
 	timers  timers
+	freed   freed
 	random  [16 * 16]byte // leases minted ahead, 16 at a time
 	randPos int
 

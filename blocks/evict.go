@@ -109,6 +109,7 @@ func (c *Core) makeRoom(pi int32, may reach) (uint32, error) {
 	case own != none:
 		p.skip--
 		c.uproot(own)
+		c.freed.gone(c, own)
 		c.claim(own, c.slot(own))
 		return own, nil
 	case up >= 0:

@@ -172,6 +172,7 @@ func (c *Core) take(pi int32) uint32 {
 	j := e.freeHead
 	if j != none {
 		e.freeHead = e.slots[j].next
+		c.freed.taken(c, i<<c.geo.slotBits|j)
 	} else {
 		j = e.fresh
 		e.fresh++
@@ -197,6 +198,8 @@ func (c *Core) claim(id uint32, s *slot) {
 // release puts a slot that nothing refers to back. An extent that becomes empty
 // returns to its tenant unless it is the pool's only empty one.
 func (c *Core) release(id uint32, s *slot) {
+	c.freed.check(id, s)
+	c.freed.gone(c, id)
 	i := id >> c.geo.slotBits
 	e := &c.ext[i]
 	p := &c.pools[e.pool]

@@ -4,11 +4,13 @@ import (
 	"slices"
 	"time"
 
+	"meridian/internal/invariants"
 	"meridian/wire"
 )
 
 // lease is a set of references with one deadline.
 type lease struct {
+	made  invariants.Stack
 	token Lease
 	slots []uint32 // kept when the record is reused
 	at    time.Duration
@@ -144,7 +146,7 @@ func (c *Core) newLease(oi uint32, now, ttl time.Duration, hold bool) uint32 {
 		ls.free = ls.all[l].next
 	}
 	r, w := &ls.all[l], &c.owners.all[oi]
-	*r = lease{token: c.mint(), slots: r.slots[:0], at: now + ttl, born: now, owner: oi, acct: w.acct, prev: none, next: w.leases, hold: hold}
+	*r = lease{made: invariants.Here(1), token: c.mint(), slots: r.slots[:0], at: now + ttl, born: now, owner: oi, acct: w.acct, prev: none, next: w.leases, hold: hold}
 	if w.leases != none {
 		ls.all[w.leases].prev = l
 	}

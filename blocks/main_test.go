@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/invariants/leak"
 	"meridian/wire"
 )
 
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // child starts a process; end lets it finish and reaps it.

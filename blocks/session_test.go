@@ -80,4 +80,5 @@ func TestNoHoldsForAProcessThatCannotBeWatched(t *testing.T) {
 	if l, err := r.Acquire(o, v, time.Second, false); err != nil || l == (Lease{}) {
 		t.Fatalf("a timed lease: %v", err)
 	}
+	r.Drop(o)
 }

@@ -78,6 +78,7 @@ func Open(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg, core: core, sessions: map[Owner]*session{}, copySum: wire.CopySum, segment: newSegmentMemory}
 	s.quiet = sync.NewCond(&s.mu)
 	s.self = core.NewOwner(false)
+	core.freed.watch()
 	return s, nil
 }
 
@@ -101,6 +102,7 @@ func (s *Store) Close() error {
 		err = errors.Join(err, s.endSession(o, w))
 	}
 	s.orphans = nil
+	s.core.freed.left(s.core)
 	s.arena.close()
 	return err
 }
@@ -116,6 +118,7 @@ func (s *Store) unlock() {
 		for _, seg := range s.core.Returned() {
 			gone = append(gone, s.arena.remove(seg))
 		}
+		s.core.freed.apply(&s.arena)
 	}
 	s.mu.Unlock()
 	for _, m := range gone {

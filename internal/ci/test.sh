@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# vet, then every test with the race detector and shuffled order, then the
-# demo as a user starts it.
+# vet, then every test with the race detector, shuffled order and the build tag
+# invariants, then the demo as a user starts it, without the tag.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 race=(-race)
@@ -10,7 +10,9 @@ if ! command -v gcc >/dev/null 2>&1 && ! command -v cc >/dev/null 2>&1; then
   race=()
 fi
 go vet ./...
-go test "${race[@]}" -shuffle=on -timeout 15m ./...
+go vet -tags invariants ./...
+# A goroutine that is left is named with the stacks of those who made it.
+GODEBUG=tracebackancestors=5 go test "${race[@]}" -tags invariants -shuffle=on -timeout 15m ./...
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 CGO_ENABLED=0 go run ./cmd/mrdn demo --size small --json >"$out"

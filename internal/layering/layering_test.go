@@ -15,7 +15,7 @@ import (
 var rules = map[string][]string{
 	"meridian/wire":                 {"meridian/wire", "github.com/zeebo/blake3", "golang.org/x/sys/cpu"},
 	"meridian/scheduler":            {"meridian/scheduler"},
-	"meridian/blocks":               {"meridian/blocks", "meridian/wire", "golang.org/x/sys"},
+	"meridian/blocks":               {"meridian/blocks", "meridian/internal/invariants", "meridian/wire", "golang.org/x/sys"},
 	"meridian/fabric":               {"meridian/fabric", "meridian/wire"},
 	"meridian/adapters/link":        {"meridian/adapters/link", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/internal", "golang.org/x/sys"},
 	"meridian/adapters/llamacpp":    {"meridian/adapters/llamacpp", "meridian/wire", "github.com/zeebo/blake3"},
@@ -34,8 +34,10 @@ var rules = map[string][]string{
 	"meridian/cmd":                  {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "meridian/internal", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
 	"meridian/deploy":               {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
 
-	"meridian/internal/httpguard": {},
-	"meridian/internal/unixsend":  {"golang.org/x/sys"},
+	"meridian/internal/httpguard":       {},
+	"meridian/internal/invariants":      {},
+	"meridian/internal/invariants/leak": {"meridian/internal/invariants", "go.uber.org/goleak"},
+	"meridian/internal/unixsend":        {"golang.org/x/sys"},
 }
 
 type pkg struct {
