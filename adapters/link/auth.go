@@ -135,12 +135,13 @@ func (n *Node) allowed(h *hello, m *proto.Hello) (PeerConfig, bool, error) {
 	name := claimedName(h, m)
 	h.claimed = name[:min(len(name), maxClaimed)]
 	if p, ok := n.byName(name); ok {
-		h.entry = p.Name
+		if h.via == viaTLS {
+			h.entry = p.Name // its certificate was verified
+		}
 		return p, true, nil
 	}
 	for _, p := range n.cfg.Peers {
 		if name == "" && h.via != viaTLS && p.Agent != ([16]byte{}) && p.Agent == m.Agent {
-			h.entry = p.Name
 			return p, true, nil
 		}
 	}

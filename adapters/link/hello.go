@@ -35,7 +35,7 @@ type hello struct {
 	buf        [proto.HeadLen]byte
 
 	claimed string // the name that the other side gave; unproven
-	entry   string // of the allow list that the name is on; empty: none
+	entry   string // of the allow list, once that was proved; empty: nothing was
 }
 
 // RemoteError is an ERROR that the peer sent. It matches its code.
@@ -241,6 +241,7 @@ func (n *Node) acceptHello(h *hello) error {
 	if err := check(h, &again, method, psk, roleDialler, &first, mine); err != nil {
 		return err
 	}
+	h.entry = p.Name
 	id, err := n.identify(h, &again, p, listed, method)
 	if err != nil {
 		return err

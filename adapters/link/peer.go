@@ -16,8 +16,8 @@ import (
 // State is where this agent stands with a peer.
 type State uint8
 
-// The states. A refused peer was reached and said no, or was told no when it or
-// this side dialled: see PeerInfo.Code and Text.
+// The states. A refused peer was reached and said no, or was told no: by the side
+// that dialled it, or after it had proved itself. See PeerInfo.Code and Text.
 const (
 	StateConnecting State = iota
 	StateReady

@@ -13,13 +13,13 @@ import (
 type refusal struct {
 	origin
 	claimed string // the name that it gave; unproven
-	entry   string // of the allow list that the name is on; empty: none
+	entry   string // of the allow list, that it proved; empty: it proved nothing
 	err     error
 	at      time.Duration
 }
 
-// Refused is what Refusals tells of connections from one source whose name is on
-// no list.
+// Refused is what Refusals tells of connections from one source that did not prove
+// to be a listed peer.
 type Refused struct {
 	Source  string // a host, or a user
 	Addr    string // of the last one
@@ -38,10 +38,10 @@ func (n *Node) refused(r refusal) {
 	n.cfg.Log.Warn("link connection refused", "peer", r.entry, "claims", r.claimed, "from", r.addr, "code", code.String(), "err", r.err)
 	n.refusals.Add(1)
 	n.cfg.Observer.Refusal(r.entry, code)
+	if code == wire.CodeLaneLost {
+		return // it went away by itself
+	}
 	if p := n.Peer(r.entry); p != nil {
-		if code == wire.CodeLaneLost {
-			return // it went away by itself
-		}
 		p.turn(r)
 		n.state(r.entry)
 		return
@@ -68,8 +68,8 @@ func (p *Peer) turn(r refusal) {
 	p.mu.Unlock()
 }
 
-// Refusals are the connections of the last minute that were refused and whose
-// name is on no list, by source. Those of listed peers are in Peers.
+// Refusals are the connections of the last minute that were refused and did not
+// prove to be a listed peer, by source. Those of listed peers are in Peers.
 func (n *Node) Refusals() []Refused {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -2,7 +2,6 @@ package link
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -283,9 +282,9 @@ func (l *lines) String() string {
 	return l.all.String()
 }
 
-// knock opens a connection, sends HELLOs, and returns the first frame that comes
-// back: a HELLO, or an ERROR as error.
-func knock(t *testing.T, s *side, m proto.Hello) (proto.Hello, error) {
+// knock opens a connection, sends HELLOs, and returns the answer to the last: a
+// HELLO, or an ERROR as error.
+func knock(t *testing.T, s *side, hellos ...proto.Hello) (answer proto.Hello, err error) {
 	t.Helper()
 	c, err := net.Dial("tcp", hostOf(s))
 	if err != nil {
@@ -294,10 +293,15 @@ func knock(t *testing.T, s *side, m proto.Hello) (proto.Hello, error) {
 	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	h := hello{conn: c, base: c, via: viaTCP}
-	if err := h.send(&m); err != nil {
-		t.Fatal(err)
+	for i := range hellos {
+		if err := h.send(&hellos[i]); err != nil {
+			t.Fatal(err)
+		}
+		if answer, err = h.receive(); err != nil {
+			break
+		}
 	}
-	return h.receive()
+	return answer, err
 }
 
 func greeting(name string, method uint16) proto.Hello {
@@ -449,8 +453,9 @@ func TestNobodyFillsTheLog(t *testing.T) {
 	}
 }
 
-// Both sides say of a refused peer that it is refused, with the code, the reason
-// and the address.
+// Both sides tell of a connection that was refused, with the code, the reason and
+// the address. What the dialler called itself it did not prove: for the acceptor it
+// is a stranger that gave a name, and the state of that name's peer is as before.
 func TestARefusalIsSeenOnBothSides(t *testing.T) {
 	noLeaks(t)
 	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
@@ -462,14 +467,68 @@ func TestARefusalIsSeenOnBothSides(t *testing.T) {
 		c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, PSK: keyTwo, Tenants: []string{"t"}}}
 	})
 	refusedAs(t, a.Peer("b"), wire.CodeAuth, "pre-shared key is wrong")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for ctx.Err() == nil && b.Peers()[0].State != StateRefused {
-		time.Sleep(time.Millisecond)
+	until(t, func() bool { return len(b.Refusals()) > 0 })
+	r := b.Refusals()[0]
+	if r.Claimed != "a" || r.Code != wire.CodeAuth || !strings.Contains(r.Text, "pre-shared key is wrong") || !strings.HasPrefix(r.Addr, "127.0.0.1:") {
+		t.Errorf("the acceptor says %+v", r)
 	}
-	i := b.Peers()[0]
-	if i.State != StateRefused || i.Code != wire.CodeAuth || !strings.Contains(i.Text, "pre-shared key is wrong") || !strings.HasPrefix(i.Addr, "127.0.0.1:") {
-		t.Errorf("the acceptor says %v, %v, %q at %q", i.State, i.Code, i.Text, i.Addr)
+	if i := b.Peers()[0]; i.State != StateConnecting || i.Text != "" || i.Addr != "" {
+		t.Errorf("the acceptor says of the peer %v, %q at %q", i.State, i.Text, i.Addr)
+	}
+}
+
+// A peer that proved itself and was refused for something else is told of under its
+// name.
+func TestAProvenPeerThatIsRefusedIsSeenUnderItsName(t *testing.T) {
+	noLeaks(t)
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Insecure, c.PSK, c.Name = false, keyOne, "b"
+		c.Peers = []PeerConfig{{Name: "a", Agent: agentID(9), Tenants: []string{"t"}}}
+	})
+	a := start(t, 1, 10, "", func(c *Config) {
+		c.Insecure, c.PSK, c.Name = false, keyOne, "a"
+		c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, Tenants: []string{"t"}}}
+	})
+	refusedAs(t, a.Peer("b"), wire.CodeAuth, "is agent")
+	until(t, func() bool { return b.Peers()[0].State == StateRefused })
+	if i := b.Peers()[0]; i.Code != wire.CodeAuth || !strings.Contains(i.Text, "is agent") || !strings.HasPrefix(i.Addr, "127.0.0.1:") {
+		t.Errorf("the acceptor says %v, %q at %q", i.Code, i.Text, i.Addr)
+	}
+}
+
+// Each way in which somebody without the key can fail under a listed peer's name.
+func TestAStrangerChangesNoStateOfAListedPeer(t *testing.T) {
+	noLeaks(t)
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Insecure, c.Name = false, "b"
+		c.Peers = []PeerConfig{{Name: "a", PSK: keyOne, Agent: agentID(7)}, {Name: "keyless"}}
+	})
+	wrong := greeting("a", proto.AuthPSK)
+	version := greeting("a", proto.AuthPSK)
+	version.Min, version.Max = 99, 99
+	mute := greeting("", proto.AuthPSK) // a's by the pinned agent id
+	mute.Auth = mute.Auth[:1]
+	for name, hellos := range map[string][]proto.Hello{
+		"no proof":          {wrong, wrong},
+		"another HELLO":     {wrong, version},
+		"another method":    {greeting("a", proto.AuthNone)},
+		"another version":   {version},
+		"by its agent id":   {mute, mute},
+		"of a peer without": {greeting("keyless", proto.AuthNone)},
+	} {
+		before := b.Stats().Refusals
+		if _, err := knock(t, b, hellos...); err == nil {
+			t.Errorf("%s: not refused", name)
+		}
+		until(t, func() bool { return b.Stats().Refusals > before })
+	}
+	for _, i := range b.Peers() {
+		if i.State != StateConnecting || i.Text != "" || i.Addr != "" {
+			t.Errorf("%s is %v, %q at %q", i.Name, i.State, i.Text, i.Addr)
+		}
+	}
+	if r := b.Refusals(); len(r) != 1 || r[0].Seen != 6 || r[0].Addr == "" {
+		t.Errorf("%+v", r)
 	}
 }
 
