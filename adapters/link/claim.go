@@ -191,7 +191,7 @@ func (n *Node) admit(h *hello, id identity, m *proto.Hello) (*session, error) {
 		if spare != nil {
 			older = append(older, spare)
 		}
-		s = n.newSession(m.Session, id, h.via, h.addr, false, m.Limits)
+		s = n.newSession(m.Session, id, h.via, h.addr, false, m)
 		s.share = share
 		n.sessions[s.id] = s
 	}

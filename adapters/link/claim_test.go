@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"meridian/wire"
+	proto "meridian/wire/link"
 )
 
 // proven lets an identity claim its sessions, as admit does.
@@ -17,7 +18,7 @@ func proven(t *testing.T, n *side, name string, agent byte, inc uint64, from str
 		n.mu.Unlock()
 		return nil, err
 	}
-	s := n.newSession([16]byte{agent, byte(inc), byte(len(n.sessions))}, id, viaTCP, from, false, n.cfg.Limits)
+	s := n.newSession([16]byte{agent, byte(inc), byte(len(n.sessions))}, id, viaTCP, from, false, &proto.Hello{Limits: n.cfg.Limits})
 	n.sessions[s.id] = s
 	n.displace(&id, older)
 	n.mu.Unlock()

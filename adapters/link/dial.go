@@ -179,7 +179,7 @@ func (n *Node) dialled(h *hello, id identity, m *proto.Hello, addr string) (*ses
 		n.mu.Unlock()
 		return nil, err
 	}
-	s := n.newSession(m.Session, id, h.via, addr, true, m.Limits)
+	s := n.newSession(m.Session, id, h.via, addr, true, m)
 	n.sessions[s.id] = s
 	n.displace(&id, older)
 	n.mu.Unlock()

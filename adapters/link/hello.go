@@ -137,7 +137,7 @@ func (h *hello) refuse(err error) {
 func (n *Node) mine(session [16]byte, lane uint8, method uint16) *proto.Hello {
 	h := &proto.Hello{
 		Min: proto.Version, Max: proto.Version, Agent: n.cfg.Agent, Inc: n.cfg.Incarnation,
-		Session: session, Lane: lane, Limits: n.cfg.Limits, Auth: []proto.TLV{{Type: method}},
+		Session: session, Lane: lane, Limits: n.cfg.Limits, Features: proto.FeatureStanding, Auth: []proto.TLV{{Type: method}},
 	}
 	_, _ = rand.Read(h.Nonce[:])
 	if n.cfg.Name != "" {

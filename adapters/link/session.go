@@ -98,14 +98,15 @@ func (e *nsEntry) answeredOK() bool {
 	}
 }
 
-func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled bool, theirs proto.Limits) *session {
+func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled bool, theirs *proto.Hello) *session {
 	spaces := &peerRegistry{n: n.cfg.Namespaces, peer: peer.account()}
 	return &session{
 		node: n, id: id, peer: peer, digest: peer.digest(), via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
 		core: core.New(core.Config{
 			Dialler: dialled, Holder: newHolder(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
 			Registry: spaces, Tenants: peer.tenants,
-			Mine: n.cfg.Limits, Theirs: theirs,
+			Mine: n.cfg.Limits, Theirs: theirs.Limits,
+			OneFlight: theirs.Features&proto.FeatureStanding != 0, Homes: standingHomes, HomeBytes: standingBytes,
 		}),
 		ns:   map[wire.Namespace]*nsEntry{},
 		kick: make(chan struct{}, 1),

@@ -205,6 +205,23 @@ func (h *holder) reserve(b []core.Block, ttl time.Duration) {
 	}
 }
 
+// Stock asks for the whole batch, which is of one namespace and size, and not again
+// for less.
+func (h *holder) Stock(b []core.Block, ttl time.Duration) {
+	size := make([]uint32, len(b))
+	for i := range b {
+		size[i] = b[i].Head.BodyLen
+	}
+	v, err := h.st.ReserveTier(h.owner, b[0].NS, b[0].Tier, size, ttl)
+	for i := range b {
+		if err != nil {
+			b[i].Code = wire.CodeOf(err)
+			continue
+		}
+		h.reserved(&b[i], &v[i])
+	}
+}
+
 // refuseKnown marks what is published already.
 func (h *holder) refuseKnown(b []core.Block) {
 	v := h.views(b)
@@ -240,12 +257,15 @@ func (h *holder) Publish(b []core.Block) {
 	h.st.Commit(h.owner, c)
 	seen := make([]core.Block, len(b))
 	for i := range b {
-		seen[i] = core.Block{NS: b[i].NS, Key: b[i].Key, Code: wire.CodeOf(c[i].Err)}
+		b[i].Code = wire.CodeOf(c[i].Err)
+		seen[i] = core.Block{NS: b[i].NS, Key: b[i].Key, Code: b[i].Code}
+		if b[i].Code == wire.CodeExists { // it came meanwhile
+			seen[i].Code = wire.CodeOK
+		}
 	}
 	h.Stat(seen)
 	for i := range b {
-		b[i].Code = wire.CodeOf(c[i].Err)
-		if b[i].Code == wire.CodeOK {
+		if b[i].Code == wire.CodeOK || b[i].Code == wire.CodeExists {
 			b[i].Slot, b[i].Gen = seen[i].Slot, seen[i].Gen
 		}
 	}

@@ -285,6 +285,10 @@ func (b *batch) pushSlice(ctx context.Context, at []int) {
 	}
 	start := b.s.now()
 	b.s.retryBusy(ctx, c)
+	if again, homeless := c.Homeless(); again != nil {
+		b.s.retryBusy(ctx, again)
+		c.Merge(again, homeless)
+	}
 	b.found(c, at)
 	bytes, good := 0, 0
 	for n := range at {

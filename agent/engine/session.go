@@ -318,6 +318,8 @@ func (s *session) event(ev link.Event) error {
 // dispatch handles a control frame.
 func (s *session) dispatch(f link.Frame, p []byte) error {
 	switch f.Type {
+	case link.TypeStanding, link.TypeDeliver: // of agents only: unknown here
+		return s.unsupported(f)
 	case link.TypeTokens:
 		return s.tokens(p)
 	case link.TypeCancel:

@@ -146,6 +146,7 @@ func sessions() []exchange {
 		x.add("PING with what is not looked at", lane, []answer{ended(q, 0)}, AppendMessage(nil, f, Empty{}))
 	}
 	x.sessionRequests()
+	x.notAgreed()
 	return x.list
 }
 
@@ -193,6 +194,20 @@ func (x *exchanges) sessionRequests() {
 	x.refused("OPEN above its longest", 0, wire.CodeLength, append(long, 0, 0, 0, 0))
 	short := Frame{Type: TypePing, Req: x.next(), Len: 3}.Append(nil)
 	x.refused("a frame shorter than 28 bytes", 0, wire.CodeLength, append(short, 0, 0, 0, 0))
+}
+
+// notAgreed are messages of a feature that the sender's HELLO did not have: to the
+// reader their types are unknown.
+func (x *exchanges) notAgreed() {
+	for lane := range uint8(2) {
+		x.add("STANDING without the feature", lane, nil, plain(TypeStanding, 0, sampleOf(TypeStanding)))
+		q := x.next()
+		x.add("DELIVER without the feature", lane, []answer{ended(q, wire.CodeUnsupported)}, plain(TypeDeliver, q, sampleOf(TypeDeliver)))
+		x.refused("DELIVER without the feature, with CRITICAL", lane, wire.CodeUnsupported, critical(TypeDeliver, x.next(), sampleOf(TypeDeliver)))
+	}
+	q := x.next()
+	x.refused("DATA of a DELIVER without the feature", 1, wire.CodeFlowViolation,
+		plain(TypeDeliver, q, sampleOf(TypeDeliver)), dataFrame(q))
 }
 
 // locals are exchanges on the engine's socket, where nothing runs and no
@@ -254,6 +269,9 @@ func locals() []exchange {
 	bad := wire.CodeManifest
 	x.add("OPEN of a manifest that is not canonical", 0, []answer{{Type: TypeOpened.String(), Req: q, Code: &bad}, ended(q, bad)},
 		plain(TypeOpen, q, Open{Manifest: []byte("tenant=t\n")}))
+	x.add("STANDING", 0, nil, plain(TypeStanding, 0, sampleOf(TypeStanding)))
+	q = x.next()
+	x.add("DELIVER", 0, []answer{ended(q, wire.CodeUnsupported)}, plain(TypeDeliver, q, sampleOf(TypeDeliver)))
 	return x.list
 }
 

@@ -118,10 +118,10 @@ func TestTheLargestMessagesFitTheirFrames(t *testing.T) {
 }
 
 func TestTypesHaveNames(t *testing.T) {
-	if TypeHello.String() != "HELLO" || TypeWindowEnd.String() != "WINDOWEND" || Type(20).String() != "type 20" || Type(255).String() != "type 255" {
-		t.Error(TypeHello, TypeWindowEnd, Type(20), Type(255))
+	if TypeHello.String() != "HELLO" || TypeWindowEnd.String() != "WINDOWEND" || Type(22).String() != "type 22" || Type(255).String() != "type 255" {
+		t.Error(TypeHello, TypeWindowEnd, Type(22), Type(255))
 	}
-	if Type(0).Known() || Type(20).Known() || Type(43).Known() || Type(255).Known() || !TypeWindowed.Known() {
+	if Type(0).Known() || Type(22).Known() || Type(43).Known() || Type(255).Known() || !TypeWindowed.Known() {
 		t.Error("Known")
 	}
 }

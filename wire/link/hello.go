@@ -8,7 +8,8 @@ import (
 
 // Features of HELLO. Unknown bits are ignored.
 const (
-	FeatureLocal uint64 = 1 << 0 // the engine's block socket
+	FeatureLocal    uint64 = 1 << 0 // the engine's block socket
+	FeatureStanding uint64 = 1 << 1 // pushes in one flight: Standing and Deliver
 )
 
 // Auth elements of HELLO. Elements of other types are carried and ignored.

@@ -11,7 +11,7 @@ type PushItem struct {
 	Have Have // Slot and Gen are the pusher's own, for its logs
 }
 
-// Push offers bodies.
+// Push offers bodies; as TypeDeliver it goes with them, where Standing told of homes.
 type Push struct {
 	DeadlineMS uint32
 	Items      []PushItem

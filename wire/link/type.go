@@ -27,6 +27,10 @@ const (
 	TypeGoAway  Type = 18
 	TypeError   Type = 19
 
+	// Spoken where both HELLOs have FeatureStanding, else unknown.
+	TypeStanding Type = 20
+	TypeDeliver  Type = 21
+
 	TypeMap       Type = 32
 	TypeAcquire   Type = 33
 	TypeAcquired  Type = 34
@@ -72,6 +76,8 @@ var types = [...]typeInfo{
 	TypeAbort:     control("ABORT", 0, 0, 0),
 	TypeGoAway:    control("GOAWAY", goAwayFixed, MaxText, 1),
 	TypeError:     control("ERROR", errorFixed, MaxText, 1),
+	TypeStanding:  control("STANDING", standingLen, 0, 0),
+	TypeDeliver:   control("DELIVER", pushFixed, MaxItems, pushItemLen),
 	TypeMap:       control("MAP", mapFixed, MaxSegs, segLen),
 	TypeAcquire:   control("ACQUIRE", acquireFixed, MaxItems, wantLen),
 	TypeAcquired:  control("ACQUIRED", acquiredFixed, MaxItems, placeLen),

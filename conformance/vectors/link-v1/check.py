@@ -177,6 +177,12 @@ def push(c):
     return {"deadline_ms": c.u(4), "items": c.list(c.most(4, ITEMS_MAX), 84, push_item)}
 
 
+def standing(c):
+    ns = c.u(2)
+    c.zero(2)
+    return {"ns": ns, "n": c.most(4, ITEMS_MAX), "len": c.u(4)}
+
+
 def grant(c):
     return {"status": c.list(c.most(4, ITEMS_MAX), 2, status)}
 
@@ -274,7 +280,8 @@ TYPES = {
     7: ("PUSH", push, 8, 8 + 4096 * 84), 8: ("GRANT", grant, 4, 4 + 4096 * 2), 10: ("COMMIT", empty, 0, 0),
     11: ("END", end, 12, 12 + 4096 * 2 + 256), 12: ("RENEW", renew, 20, 20), 13: ("RELEASE", release, 4, 4 + 4096 * 16),
     14: ("STAT", has, 8, 8 + 4096 * 52), 15: ("PING", empty, 0, 0), 16: ("CANCEL", empty, 0, 0), 17: ("ABORT", empty, 0, 0),
-    18: ("GOAWAY", goaway, 8, 8 + 256), 19: ("ERROR", error, 12, 12 + 256), 32: ("MAP", map_, 4, 4 + 253 * 16),
+    18: ("GOAWAY", goaway, 8, 8 + 256), 19: ("ERROR", error, 12, 12 + 256), 20: ("STANDING", standing, 12, 12), 21: ("DELIVER", push, 8, 8 + 4096 * 84),
+    32: ("MAP", map_, 4, 4 + 253 * 16),
     33: ("ACQUIRE", acquire, 16, 16 + 4096 * 52), 34: ("ACQUIRED", acquired, 20, 20 + 4096 * 32), 35: ("PUT", put, 8, 8 + 4096 * 52),
     36: ("BEGIN", begin, 24, CONTROL_MAX - 4), 37: ("TOKENS", tokens, 8, 8 + 4096 * 5 + 65536 * 4), 38: ("PHASE", phase, 12, 12 + 256 * 4),
     39: ("FINISH", finish, 8, 8), 40: ("WINDOW", window, 12, 12 + 4096 * 4), 41: ("WINDOWEND", window_end, 16, 16 + 4096 * 52),

@@ -245,14 +245,20 @@ func (l *Lane) grant(now time.Duration, r *request, m proto.Grant) {
 		return // ABORT is on its way
 	}
 	for i, code := range m.Status {
-		it, o := &r.call.Items[i], &r.out.items[i]
+		it := &r.call.Items[i]
 		it.Code = code
-		if code != wire.CodeOK {
-			it.Seen = true
-			continue
+		it.Seen = code != wire.CodeOK
+	}
+	l.sendBodies(r)
+}
+
+// sendBodies sends the bodies of a push that are not skipped, and COMMIT.
+func (l *Lane) sendBodies(r *request) {
+	for i := range r.out.items {
+		if o := &r.out.items[i]; !o.skip {
+			o.body = r.call.Items[i].Room
+			r.out.left += uint64(len(o.body))
 		}
-		o.body = it.Room
-		r.out.left += uint64(len(it.Room))
 	}
 	r.out.settleCursor()
 	if r.out.left == 0 {

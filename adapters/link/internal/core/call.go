@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"meridian/wire"
@@ -49,12 +50,16 @@ type Call struct {
 	Lease    [16]byte
 	Leases   [][16]byte
 
+	TwoFlights bool // PUSH: wait for GRANT, also where homes stand ready
+
 	Code   wire.Code
 	Text   string
 	Retry  time.Duration
 	Opened proto.Opened
 	RTT    time.Duration
 	Done   chan struct{} // may be nil
+
+	Delivered bool // PUSH: it went in one flight
 
 	deadline time.Duration
 	bytes    uint64
@@ -228,6 +233,11 @@ func (s *Session) startOn(now time.Duration, l *Lane, c *Call) {
 		lease := uint32(c.LeaseFor / time.Millisecond)
 		l.send(f, proto.Pull{DeadlineMS: ms, LeaseMS: lease, Items: s.wants(c.Items)})
 	case proto.TypePush:
+		a := s.oneFlight(c)
+		if c.Delivered = a != nil; c.Delivered {
+			l.deliver(f, ms, r, a)
+			return
+		}
 		l.send(f, proto.Push{DeadlineMS: ms, Items: offers(c.Items)})
 	case proto.TypeRenew:
 		l.send(f, proto.Renew{Lease: c.Lease, MS: uint32(c.LeaseFor / time.Millisecond)})
@@ -322,6 +332,7 @@ func (s *Session) settleCall(now time.Duration, r *request) {
 		return
 	}
 	delete(s.calls, r.id)
+	r.landed()
 	if r.counted {
 		s.callReqs--
 		s.callBytes -= r.bytes
@@ -344,6 +355,9 @@ func (s *Session) deliver(r *request) {
 		default:
 			it.Code = wire.CodeInternal
 		}
+	}
+	if f := r.flight; f != nil && slices.ContainsFunc(c.Items, func(it Item) bool { return it.Code == wire.CodeFull }) {
+		f.have = 0 // until the peer says otherwise
 	}
 	c.Retry = r.retry
 	s.finishCall(c, r.code, r.text)

@@ -17,6 +17,12 @@ const (
 	// cancelSlack is added to a call's deadline before it is taken back: the
 	// holder's own END DEADLINE, which says more, should win on a short path.
 	cancelSlack = 50 * time.Millisecond
+	// homeLife is how long a home waits for a push in one flight, and homeSlack what
+	// its reservation lasts beyond: as long as such a push takes.
+	homeLife  = 10 * time.Second
+	homeSlack = 50 * time.Second
+	// stockRest is how long a store that had no homes is left alone.
+	stockRest = time.Second
 	// busyRetry is the advice in END BUSY.
 	busyRetry = 20 * time.Millisecond
 )

@@ -23,10 +23,11 @@ func drive(t *testing.T, in []byte) {
 	if len(in) > 400 {
 		in = in[:400]
 	}
-	r := newRig(t, 2, proto.Limits{})
+	r := newHomeRig(t, 2, proto.Limits{}, 4)
 	r.quiet = true
 	num := r.open(0)
 	back := r.open(1)
+	small := r.small(0)
 	r.put(1, 3000, "x", "y")
 	r.put(0, 3000, "x", "y")
 	r.held = len(in) > 0 && in[0]&1 == 1
@@ -45,7 +46,11 @@ func drive(t *testing.T, in []byte) {
 			calls = append(calls, r.pull(1, proto.Class(arg&3), back, 3000, "x"))
 		case 3:
 			mine = append(mine, 0)
-			calls = append(calls, r.push(0, proto.Class(arg&3), num, int(arg)*9, string(rune('a'+arg%26))))
+			if arg&1 == 0 {
+				calls = append(calls, r.push(0, proto.Class(arg&3), num, int(arg)*9, string(rune('a'+arg%26))))
+			} else {
+				calls = append(calls, r.push(0, proto.Class(arg>>1&3), small, int(arg)*16, string(rune('a'+arg%26)), string(rune('A'+arg%26))))
+			}
 		case 4:
 			if len(calls) > 0 {
 				k := int(arg) % len(calls)
@@ -56,7 +61,7 @@ func drive(t *testing.T, in []byte) {
 		case 7, 8:
 			r.move(1, idx, 1+int(arg)*37)
 		case 9:
-			r.feed(idx, table[proto.Type(arg%20)])
+			r.feed(idx, table[proto.Type(arg%22)])
 		case 10:
 			frame := append([]byte(nil), table[proto.TypePush]...)
 			frame[int(arg)%len(frame)] ^= 1 << (arg & 7)

@@ -37,6 +37,9 @@ type Holder interface {
 	// Reserve may take long, and is called without the session's lock. It makes room for Head.BodyLen bytes each: Slot, Gen and Body are
 	// set. EXISTS where the key is published, FULL where there is no room.
 	Reserve(b []Block, ttl time.Duration)
+	// Stock is Reserve for blocks that nobody has named yet: they have no Key, and
+	// get room all or none.
+	Stock(b []Block, ttl time.Duration)
 	// Publish makes reserved blocks visible, with Head as it is, by the Proof of
 	// their bodies. A block that is refused is freed.
 	Publish(b []Block)

@@ -21,11 +21,17 @@ var laneRules = map[proto.Type]laneRule{
 	proto.TypeRenew: onControl, proto.TypeRelease: onControl, proto.TypeGoAway: onControl,
 	proto.TypePull: onData, proto.TypePush: onData, proto.TypeGrant: onData, proto.TypeCommit: onData,
 	proto.TypeTable: onAny, proto.TypeEnd: onAny, proto.TypePing: onAny, proto.TypeCancel: onAny,
-	proto.TypeAbort: onAny, proto.TypeError: onAny,
+	proto.TypeAbort: onAny, proto.TypeError: onAny, proto.TypeStanding: onAny, proto.TypeDeliver: onData,
 }
 
 // message handles one control frame. With an error nothing has changed.
 func (l *Lane) message(now time.Duration, f proto.Frame, p []byte) error {
+	if !l.s.cfg.OneFlight && (f.Type == proto.TypeStanding || f.Type == proto.TypeDeliver) {
+		if f.Flags&proto.FlagCritical != 0 {
+			return refuse(wire.CodeUnsupported, f.Type.String()+" is critical, and HELLO did not agree on it")
+		}
+		return l.unknown(f)
+	}
 	rule := onData
 	if l.idx == 0 {
 		rule = onControl
@@ -39,6 +45,8 @@ func (l *Lane) message(now time.Duration, f proto.Frame, p []byte) error {
 		return l.answer(now, f, p)
 	case proto.TypeGoAway:
 		return l.goAway(p)
+	case proto.TypeStanding:
+		return l.s.standing(p)
 	case proto.TypeError:
 		return l.peerError(now, p)
 	}

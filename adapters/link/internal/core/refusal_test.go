@@ -73,23 +73,25 @@ func samples(num uint16, key wire.Key) map[proto.Type][]byte {
 	have := proto.Have{Len: 3, Head: [32]byte(head.Append(nil))}
 	want := proto.Want{NS: num, Key: key, Max: 100}
 	return map[proto.Type][]byte{
-		proto.TypeHello:   frameOf(proto.TypeHello, 0, proto.Hello{Min: 1, Max: 1}),
-		proto.TypeOpen:    frameOf(proto.TypeOpen, 101, proto.Open{Manifest: manifest("t").Append(nil)}),
-		proto.TypeOpened:  frameOf(proto.TypeOpened, 102, proto.Opened{NS: 1}),
-		proto.TypeHas:     frameOf(proto.TypeHas, 103, proto.Has{DeadlineMS: 50, Items: []proto.Want{want}}),
-		proto.TypeTable:   frameOf(proto.TypeTable, 104, proto.Table{Items: []proto.Have{have}}),
-		proto.TypePull:    frameOf(proto.TypePull, 105, proto.Pull{DeadlineMS: 50, Items: []proto.Want{want}}),
-		proto.TypePush:    frameOf(proto.TypePush, 107, proto.Push{DeadlineMS: 50, Items: []proto.PushItem{{NS: num, Key: key, Have: have}}}),
-		proto.TypeGrant:   frameOf(proto.TypeGrant, 104, proto.Grant{Status: []wire.Code{0}}),
-		proto.TypeCommit:  frameOf(proto.TypeCommit, 109, proto.Empty{}),
-		proto.TypeEnd:     frameOf(proto.TypeEnd, 104, proto.End{}),
-		proto.TypeRenew:   frameOf(proto.TypeRenew, 111, proto.Renew{MS: 5}),
-		proto.TypeRelease: frameOf(proto.TypeRelease, 113, proto.Release{Leases: [][16]byte{{0: 9, 15: 1}}}),
-		proto.TypeStat:    frameOf(proto.TypeStat, 115, proto.Has{DeadlineMS: 50, Items: []proto.Want{want}}),
-		proto.TypePing:    frameOf(proto.TypePing, 117, proto.Empty{}),
-		proto.TypeCancel:  frameOf(proto.TypeCancel, 119, proto.Empty{}),
-		proto.TypeAbort:   frameOf(proto.TypeAbort, 121, proto.Empty{}),
-		proto.TypeData:    append(proto.AppendData(nil, proto.Frame{Req: 123}, 0, 3), "abc"...),
+		proto.TypeHello:    frameOf(proto.TypeHello, 0, proto.Hello{Min: 1, Max: 1}),
+		proto.TypeOpen:     frameOf(proto.TypeOpen, 101, proto.Open{Manifest: manifest("t").Append(nil)}),
+		proto.TypeOpened:   frameOf(proto.TypeOpened, 102, proto.Opened{NS: 1}),
+		proto.TypeHas:      frameOf(proto.TypeHas, 103, proto.Has{DeadlineMS: 50, Items: []proto.Want{want}}),
+		proto.TypeTable:    frameOf(proto.TypeTable, 104, proto.Table{Items: []proto.Have{have}}),
+		proto.TypePull:     frameOf(proto.TypePull, 105, proto.Pull{DeadlineMS: 50, Items: []proto.Want{want}}),
+		proto.TypePush:     frameOf(proto.TypePush, 107, proto.Push{DeadlineMS: 50, Items: []proto.PushItem{{NS: num, Key: key, Have: have}}}),
+		proto.TypeGrant:    frameOf(proto.TypeGrant, 104, proto.Grant{Status: []wire.Code{0}}),
+		proto.TypeCommit:   frameOf(proto.TypeCommit, 109, proto.Empty{}),
+		proto.TypeEnd:      frameOf(proto.TypeEnd, 104, proto.End{}),
+		proto.TypeRenew:    frameOf(proto.TypeRenew, 111, proto.Renew{MS: 5}),
+		proto.TypeRelease:  frameOf(proto.TypeRelease, 113, proto.Release{Leases: [][16]byte{{0: 9, 15: 1}}}),
+		proto.TypeStat:     frameOf(proto.TypeStat, 115, proto.Has{DeadlineMS: 50, Items: []proto.Want{want}}),
+		proto.TypePing:     frameOf(proto.TypePing, 117, proto.Empty{}),
+		proto.TypeCancel:   frameOf(proto.TypeCancel, 119, proto.Empty{}),
+		proto.TypeAbort:    frameOf(proto.TypeAbort, 121, proto.Empty{}),
+		proto.TypeStanding: frameOf(proto.TypeStanding, 0, proto.Standing{NS: 1, N: 3, Len: 4096}),
+		proto.TypeDeliver:  frameOf(proto.TypeDeliver, 125, proto.Push{DeadlineMS: 50, Items: []proto.PushItem{{NS: num, Key: key, Have: have}}}),
+		proto.TypeData:     append(proto.AppendData(nil, proto.Frame{Req: 123}, 0, 3), "abc"...),
 	}
 }
 
@@ -221,7 +223,7 @@ func TestEveryCutMessageLeavesNothing(t *testing.T) {
 }
 
 func TestOversizeFramesAreLength(t *testing.T) {
-	for typ := proto.TypeHello; typ <= proto.TypeError; typ++ {
+	for typ := proto.TypeHello; typ <= proto.TypeDeliver; typ++ {
 		r, num := quietRig(t)
 		r.feed(1, proto.Frame{Type: typ, Req: 101, Len: proto.MaxControl + 1}.Append(nil))
 		checkOneClosed(t, r, num, 1, wire.CodeLength)

@@ -43,6 +43,7 @@ type ask struct {
 	items   int        // of the batch
 	room    []wantRoom // PULL: what each item asked for
 	ended   bool       // END was received
+	flight  *allowance // PUSH that went without a GRANT
 }
 
 // askState is how far a request of this side came. docs/spec/link-v1.md has the
@@ -52,7 +53,7 @@ type askState uint8
 const (
 	askSent      askState = iota // nothing was answered
 	askTabled                    // HAS, STAT: TABLE came. PULL: DATA comes
-	askGranted                   // PUSH: GRANT came, DATA goes
+	askGranted                   // PUSH: GRANT came, or none is needed, and DATA goes
 	askHanding                   // PUSH: COMMIT is with the writer, and may be out
 	askCommitted                 // PUSH: COMMIT is out
 	askConfirmed                 // PUSH: the TABLE after COMMIT came
@@ -75,7 +76,7 @@ type serveState uint8
 
 const (
 	serveBegun     serveState = iota // nothing was answered; PUSH: room is being made
-	serveMoving                      // PULL: TABLE is out, DATA goes. PUSH: GRANT is out, DATA comes
+	serveMoving                      // PULL: TABLE is out, DATA goes. PUSH: GRANT is out, or none is needed, and DATA comes
 	serveCommitted                   // PUSH: COMMIT came
 )
 
@@ -94,6 +95,7 @@ type inItem struct {
 	given int // bytes given to the hasher
 	sum   wire.Sum
 	skip  bool // nothing comes
+	drop  bool // it comes, and is not kept
 	code  wire.Code
 	proof wire.Verified // of body, once all of it was hashed and matched sum
 }
@@ -144,16 +146,18 @@ func (o *outflow) settleCursor() {
 }
 
 // Job is work that takes too long for the session's lock: the hash of one piece
-// of a body, or room for a push, which may have to be made first. Jobs of a lane
+// of a body, or room for a push or for later ones, which may have to be made first. Jobs of a lane
 // are done in order; Run does one, and Session.Finish takes the finished ones
 // back.
 type Job struct {
+	lane        *Lane
 	r           *request
 	item        int32
 	first, last bool
 	body        []byte
 	proof       wire.Verified // of the whole body, after the last piece
 	room        *roomJob      // not nil: this instead
+	stock       uint16        // the namespace for whose stock room is; 0: room is of r
 }
 
 // roomJob is the room that a push needs.
@@ -166,7 +170,11 @@ type roomJob struct {
 // Run does the work. It touches nothing that the session's lock is for.
 func (j *Job) Run() {
 	if m := j.room; m != nil {
-		m.holder.Reserve(m.blocks, m.ttl)
+		if j.stock != 0 {
+			m.holder.Stock(m.blocks, m.ttl)
+		} else {
+			m.holder.Reserve(m.blocks, m.ttl)
+		}
 		return
 	}
 	if j.first && j.last {
@@ -204,7 +212,7 @@ func (l *Lane) giveHash(r *request, i int) {
 		r.in.hasher = new(wire.Hasher)
 	}
 	l.rx.jobs = append(l.rx.jobs, Job{
-		r: r, item: int32(i), body: it.body[it.given : it.given+n], first: it.given == 0, last: last,
+		lane: l, r: r, item: int32(i), body: it.body[it.given : it.given+n], first: it.given == 0, last: last,
 	})
 	it.given += n
 	r.refs++
@@ -212,11 +220,15 @@ func (l *Lane) giveHash(r *request, i int) {
 
 // Finish takes back jobs that were run, and their memory. It may make new ones.
 func (s *Session) Finish(now time.Duration, jobs []Job) {
-	x := &jobs[0].r.lane.rx
+	x := &jobs[0].lane.rx
 	for i := range jobs {
 		j := &jobs[i]
-		if j.room != nil {
-			j.r.lane.granted(now, j)
+		switch {
+		case j.stock != 0:
+			s.stocked(now, j)
+			continue
+		case j.room != nil:
+			j.lane.granted(now, j)
 			continue
 		}
 		it := &j.r.in.items[j.item]

@@ -117,6 +117,8 @@ func (h *memHolder) Reserve(b []Block, _ time.Duration) {
 	}
 }
 
+func (h *memHolder) Stock(b []Block, ttl time.Duration) { h.Reserve(b, ttl) }
+
 func (h *memHolder) take(slot uint32) {
 	if _, ok := h.reserved[slot]; !ok {
 		h.faults = append(h.faults, fmt.Sprintf("slot %d was freed twice", slot))
@@ -183,17 +185,25 @@ type rig struct {
 	store [2]*memHolder
 	lanes int
 	piece int // the most bytes that one read or write moves
+	homes int
 	watch [2]map[uint8]*proto.Splitter
 	log   strings.Builder
 	quiet bool
 	held  bool // jobs wait for work
-	jobs  [2][]Job
+
+	stockHeld bool // and only those that make homes
+	jobs      [2][]Job
+
+	stocks [2][]Job // those that stockHeld holds
 }
 
 var sides = [2]string{"a", "b"}
 
-func newRig(tb testing.TB, lanes int, mine proto.Limits) *rig {
-	r := &rig{tb: tb, lanes: lanes, piece: 1 << 30}
+func newRig(tb testing.TB, lanes int, mine proto.Limits) *rig { return newHomeRig(tb, lanes, mine, 0) }
+
+// newHomeRig is a rig whose sides keep that many homes for each other's pushes.
+func newHomeRig(tb testing.TB, lanes int, mine proto.Limits, homes int) *rig {
+	r := &rig{tb: tb, lanes: lanes, piece: 1 << 30, homes: homes}
 	if mine == (proto.Limits{}) {
 		mine = DefaultLimits
 	}
@@ -201,7 +211,7 @@ func newRig(tb testing.TB, lanes int, mine proto.Limits) *rig {
 		r.store[i] = newMemHolder()
 		r.end[i] = New(Config{
 			Dialler: i == 0, Holder: r.store[i], Registry: registry{}, Tenants: Tenants{Names: []string{"t"}},
-			Mine: mine, Theirs: mine,
+			Mine: mine, Theirs: mine, OneFlight: true, Homes: r.homes, HomeBytes: 64 << 20,
 		})
 		r.watch[i] = map[uint8]*proto.Splitter{}
 	}
@@ -261,6 +271,10 @@ func (r *rig) work(i int) {
 	for len(r.jobs[i]) > 0 {
 		jobs := r.jobs[i]
 		r.jobs[i] = nil
+		if r.stockHeld && jobs[0].stock != 0 {
+			r.stocks[i] = append(r.stocks[i], jobs...)
+			continue
+		}
 		for k := range jobs {
 			jobs[k].Run()
 		}
@@ -431,6 +445,29 @@ func (r *rig) push(i int, class proto.Class, num uint16, size int, names ...stri
 	return c
 }
 
+// small opens a namespace of blocks of at most 4 KiB from side i, and pushes one block
+// into it, after which homes stand ready at the other side.
+func (r *rig) small(i int) uint16 {
+	m := manifest("t")
+	m.Role, m.BlockBytes = "small", 4096
+	c := &Call{Type: proto.TypeOpen, Manifest: m.Append(nil), Timeout: time.Second}
+	r.end[i].Start(r.now, c)
+	r.run()
+	r.push(i, proto.ClassUrgent, c.Opened.NS, 3000, "first of "+sides[i])
+	r.run()
+	if st := r.end[1-i].nsIn[c.Opened.NS-1].stock; len(st.homes) != r.homes {
+		r.tb.Fatalf("%d homes, want %d", len(st.homes), r.homes)
+	}
+	return c.Opened.NS
+}
+
+func (r *rig) mustDeliver(c *Call) {
+	r.tb.Helper()
+	if !c.Delivered {
+		r.tb.Fatal("the push waits for GRANT")
+	}
+}
+
 func body(name string, size int) []byte {
 	b := make([]byte, size)
 	for i := range b {
@@ -460,6 +497,14 @@ func (r *rig) settled() {
 		st := s.Stats()
 		if st.Calls != 0 || st.Served != 0 || st.Refs != 0 || st.Waiting != 0 || st.CallBytes != 0 || st.ServedBytes != 0 {
 			r.tb.Errorf("%s: %+v", sides[i], st)
+		}
+		if s.homes != 0 || s.homeBytes != 0 || s.making != 0 {
+			r.tb.Errorf("%s: %d homes of %d bytes, %d jobs for more", sides[i], s.homes, s.homeBytes, s.making)
+		}
+		for ns, a := range s.allowed {
+			if a.out != 0 {
+				r.tb.Errorf("%s: namespace %d has %d items under way", sides[i], ns, a.out)
+			}
 		}
 		if len(s.leased) != 0 {
 			r.tb.Errorf("%s: %d leases of pulls that are over", sides[i], len(s.leased))

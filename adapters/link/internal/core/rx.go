@@ -49,10 +49,7 @@ func (l *Lane) RxWant(iov [][]byte) [][]byte {
 func (x *rx) wantData(iov [][]byte, left int) [][]byte {
 	x.planned = left
 	if x.req == nil || x.req.dead {
-		if len(x.dump) < left {
-			x.dump = make([]byte, left)
-		}
-		return append(iov, x.dump[:left])
+		return append(iov, x.floor(left))
 	}
 	x.busy = x.req
 	x.req.refs++
@@ -63,10 +60,22 @@ func (x *rx) wantData(iov [][]byte, left int) [][]byte {
 			continue
 		}
 		n := min(left, it.size-it.got)
-		iov = append(iov, it.body[it.got:it.got+n])
+		if it.drop {
+			iov = append(iov, x.floor(n))
+		} else {
+			iov = append(iov, it.body[it.got:it.got+n])
+		}
 		left -= n
 	}
 	return iov
+}
+
+// floor is where n discarded bytes go.
+func (x *rx) floor(n int) []byte {
+	if len(x.dump) < n {
+		x.dump = make([]byte, n)
+	}
+	return x.dump[:n]
 }
 
 // RxGot says that n bytes came into the pieces of the last RxWant.
@@ -152,7 +161,11 @@ func (l *Lane) copyData(src []byte) {
 		return
 	}
 	for i := r.in.cur; len(src) > 0; i++ {
-		if it := &r.in.items[i]; !it.skip {
+		switch it := &r.in.items[i]; {
+		case it.skip:
+		case it.drop:
+			src = src[min(it.size-it.got, len(src)):]
+		default:
 			src = src[copy(it.body[it.got:], src):]
 		}
 	}
@@ -178,7 +191,7 @@ func (l *Lane) placed(now time.Duration, k int) {
 		n := min(k, it.size-it.got)
 		it.got += n
 		k -= n
-		if !r.dead {
+		if !r.dead && !it.drop {
 			l.giveHash(r, in.cur)
 		}
 	}

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"slices"
 	"time"
 
 	"meridian/wire"
@@ -30,6 +29,12 @@ func (l *Lane) request(now time.Duration, f proto.Frame, p []byte) error {
 			return err
 		}
 		return l.servePush(now, f, m)
+	case proto.TypeDeliver:
+		m, err := proto.ParsePush(p)
+		if err != nil {
+			return err
+		}
+		return l.serveDeliver(now, f, m)
 	case proto.TypeCommit:
 		return l.serveCommit(now, f)
 	case proto.TypeCancel, proto.TypeAbort:
@@ -137,41 +142,69 @@ func (s *Session) open(manifest []byte) proto.Opened {
 	if code != wire.CodeOK {
 		return proto.Opened{Status: code, Field: field, Ours: ours, Theirs: theirs}
 	}
-	s.nsIn = append(s.nsIn, openNS{ns, m.BlockBytes})
+	s.nsIn = append(s.nsIn, openNS{ns: ns, blockBytes: m.BlockBytes})
 	num := uint16(len(s.nsIn))
 	s.nsNum[ns] = num
 	return proto.Opened{NS: num}
 }
 
-// admit registers a request of the peer, or ends it: DRAINING, BUSY above the
-// agreed counts. Above twice it is FLOW_VIOLATION, and nothing has changed. Both
-// results are nil where the request was ended.
+// admit registers a request of the peer, or ends it. Both results are nil where it
+// was ended; with an error nothing has changed.
 func (l *Lane) admit(now time.Duration, f proto.Frame, deadlineMS uint32, items int, bytes uint64) (*request, error) {
+	code, err := l.judge(f, deadlineMS, items, bytes)
+	switch {
+	case err != nil:
+		return nil, err
+	case code != wire.CodeOK:
+		l.end(f.Req, l.turnAway(code))
+		return nil, nil
+	}
+	return l.admitted(now, f, deadlineMS, bytes), nil
+}
+
+// judge is the code of the END that a request of the peer gets at once: DRAINING,
+// DEADLINE, BUSY above the agreed counts, OK where it may begin. Above twice the
+// counts it is FLOW_VIOLATION.
+func (l *Lane) judge(f proto.Frame, deadlineMS uint32, items int, bytes uint64) (wire.Code, error) {
 	s := l.s
 	mine := s.cfg.Mine
 	reqs, total := s.servedReqs+1, s.servedBytes+bytes
 	switch {
 	case s.served[f.Req] != nil:
-		return nil, refuse(wire.CodeState, "a request id that is in use")
+		return 0, refuse(wire.CodeState, "a request id that is in use")
 	case reqs+l.tx.unread > 2*int(mine.Reqs):
-		return nil, refuse(wire.CodeFlowViolation, "twice the agreed requests")
+		return 0, refuse(wire.CodeFlowViolation, "twice the agreed requests")
 	case items > 2*int(mine.Items):
-		return nil, refuse(wire.CodeFlowViolation, "twice the agreed items")
+		return 0, refuse(wire.CodeFlowViolation, "twice the agreed items")
 	case total > 2*uint64(mine.BytesInFlight):
-		return nil, refuse(wire.CodeFlowViolation, "twice the agreed bytes in flight")
+		return 0, refuse(wire.CodeFlowViolation, "twice the agreed bytes in flight")
 	case s.draining:
-		s.events = append(s.events, Event{Kind: EventTurnedAway, Lane: l.idx, Code: wire.CodeDraining})
-		l.end(f.Req, proto.End{Code: wire.CodeDraining})
-		return nil, nil
+		return wire.CodeDraining, nil
 	case deadlineMS == 0:
-		l.end(f.Req, proto.End{Code: wire.CodeDeadline})
-		return nil, nil
+		return wire.CodeDeadline, nil
 	case reqs > int(mine.Reqs), items > int(mine.Items), total > uint64(mine.BytesInFlight), len(l.tx.ctl) > busyQueue:
-		s.totals.Busy++
-		s.events = append(s.events, Event{Kind: EventTurnedAway, Lane: l.idx, Code: wire.CodeBusy})
-		l.end(f.Req, proto.End{Code: wire.CodeBusy, RetryMS: uint32(busyRetry / time.Millisecond)})
-		return nil, nil
+		return wire.CodeBusy, nil
 	}
+	return wire.CodeOK, nil
+}
+
+// turnAway is the END of a request that may not begin.
+func (l *Lane) turnAway(code wire.Code) proto.End {
+	s := l.s
+	m := proto.End{Code: code}
+	if code == wire.CodeBusy {
+		s.totals.Busy++
+		m.RetryMS = uint32(busyRetry / time.Millisecond)
+	}
+	if code != wire.CodeDeadline {
+		s.events = append(s.events, Event{Kind: EventTurnedAway, Lane: l.idx, Code: code})
+	}
+	return m
+}
+
+// admitted registers a request of the peer, which counts from now on.
+func (l *Lane) admitted(now time.Duration, f proto.Frame, deadlineMS uint32, bytes uint64) *request {
+	s := l.s
 	d := min(max(time.Duration(deadlineMS)*time.Millisecond, proto.MinDeadline), proto.MaxDeadline)
 	r := &request{
 		id: f.Req, typ: f.Type, class: f.Class, lane: l, began: now, deadline: now + d, bytes: bytes, serve: &serve{},
@@ -181,7 +214,7 @@ func (l *Lane) admit(now time.Duration, f proto.Frame, deadlineMS uint32, items 
 	s.servedReqs++
 	s.servedBytes += bytes
 	s.totals.RequestsIn++
-	return r, nil
+	return r
 }
 
 // wanted turns wants into blocks to look for. A reference is looked for in the
@@ -313,143 +346,6 @@ func (l *Lane) servePull(now time.Duration, f proto.Frame, m *proto.Pull) error 
 	return nil
 }
 
-func (l *Lane) servePush(now time.Duration, f proto.Frame, m proto.Push) error {
-	s := l.s
-	var total uint64
-	for i := range m.Items {
-		total += uint64(m.Items[i].Have.Len)
-	}
-	r, err := l.admit(now, f, m.DeadlineMS, len(m.Items), total)
-	if r == nil {
-		return err
-	}
-	b := make([]Block, len(m.Items))
-	for i := range m.Items {
-		b[i] = s.offered(&m.Items[i])
-		if f.Class == proto.ClassBulk {
-			b[i].Tier = wire.ThinkComplete // nobody waits for it: a copy, like any other
-		}
-	}
-	r.blocks, r.twin = b, twins(b)
-	r.refs++
-	l.rx.jobs = append(l.rx.jobs, Job{
-		r: r, room: &roomJob{s.cfg.Holder, slices.Clone(b), r.deadline - now + pinSlack},
-	})
-	return nil
-}
-
-// offered checks an item of PUSH by itself, as a PUT of an engine is checked.
-func (s *Session) offered(p *proto.PushItem) Block {
-	b := Block{Key: p.Key, Tier: p.Have.Tier, Att: p.Have.Att}
-	if p.NS == 0 || int(p.NS) > len(s.nsIn) {
-		b.Code = wire.CodeNSUnknown
-		return b
-	}
-	ns := s.nsIn[p.NS-1]
-	b.NS = ns.ns
-	h, err := wire.ParseHeader(p.Have.Head[:], wire.Strict, wire.MaxBody)
-	switch {
-	case err != nil, h.BodyLen != p.Have.Len, p.Key == wire.Key{}, p.Have.Tier != h.Tier:
-		b.Code = wire.CodeInvalid
-	case h.BodyLen > ns.blockBytes:
-		b.Code = wire.CodeTooLarge
-	}
-	b.Head = h
-	return b
-}
-
-// twins finds the items that bring a key a second time. They are EXISTS, without
-// room of their own; what becomes of them is what becomes of the first.
-func twins(b []Block) []int32 {
-	type name struct {
-		ns  wire.Namespace
-		key wire.Key
-	}
-	if len(b) < 2 {
-		return nil
-	}
-	first := make(map[name]int32, len(b))
-	var twin []int32
-	for i := range b {
-		if b[i].Code != wire.CodeOK {
-			continue
-		}
-		n := name{b[i].NS, b[i].Key}
-		k, again := first[n]
-		if !again {
-			first[n] = int32(i)
-			continue
-		}
-		if twin == nil {
-			twin = make([]int32, len(b))
-			for j := range twin {
-				twin[j] = -1
-			}
-		}
-		twin[i], b[i].Code = k, wire.CodeExists
-	}
-	return twin
-}
-
-// follow gives each item with a twin before it what became of that one.
-func (r *request) follow() {
-	for i, k := range r.twin {
-		if k < 0 {
-			continue
-		}
-		b, first := &r.blocks[i], &r.blocks[k]
-		if b.Code = first.Code; b.Code == wire.CodeOK {
-			b.Code = wire.CodeExists
-		}
-		b.Slot, b.Gen = first.Slot, first.Gen
-	}
-}
-
-// granted answers a push for which room was made, or was not.
-func (l *Lane) granted(now time.Duration, j *Job) {
-	r, b := j.r, j.room.blocks
-	r.blocks = b
-	if r.dead {
-		l.s.unref(now, r)
-		return
-	}
-	r.follow()
-	r.in.items = make([]inItem, len(b))
-	g := proto.Grant{Status: make([]wire.Code, len(b))}
-	for i := range b {
-		g.Status[i] = b[i].Code
-		it := &r.in.items[i]
-		*it = inItem{skip: b[i].Code != wire.CodeOK, code: b[i].Code, sum: b[i].Head.Sum}
-		if !it.skip {
-			it.body, it.size = b[i].Body, len(b[i].Body)
-			r.in.left += uint64(it.size)
-		}
-	}
-	r.in.active, r.serve.state = true, serveMoving
-	r.progress(now)
-	r.in.settleCursor()
-	for i := range r.in.items {
-		if it := &r.in.items[i]; !it.skip && it.size == 0 {
-			l.giveHash(r, i)
-		}
-	}
-	l.send(proto.Frame{Type: proto.TypeGrant, Req: r.id}, g)
-	l.s.unref(now, r)
-}
-
-func (l *Lane) serveCommit(now time.Duration, f proto.Frame) error {
-	r := l.s.served[f.Req]
-	switch {
-	case r == nil || r.lane != l || r.typ != proto.TypePush || r.quit || r.serve.state == serveBegun && !r.dead:
-		return refuse(wire.CodeState, "COMMIT of no open push")
-	case !r.dead && r.in.left > 0:
-		return refuse(wire.CodeState, "COMMIT before all bytes came")
-	}
-	r.serve.state, r.quit = serveCommitted, true
-	l.s.settle(now, r)
-	return nil
-}
-
 // serveCancel ends a request for its asker. What has ended already, or never
 // was, is answered all the same.
 func (l *Lane) serveCancel(now time.Duration, f proto.Frame) error {
@@ -540,54 +436,9 @@ func (s *Session) settleServed(now time.Duration, r *request) {
 	s.release()
 }
 
-// settlePush publishes what was committed and verified, and frees the rest.
-func (s *Session) settlePush(now time.Duration, r *request) {
-	switch {
-	case r.freed:
-	case r.dead:
-		r.freed = true
-		s.cfg.Holder.Abort(r.blocks)
-	case r.serve.state == serveCommitted:
-		r.freed = true
-		s.publish(r)
-		r.follow()
-		r.lane.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: s.haves(r.blocks)})
-		s.sendEnd(r)
-	}
-}
-
-func (s *Session) publish(r *request) {
-	good := make([]Block, 0, len(r.blocks))
-	bad := make([]Block, 0)
-	for i := range r.blocks {
-		b, it := &r.blocks[i], &r.in.items[i]
-		switch {
-		case b.Code != wire.CodeOK:
-		case it.proof.OK():
-			b.Proof = it.proof
-			good = append(good, *b)
-			s.totals.BytesIn += uint64(it.size)
-		default:
-			bad = append(bad, *b)
-			b.Code = wire.CodeChecksum
-			s.totals.ChecksumFailures++
-			s.events = append(s.events, Event{Kind: EventChecksum, Lane: r.lane.idx, Code: wire.CodeChecksum, Push: true, Items: 1})
-		}
-	}
-	s.cfg.Holder.Publish(good)
-	s.cfg.Holder.Abort(bad)
-	for i, n := 0, 0; i < len(r.blocks); i++ {
-		if b := &r.blocks[i]; b.Code == wire.CodeOK {
-			*b = good[n]
-			b.Body = nil
-			n++
-		}
-	}
-}
-
 func (s *Session) servedEvent(now time.Duration, r *request) {
-	if r.typ != proto.TypePull && r.typ != proto.TypePush {
-		return
+	if r.typ != proto.TypePull && r.typ != proto.TypePush || r.blocks == nil {
+		return // not a transfer, or one that was turned away
 	}
 	e := Event{Kind: EventServed, Lane: r.lane.idx, Push: r.typ == proto.TypePush, Class: r.class, Code: r.code, Took: now - r.began}
 	for i := range r.blocks {

@@ -21,6 +21,10 @@ type Config struct {
 	Tenants  Tenants      // proved by the peer
 	Mine     proto.Limits // granted to the peer
 	Theirs   proto.Limits // granted by the peer
+
+	OneFlight bool   // both HELLOs have FeatureStanding
+	Homes     int    // most homes that wait for pushes of the peer
+	HomeBytes uint64 // and their bytes
 }
 
 // Session is one peer incarnation's requests in both directions, over its
@@ -34,6 +38,13 @@ type Session struct {
 	served map[uint64]*request // the peer's
 	leased map[Lease]*request  // the pulls of the peer that run and whose lease it knows
 	queue  [4][]*Call          // mine that wait for the peer's limits, by class
+
+	// Pushes in one flight: homes that wait or are being made for the peer, over all
+	// namespaces; jobs that make some; and what the peer told of its own.
+	homes     int
+	homeBytes uint64
+	making    int
+	allowed   map[uint16]*allowance
 
 	nsIn  []openNS // what the peer opened here; its number is the index + 1
 	nsNum map[wire.Namespace]uint16
@@ -71,6 +82,7 @@ type Session struct {
 type openNS struct {
 	ns         wire.Namespace
 	blockBytes uint32 // the longest body that a push may bring
+	stock      stock
 }
 
 // Totals count what a session did since it began.
@@ -223,6 +235,7 @@ func (s *Session) Drop(now time.Duration, code wire.Code) {
 		return
 	}
 	s.dead, s.why = true, code
+	s.giveAllHomes()
 	for _, l := range s.lanes {
 		if l != nil {
 			l.kill(now, code, "the session ended")
@@ -240,7 +253,7 @@ func (s *Session) Drop(now time.Duration, code wire.Code) {
 
 // release gives the store back what the peer held, once nothing is in use.
 func (s *Session) release() {
-	if !s.dead || s.released || len(s.served) > 0 {
+	if !s.dead || s.released || len(s.served) > 0 || s.making > 0 {
 		return
 	}
 	s.released = true
@@ -253,6 +266,7 @@ func (s *Session) GoAway(now time.Duration, ms uint32, code wire.Code, text stri
 		return
 	}
 	s.draining = true
+	s.giveAllHomes()
 	s.closeAt = now + time.Duration(ms)*time.Millisecond
 	if l := s.lanes[0]; l.open() {
 		l.send(proto.Frame{Type: proto.TypeGoAway}, proto.GoAway{MS: ms, Code: code, Text: text})
@@ -299,6 +313,7 @@ func (s *Session) Tick(now time.Duration) {
 	}
 	s.tickServed(now)
 	s.tickCalls(now)
+	s.tickStock(now)
 	for _, l := range s.lanes {
 		if l != nil {
 			l.tick(now)

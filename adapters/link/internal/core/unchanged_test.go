@@ -24,6 +24,8 @@ const sceneBody = 3000
 const (
 	tableFrame = proto.FrameLen + 20 + 48 + proto.TrailerLen
 	dataFrame  = proto.HeadLen + sceneBody
+
+	deliverFrame = proto.FrameLen + 8 + 84 + proto.TrailerLen
 )
 
 func hasCall(r *rig, back uint16) *Call {
@@ -64,6 +66,32 @@ func pushed(moves ...[2]int) func(*rig, uint16, uint16) {
 		}
 	}
 }
+
+// delivering is pushing in one flight.
+func delivering(moves ...[2]int) func(*rig, uint16, uint16) {
+	return func(r *rig, _, _ uint16) {
+		c := r.push(1, proto.ClassUrgent, r.small(1), sceneBody, "p")
+		r.mustDeliver(c)
+		for _, m := range moves {
+			r.move(m[0], 1, m[1])
+		}
+	}
+}
+
+// delivered is a push in one flight that b serves, with the moves after it; before
+// it is begun, b does as first says.
+func delivered(first func(r *rig), moves ...[2]int) func(*rig, uint16, uint16) {
+	return func(r *rig, _, _ uint16) {
+		num := r.small(0)
+		first(r)
+		r.mustDeliver(r.push(0, proto.ClassUrgent, num, sceneBody, "q"))
+		for _, m := range moves {
+			r.move(m[0], 1, m[1])
+		}
+	}
+}
+
+func asBefore(*rig) {}
 
 func takenBack(set func(*rig, uint16, uint16)) func(*rig, uint16, uint16) {
 	return func(r *rig, num, back uint16) {
@@ -137,6 +165,29 @@ var scenes = []scene{
 			r.end[1].endServed(r.now, q, wire.CodeDeadline, "")
 		}
 	}},
+	{"homes stand ready", func(r *rig, _, _ uint16) { r.small(0); r.small(1) }},
+	{"DELIVER is out", delivering()},
+	{"DELIVER in mid-body", delivering([2]int{1, deliverFrame + 1000})},
+	{"DELIVER committed", delivering([2]int{1, 1 << 20})},
+	{"DELIVER has its TABLE", delivering([2]int{1, 1 << 20}, [2]int{0, tableFrame})},
+	{"DELIVER taken back in mid-body", takenBack(delivering([2]int{1, deliverFrame + 1000}))},
+	{"serves a DELIVER", delivered(asBefore, [2]int{0, deliverFrame})},
+	{"serves a DELIVER in mid-body", delivered(asBefore, [2]int{0, deliverFrame + proto.HeadLen + 1000})},
+	{"serves a DELIVER with all its bytes", delivered(func(r *rig) { r.held = true }, [2]int{0, deliverFrame + dataFrame})},
+	{"serves a DELIVER committed, being hashed", delivered(func(r *rig) { r.held = true }, [2]int{0, 1 << 20})},
+	{"serves a DELIVER for which there is no home", delivered(func(r *rig) { r.end[1].giveAllHomes() }, [2]int{0, deliverFrame + proto.HeadLen + 1000})},
+	{"serves a DELIVER that was turned away", delivered(func(r *rig) {
+		r.end[1].GoAway(r.now, 10_000, wire.CodeDraining, "")
+	}, [2]int{0, deliverFrame + proto.HeadLen + 1000})},
+	{"serves a DELIVER that was turned away, with all its bytes", delivered(func(r *rig) {
+		r.end[1].GoAway(r.now, 10_000, wire.CodeDraining, "")
+	}, [2]int{0, deliverFrame + dataFrame})},
+	{"makes homes", func(r *rig, _, _ uint16) {
+		num := r.small(0)
+		r.stockHeld = true
+		r.push(0, proto.ClassUrgent, num, sceneBody, "q", "r")
+		r.run()
+	}},
 	{"says GOAWAY", func(r *rig, _, _ uint16) { r.end[1].GoAway(r.now, 10_000, wire.CodeDraining, "") }},
 	{"heard GOAWAY", func(r *rig, _, _ uint16) { r.feed(0, frameOf(proto.TypeGoAway, 0, proto.GoAway{MS: 10_000})) }},
 	{"busy", func(r *rig, num, back uint16) {
@@ -156,7 +207,7 @@ var scenes = []scene{
 // inScene makes a rig whose side b is in a scene.
 func inScene(t *testing.T, set func(*rig, uint16, uint16)) (r *rig, num, back uint16) {
 	t.Helper()
-	r = newRig(t, 2, proto.Limits{})
+	r = newHomeRig(t, 2, proto.Limits{}, 4)
 	r.quiet = true
 	num, back = r.open(0), r.open(1)
 	r.put(0, sceneBody, "x", "y")
@@ -186,26 +237,30 @@ func forms(r *rig, num uint16) map[proto.Type][][]byte {
 	absent := proto.Have{Status: wire.CodeAbsent}
 	want := proto.Want{NS: num, Key: r.key("v"), Max: sceneBody}
 	item := proto.PushItem{NS: num, Key: r.key("n"), Have: good}
+	ready := item
+	ready.NS, ready.Key = num+1, r.key("m") // where homes stand ready, if any do
 	lost := proto.PushItem{NS: num + 9, Key: r.key("n"), Have: bad}
 	return map[proto.Type][][]byte{
-		proto.TypeHello:   m(proto.Hello{Min: 1, Max: 1}),
-		proto.TypeOpen:    m(proto.Open{Manifest: manifest("t").Append(nil)}, proto.Open{Manifest: []byte("{}")}, proto.Open{}),
-		proto.TypeOpened:  m(proto.Opened{NS: 1}, proto.Opened{NS: 0}, proto.Opened{Status: wire.CodeNSUnknown}, proto.Opened{NS: 3, Status: wire.CodeManifest}),
-		proto.TypeHas:     m(proto.Has{DeadlineMS: 50, Items: []proto.Want{want}}, proto.Has{}),
-		proto.TypeStat:    m(proto.Has{DeadlineMS: 50, Items: []proto.Want{want}}, proto.Has{}),
-		proto.TypeTable:   m(proto.Table{Items: []proto.Have{good}}, proto.Table{Items: []proto.Have{bad}}, proto.Table{Items: []proto.Have{long}}, proto.Table{Items: []proto.Have{absent}}, proto.Table{Items: []proto.Have{good, good}}, proto.Table{}),
-		proto.TypePull:    m(proto.Pull{DeadlineMS: 50, LeaseMS: 9, Items: []proto.Want{want}}, proto.Pull{}, proto.Pull{DeadlineMS: 50, Items: slices.Repeat([]proto.Want{{Max: 1 << 30}}, 9)}),
-		proto.TypePush:    m(proto.Push{DeadlineMS: 50, Items: []proto.PushItem{item}}, proto.Push{DeadlineMS: 50, Items: []proto.PushItem{item, lost, item}}, proto.Push{}),
-		proto.TypeGrant:   m(proto.Grant{Status: []wire.Code{0}}, proto.Grant{Status: []wire.Code{wire.CodeFull}}, proto.Grant{Status: []wire.Code{0, 0}}, proto.Grant{}),
-		proto.TypeCommit:  m(proto.Empty{}),
-		proto.TypeEnd:     m(proto.End{}, proto.End{Status: []wire.Code{0}}, proto.End{Status: []wire.Code{0, 0}}, proto.End{Code: wire.CodeDeadline, Text: "late", Status: []wire.Code{wire.CodeDeadline}}),
-		proto.TypeRenew:   m(proto.Renew{MS: 5}),
-		proto.TypeRelease: m(proto.Release{Leases: [][16]byte{{0: 1}, {0: 9, 15: 1}}}, proto.Release{}),
-		proto.TypePing:    m(proto.Empty{}),
-		proto.TypeCancel:  m(proto.Empty{}),
-		proto.TypeAbort:   m(proto.Empty{}),
-		proto.TypeGoAway:  m(proto.GoAway{MS: 5, Code: wire.CodeDraining, Text: "bye"}),
-		proto.TypeError:   m(proto.Error{Code: wire.CodeCRC, Offset: 7, Text: "no"}),
+		proto.TypeHello:    m(proto.Hello{Min: 1, Max: 1}),
+		proto.TypeOpen:     m(proto.Open{Manifest: manifest("t").Append(nil)}, proto.Open{Manifest: []byte("{}")}, proto.Open{}),
+		proto.TypeOpened:   m(proto.Opened{NS: 1}, proto.Opened{NS: 0}, proto.Opened{Status: wire.CodeNSUnknown}, proto.Opened{NS: 3, Status: wire.CodeManifest}),
+		proto.TypeHas:      m(proto.Has{DeadlineMS: 50, Items: []proto.Want{want}}, proto.Has{}),
+		proto.TypeStat:     m(proto.Has{DeadlineMS: 50, Items: []proto.Want{want}}, proto.Has{}),
+		proto.TypeTable:    m(proto.Table{Items: []proto.Have{good}}, proto.Table{Items: []proto.Have{bad}}, proto.Table{Items: []proto.Have{long}}, proto.Table{Items: []proto.Have{absent}}, proto.Table{Items: []proto.Have{good, good}}, proto.Table{}),
+		proto.TypePull:     m(proto.Pull{DeadlineMS: 50, LeaseMS: 9, Items: []proto.Want{want}}, proto.Pull{}, proto.Pull{DeadlineMS: 50, Items: slices.Repeat([]proto.Want{{Max: 1 << 30}}, 9)}),
+		proto.TypePush:     m(proto.Push{DeadlineMS: 50, Items: []proto.PushItem{item}}, proto.Push{DeadlineMS: 50, Items: []proto.PushItem{item, lost, item}}, proto.Push{}),
+		proto.TypeGrant:    m(proto.Grant{Status: []wire.Code{0}}, proto.Grant{Status: []wire.Code{wire.CodeFull}}, proto.Grant{Status: []wire.Code{0, 0}}, proto.Grant{}),
+		proto.TypeCommit:   m(proto.Empty{}),
+		proto.TypeEnd:      m(proto.End{}, proto.End{Status: []wire.Code{0}}, proto.End{Status: []wire.Code{0, 0}}, proto.End{Code: wire.CodeDeadline, Text: "late", Status: []wire.Code{wire.CodeDeadline}}),
+		proto.TypeRenew:    m(proto.Renew{MS: 5}),
+		proto.TypeRelease:  m(proto.Release{Leases: [][16]byte{{0: 1}, {0: 9, 15: 1}}}, proto.Release{}),
+		proto.TypePing:     m(proto.Empty{}),
+		proto.TypeCancel:   m(proto.Empty{}),
+		proto.TypeAbort:    m(proto.Empty{}),
+		proto.TypeGoAway:   m(proto.GoAway{MS: 5, Code: wire.CodeDraining, Text: "bye"}),
+		proto.TypeStanding: m(proto.Standing{NS: num, N: 9, Len: 4096}, proto.Standing{NS: num + 1}, proto.Standing{}, proto.Standing{NS: 1025, N: 1}),
+		proto.TypeDeliver:  m(proto.Push{DeadlineMS: 50, Items: []proto.PushItem{item}}, proto.Push{DeadlineMS: 50, Items: []proto.PushItem{item, lost, item}}, proto.Push{DeadlineMS: 50, Items: []proto.PushItem{ready, ready}}, proto.Push{}, proto.Push{DeadlineMS: 50, Items: slices.Repeat([]proto.PushItem{{Have: proto.Have{Len: 1 << 31}}}, 9)}),
+		proto.TypeError:    m(proto.Error{Code: wire.CodeCRC, Offset: 7, Text: "no"}),
 	}
 }
 
@@ -275,7 +330,7 @@ func TestARefusedMessageChangesNothing(t *testing.T) {
 			return false
 		}
 		all := forms(r, num)
-		for typ := proto.TypeHello; typ <= proto.TypeError; typ++ {
+		for typ := proto.TypeHello; typ <= proto.TypeDeliver; typ++ {
 			for k, p := range all[typ] {
 				for _, id := range ids(r.end[1]) {
 					for idx := range uint8(3) {
