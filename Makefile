@@ -25,6 +25,7 @@ build:
 # ratios (a report, never a failure). Stop other work first.
 bench:
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./wire/... ./blocks/... ./scheduler/... ./adapters/link/ ./agent/engine/
+	$(GO) run ./cmd/mrdn bench load
 	$(GO) run ./cmd/mrdn bench link --baseline bench/baseline.json --ratios .run/ratios.json
 
 # Meridian beside Mooncake, NIXL, Redis and plain sockets: a quarter of an hour.

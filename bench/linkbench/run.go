@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -228,10 +227,10 @@ func bound(plain, hash float64) float64 { return measure.Bound(plain, hash, runt
 func (r *run) pulls(ctx context.Context, size uint32) (Pull, error) {
 	batch := r.opt.batch(size)
 	p := Pull{BlockBytes: size, Batch: batch}
-	plain := make([]*plainReader, r.opt.Streams)
+	plain := make([]*PlainReader, r.opt.Streams)
 	pullers := make([]*puller, r.opt.Streams)
 	for i := range plain {
-		c, err := r.dialPlain(size, batch, i)
+		c, err := DialPlain(r.addrs.Plain, r.opt.Congestion, size, batch, len(keys(size, r.opt.Set)), i)
 		if err != nil {
 			return p, err
 		}
@@ -243,11 +242,11 @@ func (r *run) pulls(ctx context.Context, size uint32) (Pull, error) {
 	var s, h, rate, ratio []float64
 	var took []time.Duration
 	for round := -1; round < r.opt.Rounds; round++ { // the first one warms up
-		a, err := plainRate(plain, r.opt.Round/2, int(size)*batch)
+		a, err := PlainRate(plain, r.opt.Round/2)
 		if err != nil {
 			return p, fmt.Errorf("plain socket: %w", err)
 		}
-		b := hashRate(plain[0].buf, int(size), r.opt.Round/4)
+		b := HashRate(plain[0].buf, int(size), r.opt.Round/4)
 		c, t, err := during(len(pullers), r.opt.Round, int(size)*batch, func(w int) error { return pullers[w].pull(ctx) })
 		if err != nil {
 			return p, err
@@ -263,64 +262,4 @@ func (r *run) pulls(ctx context.Context, size uint32) (Pull, error) {
 	p.RateMin, p.RateMax = measure.MinMax(rate)
 	p.P50, p.P99 = measure.Quantile(took, 0.5).Seconds(), measure.Quantile(took, 0.99).Seconds()
 	return p, nil
-}
-
-// plainReader reads batches into one buffer, again and again, from all blocks
-// that the holder has, in turn.
-type plainReader struct {
-	*PlainClient
-	buf  []byte
-	all  int // blocks there
-	next int
-	ask  []uint32
-}
-
-// dialPlain connects; streams start at different places of the holder's memory.
-func (r *run) dialPlain(size uint32, batch, at int) (*plainReader, error) {
-	c, err := net.Dial("tcp", r.addrs.Plain)
-	if err != nil {
-		return nil, err
-	}
-	p, err := NewPlainClient(c, r.opt.Congestion)
-	if err != nil {
-		return nil, err
-	}
-	all := len(keys(size, r.opt.Set))
-	return &plainReader{PlainClient: p, buf: make([]byte, int(size)*batch), all: all, next: at * all / 4, ask: make([]uint32, batch)}, nil
-}
-
-func (p *plainReader) read(pieces bool) error {
-	for i := range p.ask {
-		p.ask[i] = uint32(p.next % p.all)
-		p.next++
-	}
-	return p.Read(p.ask, p.buf, pieces)
-}
-
-// plainRate is the better of the two ways to send.
-func plainRate(c []*plainReader, d time.Duration, bytes int) (float64, error) {
-	best := 0.0
-	for _, how := range []bool{false, true} {
-		rate, _, err := during(len(c), d, bytes, func(w int) error { return c[w].read(how) })
-		if err != nil {
-			return 0, err
-		}
-		best = max(best, rate)
-	}
-	return best, nil
-}
-
-// hashRate is the hash on one core over blocks of memory just received.
-func hashRate(buf []byte, size int, d time.Duration) float64 {
-	began := time.Now()
-	n := 0
-	var sink wire.Sum
-	for time.Since(began) < d {
-		for at := 0; at+size <= len(buf); at += size {
-			sink = wire.SumOf(buf[at : at+size])
-			n += size
-		}
-	}
-	runtime.KeepAlive(sink)
-	return float64(n) / time.Since(began).Seconds() / 1e9
 }

@@ -12,6 +12,7 @@ import (
 
 	"meridian/agent/config"
 	"meridian/bench/linkbench"
+	"meridian/bench/loadbench"
 	"meridian/bench/peers"
 )
 
@@ -19,11 +20,14 @@ import (
 // started it again as its other side.
 const benchProcess = "bench-process"
 
-// playHolder is the whole of such a process: one of the peers' pairs, or the
-// holder of `bench link`.
+// playHolder is the whole of such a process: one of the peers' pairs, a daemon or
+// plain server of `bench load`, or the holder of `bench link`.
 func playHolder(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) > 0 && args[0] == peersProcess {
 		return peers.Play(ctx, args[1:], in, out)
+	}
+	if len(args) > 0 && args[0] == loadProcess {
+		return loadbench.Play(ctx, args[1:], in)
 	}
 	if len(args) != 4 {
 		return fmt.Errorf("want CAPACITY LANES CONGESTION DIR, got %q", args)
@@ -40,7 +44,7 @@ func playHolder(ctx context.Context, args []string, in io.Reader, out io.Writer)
 }
 
 func newBenchCmd(a *app) *cobra.Command {
-	return group(a, "bench", "Measure on this machine", "  mrdn bench link\n  mrdn bench peers\n  mrdn bench llama", newBenchLinkCmd(a), newBenchPeersCmd(a), newBenchLlamaCmd(a))
+	return group(a, "bench", "Measure on this machine", "  mrdn bench load\n  mrdn bench link\n  mrdn bench peers\n  mrdn bench llama", newBenchLoadCmd(a), newBenchLinkCmd(a), newBenchPeersCmd(a), newBenchLlamaCmd(a))
 }
 
 func newBenchLinkCmd(a *app) *cobra.Command {

@@ -19,6 +19,8 @@ func stuck(path, url string) []string {
 	switch path {
 	case "mrdn demo":
 		return []string{"--size", "small"}
+	case "mrdn bench load":
+		return []string{"--quick"}
 	case "mrdn bench peers":
 		return []string{"--only", "plain", "--quick"}
 	case "mrdn chat":
