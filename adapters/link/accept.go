@@ -185,7 +185,7 @@ func (n *Node) turnAway(a *arrival, err error) {
 		defer func() { <-n.turned }()
 		defer end()
 		if a.via == viaTLS {
-			tc := tls.Server(a.Conn, n.cfg.TLS.server())
+			tc := tls.Server(a.Conn, n.roster.Load().tls.server())
 			if tc.Handshake() != nil {
 				return
 			}
@@ -230,7 +230,7 @@ func (n *Node) welcome(a *arrival) {
 // receivePeer is the acceptor's handshake, that of TLS included.
 func (n *Node) receivePeer(h *hello) error {
 	if h.via == viaTLS {
-		tc := tls.Server(h.base, n.cfg.TLS.server())
+		tc := tls.Server(h.base, n.roster.Load().tls.server())
 		if err := tc.Handshake(); err != nil {
 			return fmt.Errorf("tls: %w: %w", err, wire.CodeAuth)
 		}

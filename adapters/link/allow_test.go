@@ -122,7 +122,7 @@ func (w who) try(t *testing.T, a, b *side) (dialled, accepted error) {
 		h.conn, err = tc, tc.Handshake()
 	}
 	if err == nil {
-		_, _, err = a.dialHello(h, a.cfg.Peers[0], [16]byte{}, 0)
+		_, _, err = a.dialHello(h, a.Peer(a.cfg.Peers[0].Name), [16]byte{}, 0)
 	}
 	_ = here.Close()
 	return err, <-done

@@ -131,49 +131,46 @@ func claimedName(h *hello, m *proto.Hello) string {
 // allowed finds the peer's entry in the allow list, by its name, or where it gives
 // none by its pinned agent. Where there is a list, nobody else may connect; where
 // there is none, peers on this host may.
-func (n *Node) allowed(h *hello, m *proto.Hello) (PeerConfig, bool, error) {
+func (n *Node) allowed(h *hello, m *proto.Hello) (*Peer, error) {
+	r := n.roster.Load()
 	name := claimedName(h, m)
 	h.claimed = name[:min(len(name), maxClaimed)]
-	if p, ok := n.byName(name); ok {
-		if h.via == viaTLS {
-			h.entry = p.Name // its certificate was verified
-		}
-		return p, true, nil
-	}
-	for _, p := range n.cfg.Peers {
-		if name == "" && h.via != viaTLS && p.Agent != ([16]byte{}) && p.Agent == m.Agent {
-			return p, true, nil
-		}
+	p := r.byName[name]
+	if p == nil && name == "" && h.via != viaTLS {
+		p = r.pinned[m.Agent]
 	}
 	switch {
-	case len(n.cfg.Peers) > 0:
-		return PeerConfig{}, false, fmt.Errorf("%q is not on the allow list (link.peer): %w", h.claimed, wire.CodeAuth)
-	case !h.local:
-		return PeerConfig{}, false, fmt.Errorf("%q comes from another host, and there is no allow list (link.peer): %w", h.claimed, wire.CodeAuth)
-	}
-	return PeerConfig{}, false, nil
-}
-
-func (n *Node) byName(name string) (PeerConfig, bool) {
-	for _, p := range n.cfg.Peers {
-		if p.Name == name && name != "" {
-			return p, true
+	case p != nil:
+		if h.via == viaTLS {
+			h.entry = p.cfg.Name // its certificate was verified
 		}
+		return p, nil
+	case r.anyone == nil:
+		return nil, fmt.Errorf("%q is not on the allow list (link.peer): %w", h.claimed, wire.CodeAuth)
+	case !h.local:
+		return nil, fmt.Errorf("%q comes from another host, and there is no allow list (link.peer): %w", h.claimed, wire.CodeAuth)
 	}
-	return PeerConfig{}, false
+	return r.anyone, nil
 }
 
-func (n *Node) pskOf(p PeerConfig) []byte {
-	if len(p.PSK) > 0 {
-		return p.PSK
+// still says why a proof that was taken counts no more: its entry or the
+// certificates may have changed while it was made. The caller holds n.mu.
+func (n *Node) still(h *hello, p *Peer, id *identity) error {
+	r := n.roster.Load()
+	if err := r.admits(p, id.agent); err != nil {
+		return err
 	}
-	return n.cfg.PSK
+	if c, ok := h.conn.(*tls.Conn); ok {
+		return r.tls.accepts(c, n.cfg.Wall())
+	}
+	return nil
 }
 
 // identify makes an identity of a HELLO whose proof was right.
-func (n *Node) identify(h *hello, m *proto.Hello, p PeerConfig, listed bool, method uint16) (identity, error) {
-	id := identity{name: p.Name, who: p.Name, listed: listed, agent: m.Agent, inc: m.Inc, method: method}
-	if !listed {
+func (n *Node) identify(h *hello, m *proto.Hello, p *Peer, method uint16) (identity, error) {
+	c := &p.cfg
+	id := identity{name: c.Name, who: c.Name, listed: c.Name != "", agent: m.Agent, inc: m.Inc, method: method}
+	if !id.listed {
 		id.name, id.who = fmt.Sprintf("%x", m.Agent[:4]), h.source
 	}
 	switch {
@@ -186,17 +183,15 @@ func (n *Node) identify(h *hello, m *proto.Hello, p PeerConfig, listed bool, met
 		return id, fmt.Errorf("the peer is this agent itself, or another daemon with its agent id %x: %w", m.Agent, wire.CodeAuth)
 	case m.Agent == ([16]byte{}) || m.Inc == 0:
 		return id, fmt.Errorf("agent or incarnation is zero: %w", wire.CodeAuth)
-	case listed && p.Agent != ([16]byte{}) && p.Agent != m.Agent:
-		return id, fmt.Errorf("%s is agent %x, not %x: %w", p.Name, m.Agent, p.Agent, wire.CodeAuth)
+	case c.Agent != ([16]byte{}) && c.Agent != m.Agent:
+		return id, fmt.Errorf("%s is agent %x, not %x: %w", c.Name, m.Agent, c.Agent, wire.CodeAuth)
 	}
-	for _, o := range n.cfg.Peers {
-		if o.Agent == m.Agent && o.Name != p.Name {
-			return id, fmt.Errorf("agent id %x belongs to %s (link.peer.agent), not to %s: %w", m.Agent, o.Name, id.name, wire.CodeAuth)
-		}
+	if o := n.roster.Load().pinned[m.Agent]; o != nil && o.cfg.Name != c.Name {
+		return id, fmt.Errorf("agent id %x belongs to %s (link.peer.agent), not to %s: %w", m.Agent, o.cfg.Name, id.name, wire.CodeAuth)
 	}
-	names, key := n.cfg.Tenants, "security.tenants"
-	if listed {
-		names, key = p.Tenants, "link.peer.tenants"
+	names, key := c.Tenants, "link.peer.tenants"
+	if !id.listed {
+		key = "security.tenants"
 	}
 	if method == proto.AuthCert {
 		names = intersect(certTenants(h.conn.(*tls.Conn)), names)

@@ -26,16 +26,16 @@ func TestALaneJoinsOnlyTheSessionOfItsOwnPeer(t *testing.T) {
 	} {
 		id := s.peer
 		bend(&id)
-		got, err := b.admit(&hello{origin: origin{addr: "127.0.0.1"}}, id, &proto.Hello{Session: s.id, Lane: 2})
+		got, err := b.admit(&hello{origin: origin{addr: "127.0.0.1"}}, s.entry, id, &proto.Hello{Session: s.id, Lane: 2})
 		if got != nil || !errors.Is(err, wire.CodeAuth) {
 			t.Errorf("another %s: session %v, %v; want AUTH", name, got != nil, err)
 		}
 	}
 	d := a.allSessions()[0]
-	if got, err := a.admit(&hello{origin: origin{addr: "127.0.0.1"}}, d.peer, &proto.Hello{Session: d.id, Lane: 2}); got != nil || !errors.Is(err, wire.CodeAuth) {
+	if got, err := a.admit(&hello{origin: origin{addr: "127.0.0.1"}}, d.entry, d.peer, &proto.Hello{Session: d.id, Lane: 2}); got != nil || !errors.Is(err, wire.CodeAuth) {
 		t.Errorf("a session that this side dialled: %v, %v; want AUTH", got != nil, err)
 	}
-	if got, err := b.admit(&hello{origin: origin{addr: "127.0.0.1"}}, s.peer, &proto.Hello{Session: s.id, Lane: 2}); got != s || err != nil {
+	if got, err := b.admit(&hello{origin: origin{addr: "127.0.0.1"}}, s.entry, s.peer, &proto.Hello{Session: s.id, Lane: 2}); got != s || err != nil {
 		t.Errorf("its own peer: the session %v, %v", got == s, err)
 	}
 	if b.Stats().Sessions != 1 || a.Stats().Sessions != 1 {

@@ -101,7 +101,7 @@ func (n *Node) remember(key string, i instance) {
 	if len(past) == maxDisplaced {
 		past = slices.Delete(past, 0, 1)
 	}
-	if past == nil && len(n.past) >= maxPast+len(n.cfg.Peers) {
+	if past == nil && len(n.past) >= maxPast+len(n.peers()) {
 		var oldest string
 		for k, v := range n.past {
 			if oldest == "" || v[len(v)-1].at < n.past[oldest][len(n.past[oldest])-1].at {
@@ -164,7 +164,7 @@ func (n *Node) Duplicates() []Duplicate {
 
 // admit finds the session that a proven lane belongs to, or begins one. All of it
 // is decided before anything changes.
-func (n *Node) admit(h *hello, id identity, m *proto.Hello) (*session, error) {
+func (n *Node) admit(h *hello, p *Peer, id identity, m *proto.Hello) (*session, error) {
 	n.mu.Lock()
 	s := n.sessions[m.Session]
 	fail := func(err error) (*session, error) {
@@ -178,6 +178,11 @@ func (n *Node) admit(h *hello, id identity, m *proto.Hello) (*session, error) {
 		return fail(fmt.Errorf("the session is another peer's: %w", wire.CodeAuth))
 	case s == nil && m.Lane != 0:
 		return fail(fmt.Errorf("the session is gone: %w", wire.CodeState))
+	case s != nil && s.leaves():
+		return fail(fmt.Errorf("the session is to end: %w", wire.CodeDraining))
+	}
+	if err := n.still(h, p, &id); err != nil {
+		return fail(err)
 	}
 	older, err := n.claim(&id, h.addr)
 	if err != nil {
@@ -192,7 +197,7 @@ func (n *Node) admit(h *hello, id identity, m *proto.Hello) (*session, error) {
 			older = append(older, spare)
 		}
 		s = n.newSession(m.Session, id, h.via, h.addr, false, m)
-		s.share = share
+		s.share, s.entry = share, p
 		n.sessions[s.id] = s
 	}
 	n.displace(&id, older)

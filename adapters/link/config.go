@@ -17,7 +17,8 @@ import (
 	proto "meridian/wire/link"
 )
 
-// Config is read once by New. Zero values take the defaults named here.
+// Config is read once by New; Apply changes a part of it. Zero values take the
+// defaults named here.
 type Config struct {
 	Agent       [16]byte // this agent; never zero
 	Incarnation uint64   // new at each start; never zero
@@ -42,6 +43,7 @@ type Config struct {
 	Quota *quota.Book
 
 	Clock    func() time.Duration // monotonic; default: since New
+	Wall     func() time.Time     // for certificates; default: time.Now
 	Log      *slog.Logger         // default: discard
 	Observer Observer             // may be nil
 }
@@ -141,6 +143,9 @@ func (c Config) withDefaults() (Config, error) {
 		start := time.Now()
 		c.Clock = func() time.Duration { return time.Since(start) }
 	}
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -148,22 +153,31 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}
-	seen := map[string]bool{}
-	for _, p := range c.Peers {
+	return c, checkPeers(c.Peers, c.TLS)
+}
+
+// checkPeers refuses a list that contradicts itself.
+func checkPeers(peers []PeerConfig, certs *TLS) error {
+	seen, pins := map[string]bool{}, map[[16]byte]string{}
+	for _, p := range peers {
 		if p.Name == "" || seen[p.Name] {
-			return c, fmt.Errorf("link: peer %q: a name that is empty or used twice: %w", p.Name, wire.CodeConfig)
+			return fmt.Errorf("link: peer %q: a name that is empty or used twice: %w", p.Name, wire.CodeConfig)
 		}
 		seen[p.Name] = true
+		if o, twice := pins[p.Agent]; twice && p.Agent != ([16]byte{}) {
+			return fmt.Errorf("link: peers %s and %s are pinned to the same agent id: %w", o, p.Name, wire.CodeConfig)
+		}
+		pins[p.Agent] = p.Name
 		if p.Addr == "" {
 			continue
 		}
 		a, err := parseAddr(p.Addr)
 		if err != nil {
-			return c, err
+			return err
 		}
-		if a.network == viaTLS && c.TLS == nil {
-			return c, fmt.Errorf("link: peer %s: %s without a certificate: %w", p.Name, p.Addr, wire.CodeConfig)
+		if a.network == viaTLS && certs == nil {
+			return fmt.Errorf("link: peer %s: %s without a certificate: %w", p.Name, p.Addr, wire.CodeConfig)
 		}
 	}
-	return c, nil
+	return nil
 }

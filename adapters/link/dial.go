@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -100,8 +101,11 @@ func (p *Peer) connect() (*session, error) {
 		switch {
 		case dead:
 			s = nil
-		case leaving:
+		case leaving && lane0:
 			return nil, fmt.Errorf("the peer is leaving: %w", wire.CodeDraining)
+		case leaving: // it has left; what it left may be asked again
+			s.drop(wire.CodeDraining)
+			s = nil
 		case lane0:
 			return s, p.addLanes(s)
 		}
@@ -145,7 +149,7 @@ func (p *Peer) begin(old *session) (*session, error) {
 	if old != nil && theirs.Session == old.id && who.same(&old.peer) && who.inc == old.peer.inc {
 		return old, p.attach(old, h, 0)
 	}
-	s, err := n.dialled(h, who, theirs, p.cfg.Addr)
+	s, err := n.dialled(h, p, who, theirs)
 	if err != nil {
 		h.refuse(err)
 		return nil, err
@@ -164,7 +168,7 @@ func (p *Peer) begin(old *session) (*session, error) {
 }
 
 // dialled begins a session with a peer whose proof was taken.
-func (n *Node) dialled(h *hello, id identity, m *proto.Hello, addr string) (*session, error) {
+func (n *Node) dialled(h *hello, p *Peer, id identity, m *proto.Hello) (*session, error) {
 	n.mu.Lock()
 	if n.closed || n.draining {
 		n.mu.Unlock()
@@ -174,12 +178,17 @@ func (n *Node) dialled(h *hello, id identity, m *proto.Hello, addr string) (*ses
 		n.mu.Unlock()
 		return nil, fmt.Errorf("the peer gave the id of another session: %w", wire.CodeState)
 	}
-	older, err := n.claim(&id, addr)
+	if err := n.still(h, p, &id); err != nil {
+		n.mu.Unlock()
+		return nil, err
+	}
+	older, err := n.claim(&id, p.cfg.Addr)
 	if err != nil {
 		n.mu.Unlock()
 		return nil, err
 	}
-	s := n.newSession(m.Session, id, h.via, addr, true, m)
+	s := n.newSession(m.Session, id, h.via, p.cfg.Addr, true, m)
+	s.entry = p
 	n.sessions[s.id] = s
 	n.displace(&id, older)
 	n.mu.Unlock()
@@ -214,6 +223,17 @@ func (p *Peer) attach(s *session, h *hello, idx uint8) error {
 	return nil
 }
 
+// dialTLS is the handshake of TLS with the peer of that name.
+func (n *Node) dialTLS(ctx context.Context, h *hello, name string) error {
+	certs := n.roster.Load().tls
+	if certs == nil {
+		return errors.New("this agent has no certificates any more")
+	}
+	c := tls.Client(h.base, certs.client(name))
+	h.conn = c
+	return c.HandshakeContext(ctx)
+}
+
 // dialLane connects and goes through the HELLOs. The caller owes endOpening.
 func (p *Peer) dialLane(session [16]byte, idx uint8) (*hello, identity, *proto.Hello, error) {
 	n := p.node
@@ -240,15 +260,13 @@ func (p *Peer) dialLane(session [16]byte, idx uint8) (*hello, identity, *proto.H
 	n.tune(c)
 	h := &hello{conn: c, base: c, via: a.network, origin: origin{addr: p.cfg.Addr}}
 	if a.network == viaTLS {
-		tc := tls.Client(c, n.cfg.TLS.client(p.cfg.Name))
-		h.conn = tc
-		if err := tc.HandshakeContext(ctx); err != nil {
+		if err := n.dialTLS(ctx, h, p.cfg.Name); err != nil {
 			n.endOpening(c)
 			_ = c.Close()
 			return nil, identity{}, nil, fmt.Errorf("tls: %w: %w", wire.CodeAuth, err)
 		}
 	}
-	id, theirs, err := n.dialHello(h, p.cfg, session, idx)
+	id, theirs, err := n.dialHello(h, p, session, idx)
 	if err != nil {
 		n.endOpening(c)
 		h.refuse(err)

@@ -44,7 +44,7 @@ func (g Group) Transports() []string { return []string{viaTCP, viaTLS, viaUnix} 
 
 // Usable implements fabric.Gate: one usable peer is enough.
 func (g Group) Usable(ns wire.Namespace) error {
-	for _, p := range g.n.peers {
+	for _, p := range g.n.peers() {
 		if p.Usable(ns) == nil {
 			return nil
 		}
@@ -88,7 +88,7 @@ func (g Group) Peers() []fabric.Peer {
 // lives, and is connected, that the handle names.
 func (g Group) Keeps(h fabric.Handle) bool {
 	ref := wire.RefOf(h)
-	for _, p := range g.n.peers {
+	for _, p := range g.n.peers() {
 		if s, err := p.session(); err == nil && s.made(ref) {
 			return true
 		}
@@ -108,7 +108,7 @@ func (g Group) Choose(ns wire.Namespace, key wire.Key) string {
 func (g Group) choose(ns wire.Namespace, key wire.Key) *Peer {
 	var best *Peer
 	var top wire.Key
-	for _, p := range g.n.peers {
+	for _, p := range g.n.peers() {
 		if p.Usable(ns) != nil {
 			continue
 		}
@@ -133,7 +133,7 @@ func (g Group) Pull(ctx context.Context, it []fabric.Item) {
 			return g.choose(i.NS, i.Key)
 		}
 		digest := wire.RefOf(i.H).Agent
-		for _, p := range g.n.peers {
+		for _, p := range g.n.peers() {
 			if s, err := p.session(); err == nil && s.digest == digest && p.Usable(i.NS) == nil {
 				return p
 			}
@@ -144,7 +144,7 @@ func (g Group) Pull(ctx context.Context, it []fabric.Item) {
 
 // Quiesce waits for every peer.
 func (g Group) Quiesce(ctx context.Context) error {
-	for _, p := range g.n.peers {
+	for _, p := range g.n.peers() {
 		if err := p.Quiesce(ctx); err != nil {
 			return err
 		}

@@ -147,16 +147,16 @@ func (n *Node) mine(session [16]byte, lane uint8, method uint16) *proto.Hello {
 }
 
 // dialHello is the dialler's part, up to the acceptor's proof.
-func (n *Node) dialHello(h *hello, p PeerConfig, session [16]byte, lane uint8) (identity, *proto.Hello, error) {
+func (n *Node) dialHello(h *hello, p *Peer, session [16]byte, lane uint8) (identity, *proto.Hello, error) {
 	_ = h.base.SetDeadline(time.Now().Add(proto.HelloTimeout))
-	psk := n.pskOf(p)
+	psk := p.cfg.PSK
 	method, err := n.method(h.via, psk)
 	if err != nil {
 		return identity{}, nil, err
 	}
 	if h.via == viaTLS {
-		if name := certName(h.conn.(*tls.Conn)); name != p.Name {
-			return identity{}, nil, fmt.Errorf("the certificate is of %q, not of %q: %w", name, p.Name, wire.CodeAuth)
+		if name := certName(h.conn.(*tls.Conn)); name != p.cfg.Name {
+			return identity{}, nil, fmt.Errorf("the certificate is of %q, not of %q: %w", name, p.cfg.Name, wire.CodeAuth)
 		}
 	}
 	mine := n.mine(session, lane, method)
@@ -189,7 +189,7 @@ func (n *Node) dialHello(h *hello, p PeerConfig, session [16]byte, lane uint8) (
 	if err := check(h, &theirs, method, psk, roleAcceptor, mine, &first); err != nil {
 		return identity{}, nil, err
 	}
-	id, err := n.identify(h, &theirs, p, true, method)
+	id, err := n.identify(h, &theirs, p, method)
 	if err != nil {
 		return identity{}, nil, err
 	}
@@ -208,11 +208,11 @@ func (n *Node) acceptHello(h *hello) error {
 		return err
 	}
 	h.spoke()
-	p, listed, err := n.allowed(h, &first)
+	p, err := n.allowed(h, &first)
 	if err != nil {
 		return err
 	}
-	psk := n.pskOf(p)
+	psk := p.cfg.PSK
 	method, err := n.method(h.via, psk)
 	if err != nil {
 		return err
@@ -241,8 +241,8 @@ func (n *Node) acceptHello(h *hello) error {
 	if err := check(h, &again, method, psk, roleDialler, &first, mine); err != nil {
 		return err
 	}
-	h.entry = p.Name
-	id, err := n.identify(h, &again, p, listed, method)
+	h.entry = p.cfg.Name
+	id, err := n.identify(h, &again, p, method)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (n *Node) acceptHello(h *hello) error {
 		return err
 	}
 	again.Session = session
-	s, err := n.admit(h, id, &again)
+	s, err := n.admit(h, p, id, &again)
 	if err != nil {
 		return err
 	}

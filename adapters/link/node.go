@@ -23,10 +23,10 @@ import (
 
 // Node is this agent's end of every link.
 type Node struct {
-	cfg   Config
-	ctx   context.Context
-	stop  context.CancelFunc
-	peers []*Peer // in the order of Config.Peers
+	cfg    Config // but for what the roster has
+	ctx    context.Context
+	stop   context.CancelFunc
+	roster atomic.Pointer[roster] // stored under mu
 
 	running  sync.WaitGroup // every goroutine of the node
 	refusals atomic.Uint64  // connections and lanes
@@ -36,15 +36,16 @@ type Node struct {
 	places halfopen.Table // accepted connections whose HELLOs are not through
 	turned chan struct{}  // connections that are being told why they were refused
 
-	mu        sync.Mutex
-	sessions  map[[16]byte]*session
-	listeners []net.Listener
-	opening   map[net.Conn]struct{}  // accepted or dialled, HELLO not through
-	past      map[string][]displaced // by identity.key
-	twins     []*Duplicate           // the oldest first
-	strangers []Refused              // the oldest first
-	closed    bool
-	draining  bool
+	mu         sync.Mutex
+	listensTLS bool
+	sessions   map[[16]byte]*session
+	listeners  []net.Listener
+	opening    map[net.Conn]struct{}  // accepted or dialled, HELLO not through
+	past       map[string][]displaced // by identity.key
+	twins      []*Duplicate           // the oldest first
+	strangers  []Refused              // the oldest first
+	closed     bool
+	draining   bool
 }
 
 // New makes a node and begins to dial its peers. It serves nobody before Listen.
@@ -58,16 +59,12 @@ func New(cfg Config) (*Node, error) {
 		turned: make(chan struct{}, maxTurned), procs: runtime.GOMAXPROCS(0),
 	}
 	n.ctx, n.stop = context.WithCancel(context.Background())
-	for _, p := range cfg.Peers {
-		n.peers = append(n.peers, newPeer(n, p))
-	}
+	r := n.newRoster(Update{Peers: cfg.Peers, Tenants: cfg.Tenants, PSK: cfg.PSK, TLS: cfg.TLS}, nil)
+	n.roster.Store(r)
 	n.running.Add(1)
 	go n.ticker()
-	for _, p := range n.peers {
-		if p.cfg.Addr != "" {
-			n.running.Add(1)
-			go p.keepConnected()
-		}
+	for _, p := range r.peers {
+		n.dial(p)
 	}
 	return n, nil
 }
@@ -80,7 +77,7 @@ func (n *Node) Listen(address string) (net.Addr, error) {
 		return nil, err
 	}
 	switch {
-	case a.network == viaTLS && n.cfg.TLS == nil:
+	case a.network == viaTLS && n.roster.Load().tls == nil:
 		return nil, fmt.Errorf("link listen %s: no certificate: %w", address, wire.CodeConfig)
 	case a.network == viaTCP && !a.loopback() && !n.cfg.Insecure:
 		return nil, fmt.Errorf("link listen %s: beyond loopback it takes tls:// or insecure = true: %w", address, wire.CodeConfig)
@@ -102,6 +99,7 @@ func (n *Node) Listen(address string) (net.Addr, error) {
 		return nil, fmt.Errorf("link listen %s: %w", address, net.ErrClosed)
 	}
 	n.listeners = append(n.listeners, l)
+	n.listensTLS = n.listensTLS || a.network == viaTLS
 	n.running.Add(1)
 	go n.accept(l, a.network)
 	return l.Addr(), nil
@@ -175,10 +173,9 @@ func (n *Node) ticker() {
 			return
 		case <-t.C:
 		}
+		wall := n.cfg.Wall()
 		for _, s := range n.allSessions() {
-			s.mu.Lock()
-			s.core.Tick(s.now())
-			s.unlock()
+			s.tick(wall)
 		}
 	}
 }
@@ -222,13 +219,11 @@ func (t *TLS) client(name string) *tls.Config {
 
 // Peer returns the peer of that name, or nil.
 func (n *Node) Peer(name string) *Peer {
-	for _, p := range n.peers {
-		if p.cfg.Name == name {
-			return p
-		}
-	}
-	return nil
+	return n.roster.Load().byName[name]
 }
+
+// peers are those of the configuration, in its order.
+func (n *Node) peers() []*Peer { return n.roster.Load().peers }
 
 // Drain takes no new requests, tells the peers, and waits until what runs has
 // ended, nothing has moved for drainStill, or ctx ends. Close follows.

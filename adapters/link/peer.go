@@ -133,7 +133,8 @@ func (p *Peer) status() (State, wire.Code, string) {
 	p.mu.Unlock()
 	if s != nil {
 		s.mu.Lock()
-		leaving := s.core.Leaving()
+		_, dead := s.core.Dead()
+		leaving := s.core.Leaving() && !dead
 		s.mu.Unlock()
 		if leaving {
 			return StateDraining, wire.CodeDraining, "the peer is leaving"
@@ -181,15 +182,18 @@ type NamespaceInfo struct {
 // Peers tells about every peer, those that only dial us included.
 func (n *Node) Peers() []PeerInfo {
 	var out []PeerInfo
-	for _, p := range n.peers {
+	for _, p := range n.peers() {
 		out = append(out, p.info())
 	}
 	for _, s := range n.allSessions() {
 		if !s.dialled && n.Peer(s.peer.name) == nil {
 			i := PeerInfo{Name: s.peer.name, Addr: s.addr}
 			s.describe(&i)
-			if s.ready() {
+			switch {
+			case s.ready():
 				i.State = StateReady
+			case s.leaves():
+				i.State, i.Code, i.Text = StateDraining, wire.CodeDraining, "the session is to end"
 			}
 			out = append(out, i)
 		}

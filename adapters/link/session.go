@@ -58,6 +58,7 @@ type session struct {
 	id      [16]byte
 	peer    identity
 	digest  [16]byte // the peer's
+	entry   *Peer    // under which it was proved
 	via     string
 	addr    string // where the peer is
 	dialled bool
@@ -66,7 +67,9 @@ type session struct {
 
 	mu      sync.Mutex
 	core    *core.Session
-	lingers bool // it has had lane 0
+	lingers bool      // it has had lane 0
+	retired bool      // it ends, and takes no new calls
+	until   time.Time // a certificate of its lanes ends; zero: there is none
 	lanes   [proto.MaxLanes + 1]*lane
 	ns      map[wire.Namespace]*nsEntry // what this side opened at the peer
 
@@ -206,6 +209,7 @@ func (s *session) addLane(idx uint8, c *hello) error {
 	cl, err := s.core.AddLane(s.now(), idx, c.sp)
 	if err == nil {
 		s.lingers = s.lingers || idx == 0
+		s.endsBy(c.conn)
 		_ = c.base.SetDeadline(time.Time{})
 		s.startLane(cl, c.conn, c.base)
 	}
@@ -243,7 +247,27 @@ func (s *session) drop(code wire.Code) {
 func (s *session) ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.core.Ready()
+	return !s.retired && s.core.Ready()
+}
+
+// leaves reports whether this side ends the session.
+func (s *session) leaves() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.retired
+}
+
+// tick moves the session's time on.
+func (s *session) tick(wall time.Time) {
+	s.mu.Lock()
+	if over := !s.until.IsZero() && wall.After(s.until) && !s.retired; over {
+		defer s.retire(drainStill, fmt.Errorf("a certificate of the session was good until %s: %w", s.until.UTC().Format(time.DateTime), wire.CodeAuth))
+	}
+	s.core.Tick(s.now())
+	if s.retired && s.core.Idle() {
+		s.core.Drop(s.now(), wire.CodeDraining)
+	}
+	s.unlock()
 }
 
 // call runs one call until it is over, or ctx ends it.
