@@ -173,7 +173,7 @@ func TestARemovedPeersCallsEndWithinTheBound(t *testing.T) {
 		defer close(done)
 		p.Pull(testContext(t), it)
 	}()
-	until(t, func() bool { return b.Stats().Served > 0 })
+	until(t, func() bool { return a.Stats().CallBytes > 0 })
 	a.apply(t, Update{Peers: listed("other"), Drain: 10 * time.Millisecond})
 	select {
 	case <-done:
