@@ -154,7 +154,8 @@ func (a *Agent) openStore(context.Context) (err error) {
 		ThinkFraction: a.cfg.KVMemory.ThinkPhaseMemoryFraction, Agent: a.id.agent, Incarnation: a.id.incarnation,
 		HoldBytes: a.cfg.Arena.Hold, VerifyAlways: a.cfg.Arena.Verify == "always",
 		Shares: blocks.Shares{
-			Peer: a.cfg.Quota.PeerArena, Engine: a.cfg.Quota.EngineArena, Tenant: a.cfg.Quota.TenantArena,
+			Peer: a.cfg.Quota.PeerArena, Peers: a.cfg.Quota.PeersArena, Engine: a.cfg.Quota.EngineArena, Tenant: a.cfg.Quota.TenantArena,
+			EngineGuaranteed: a.cfg.Quota.EngineGuaranteed, TenantGuaranteed: a.cfg.Quota.TenantGuaranteed,
 			ReserveTime: a.cfg.Quota.PeerReserve, LeaseAge: a.cfg.Quota.PeerLeaseAge,
 		},
 	})

@@ -68,7 +68,7 @@ var (
 	dLogLeftOut    = desc("log_left_out_lines_total", "Log lines that were counted and not written, because more of their kind came than quota.log_lines.")
 	dSessions      = desc("engine_sessions", "Engines that are connected now.")
 	dQuotaUsed     = desc("quota_used", "How much of a resource its largest holder holds now, by resource and kind of holder.", "resource", "kind")
-	dQuotaLimit    = desc("quota_limit", "How much of a resource one holder may hold, by resource and kind of holder.", "resource", "kind")
+	dQuotaLimit    = desc("quota_limit", "How much of a resource one holder may hold, by resource and kind of holder. Not there where the limit is the whole of it. Of guaranteed_bytes: what others leave free for a holder now.", "resource", "kind")
 	dQuotaRefused  = desc("quota_refused_total", "Requests that were refused because a holder had reached its limit, by resource and kind of holder.", "resource", "kind")
 )
 
@@ -136,15 +136,18 @@ func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), cou
 	gauge(dRemote, float64(st.Remote))
 }
 
-// quota shows the accounts that have a limit. Each is there from the start.
+// quota shows every limit's account from the start; one that is set to the whole
+// has no limit to show.
 func (c *collector) quota(gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
 	for _, r := range append(c.a.store.Quota(), c.a.quota.Stats()...) {
-		if !r.Limited {
+		if r.Rule.Key() == "" {
 			continue
 		}
 		resource, kind := r.Resource.String(), r.Kind.String()
 		gauge(dQuotaUsed, float64(r.Used), resource, kind)
-		gauge(dQuotaLimit, float64(r.Limit), resource, kind)
+		if r.Limited {
+			gauge(dQuotaLimit, float64(r.Limit), resource, kind)
+		}
 		counter(dQuotaRefused, r.Refused, resource, kind)
 	}
 }

@@ -186,6 +186,7 @@ func (a *Agent) testArena() error {
 	if err := a.store.AddNamespace(ns, m.TenantID()); err != nil {
 		return err
 	}
+	defer a.store.RemoveNamespace(ns) // its tenant would be guaranteed a part of the arena
 	o := a.store.NewOwner(0)
 	defer a.store.Drop(o)
 	body := make([]byte, min(selfTestBody, a.cfg.KVMemory.Capacity/64))

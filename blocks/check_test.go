@@ -3,6 +3,7 @@ package blocks
 import (
 	"fmt"
 
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -109,10 +110,80 @@ func (c *Core) checkShares(map[uint32]int) error {
 			return fmt.Errorf("account of %v: %d/%d bytes, %d/%d owners", a.who, used[uint32(i)], a.used, owners[uint32(i)], a.owners)
 		}
 	}
+	if err := c.checkTogether(held, pinned); err != nil {
+		return err
+	}
 	for i := range c.tenants {
 		if t := &c.tenants[i]; t.held != held[i] || t.pinned != pinned[i] || t.asked != 0 {
 			return fmt.Errorf("tenant %d: held %d/%d, pinned %d/%d, asked %d", i, held[i], t.held, pinned[i], t.pinned, t.asked)
 		}
+	}
+	return nil
+}
+
+// checkTogether recounts what everybody has, what peers have, and who there is.
+func (c *Core) checkTogether(held, pinned []uint64) error {
+	var everyone, peers together
+	leased := map[uint32]uint32{}
+	for oi := range c.owners.all {
+		w := &c.owners.all[oi]
+		if !w.used || !c.isPeer(w.acct) {
+			continue
+		}
+		for l := w.leases; l != none; l = c.leases.all[l].next {
+			for _, id := range c.leases.all[l].slots {
+				if leased[id]++; leased[id] == 1 {
+					peers.pinned += uint64(c.extent(id).stride)
+				}
+			}
+		}
+		for g := w.groups; g != none; g = c.groups.all[g].next {
+			for id := c.groups.all[g].slots.head; id != none; id = c.slot(id).next {
+				if c.slot(id).state != transient {
+					peers.held += uint64(c.extent(id).stride)
+				}
+			}
+		}
+	}
+	for i := range c.tenants {
+		everyone.held += held[i]
+		everyone.pinned += pinned[i]
+	}
+	if c.shares.everyone != everyone || c.shares.peers != peers {
+		return fmt.Errorf("everyone has %+v, want %+v; peers have %+v, want %+v", c.shares.everyone, everyone, c.shares.peers, peers)
+	}
+	for i := range c.ext {
+		for j := range c.ext[i].slots {
+			n, id := uint32(0), uint32(i)<<c.geo.slotBits|uint32(j)
+			if c.ext[i].peers != nil {
+				n = c.ext[i].peers[j]
+			}
+			if n != leased[id] {
+				return fmt.Errorf("slot %d: %d leases of peers, want %d", id, n, leased[id])
+			}
+		}
+	}
+	engines := 0
+	for who := range c.shares.of {
+		if who.Kind == quota.Engine {
+			engines++
+		}
+	}
+	spaces := make([]int, len(c.tenants))
+	for _, ns := range c.nsOf {
+		spaces[c.ns[ns].tenant]++
+	}
+	tenants := 0
+	for i, n := range spaces {
+		if n > 0 {
+			tenants++
+		}
+		if c.tenants[i].spaces != n {
+			return fmt.Errorf("tenant %d: %d namespaces, want %d", i, c.tenants[i].spaces, n)
+		}
+	}
+	if c.shares.engines != engines || c.shares.tenants != tenants {
+		return fmt.Errorf("%d engines, want %d; %d tenants, want %d", c.shares.engines, engines, c.shares.tenants, tenants)
 	}
 	return nil
 }

@@ -36,6 +36,7 @@ const (
 	defaultRemoteBlocks  = 1 << 18
 	minStagingBytes      = 256 << 20
 	defaultPeerShare     = 0.25
+	defaultPeersShare    = 0.5
 	defaultReserveTime   = time.Minute
 	defaultLeaseAge      = 10 * time.Minute
 )
@@ -57,6 +58,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.RemoteBlocks = defaultRemoteBlocks
 	}
 	c.Shares.Peer = cmp.Or(c.Shares.Peer, defaultPeerShare)
+	c.Shares.Peers = cmp.Or(c.Shares.Peers, defaultPeersShare)
 	c.Shares.ReserveTime = cmp.Or(c.Shares.ReserveTime, defaultReserveTime)
 	c.Shares.LeaseAge = cmp.Or(c.Shares.LeaseAge, defaultLeaseAge)
 	if c.Clock == nil {

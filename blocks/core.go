@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -57,10 +59,10 @@ type namespace struct {
 }
 
 type tenant struct {
-	id     [32]byte
-	held   uint64 // bytes reserved, being written or late
-	pinned uint64 // bytes of slots that somebody references
-	asked  uint64 // of the Acquire call that is being looked at
+	id  [32]byte
+	who quota.Holder
+	together
+	spaces int // namespaces that are open
 	uncut  extentList
 	pools  [maxClasses]int32 // by class: pool number + 1
 	used   []int32           // the pools that exist
@@ -178,7 +180,7 @@ func (c *Core) AddNamespace(ns wire.Namespace, tenantID [32]byte) error {
 			return &LimitError{Code: wire.CodeTooMany, What: "tenants", Got: uint64(len(c.tenants)) + 1, Limit: MaxNamespaces}
 		}
 		t = uint16(len(c.tenants))
-		c.tenants = append(c.tenants, tenant{id: tenantID, uncut: extentList{none, none}})
+		c.tenants = append(c.tenants, tenant{id: tenantID, who: quota.Holder{Kind: quota.Tenant, Name: hex.EncodeToString(tenantID[:8])}, uncut: extentList{none, none}})
 		c.tenantOf[tenantID] = t
 	}
 	i := uint16(len(c.ns))
@@ -188,6 +190,9 @@ func (c *Core) AddNamespace(ns wire.Namespace, tenantID [32]byte) error {
 		c.ns = append(c.ns, namespace{})
 	}
 	c.nsOf[ns], c.ns[i] = i, namespace{id: ns, tenant: t}
+	if c.tenants[t].spaces++; c.tenants[t].spaces == 1 {
+		c.shares.tenants++
+	}
 	return nil
 }
 
@@ -204,6 +209,10 @@ func (c *Core) RemoveNamespace(ns wire.Namespace) bool {
 	}
 	c.wanted = slices.DeleteFunc(c.wanted, func(w wanted) bool { return w.ns == i })
 	delete(c.nsOf, ns)
+	t := &c.tenants[c.ns[i].tenant]
+	if t.spaces--; t.spaces == 0 {
+		c.shares.tenants--
+	}
 	c.ns[i] = namespace{}
 	c.nsFree = append(c.nsFree, i)
 	return true

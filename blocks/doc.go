@@ -78,8 +78,10 @@
 //
 // An owner works for a holder: a peer, an engine process, or the daemon itself.
 // What a holder's owners have in reservations and leases together is bounded by its
-// share of the capacity (Config.Shares), and so is what is reserved or leased of a
-// tenant's blocks. Beyond a share a reservation is refused as a whole and a lease
+// share of the capacity (Config.Shares), and so is what all peers have together and
+// what is reserved or leased of a tenant's blocks. Of a guaranteed share each engine
+// that is connected, and each tenant that has a namespace, has an equal part that
+// others leave free while it does not use it. Beyond a share a reservation is refused as a whole and a lease
 // block by block, with a *quota.Error that names holder, amounts and configuration
 // key. A peer besides evicts nothing of a higher tier than what it brings and no
 // other tenant's block, its reservations end after ReserveTime, and its leases at

@@ -9,6 +9,7 @@ import (
 // extent is a run of a segment that is cut into slots of one size.
 type extent struct {
 	slots    []slot
+	peers    []uint32 // leases of peers, by slot; nil: there was none in this cut
 	seg      uint32 // segment number; 0: the extent has no memory
 	segPos   uint32 // index in Core.segs
 	off      uint64 // in the segment
@@ -157,7 +158,7 @@ func (c *Core) uncut(i uint32) {
 	c.slots -= len(e.slots)
 	c.count[free] -= len(e.slots)
 	c.bytes[free] -= uint64(len(e.slots)) * uint64(e.stride)
-	e.slots, e.pool = nil, -1
+	e.slots, e.peers, e.pool = nil, nil, -1
 	c.pushExtent(&c.tenants[p.tenant].uncut, i, false)
 }
 

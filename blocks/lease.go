@@ -37,8 +37,8 @@ func newLeases() leases { return leases{of: map[Lease]uint32{}, free: none} }
 // Acquire pins the blocks that v names by Ref (with Gen above 0) or by Key, in
 // v's NS, and fills each view. An item that is not there gets its own Err:
 // ABSENT by key, STALE by reference, also where the block is of another
-// namespace; a *quota.Error beyond the share of the owner's holder or of the
-// block's tenant. The lease is zero when no item was granted.
+// namespace; a *quota.Error beyond the share of the owner's holder, of all peers
+// or of the block's tenant, or within what is guaranteed to others. The lease is zero when no item was granted.
 //
 // Errors of the whole call grant nothing: INVALID, or BUSY for more leases than
 // MaxLeases, more hold bytes than the cap, or a hold while an earlier one of the
@@ -85,9 +85,8 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 		if l == none {
 			l = c.newLease(oi, now, ttl, hold)
 		}
-		c.pin(id)
-		c.leasePins++
 		r := &c.leases.all[l]
+		c.pinFor(r.acct, id)
 		r.slots = append(r.slots, id)
 		c.fill(&v[i], id)
 	}
@@ -189,9 +188,8 @@ func (c *Core) endLease(l uint32) {
 		}
 	}
 	c.charge(r.acct, -r.bytes)
-	c.leasePins -= len(r.slots)
 	for i := len(r.slots) - 1; i >= 0; i-- {
-		c.unpin(r.slots[i])
+		c.unpinFor(r.acct, r.slots[i])
 	}
 	r.slots, r.token = r.slots[:0], Lease{}
 	r.next, ls.free = ls.free, l
@@ -276,7 +274,6 @@ func (c *Core) refuse(o Owner, token Lease, id uint32) {
 	r := &c.leases.all[l]
 	if i := slices.Index(r.slots, id); i >= 0 {
 		r.slots = slices.Delete(r.slots, i, i+1)
-		c.leasePins--
-		c.unpin(id)
+		c.unpinFor(r.acct, id)
 	}
 }

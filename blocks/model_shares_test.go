@@ -3,6 +3,7 @@ package blocks
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"meridian/blocks/quota"
 	"meridian/wire"
@@ -52,38 +53,92 @@ func (m *model) tenantHas(tenant string) (n uint64) {
 	return n
 }
 
+// peersHave is tenantHas for what peers reserved or lease, of all tenants.
+func (m *model) peersHave() (n uint64) {
+	for _, b := range m.bySlot {
+		if b.group != nil && b.state != transient && m.isPeer(b.group.owner) {
+			n += m.stride(b)
+		}
+		if m.leasedByPeer(b) {
+			n += m.stride(b)
+		}
+	}
+	return n
+}
+
+func (m *model) leasedByPeer(b *mBlock) bool {
+	return slices.ContainsFunc(m.leases, func(l *mLease) bool { return m.isPeer(l.owner) && slices.Contains(l.held, b) })
+}
+
 func (m *model) limit(k quota.Kind) uint64 {
-	of := map[quota.Kind]float64{quota.Peer: mShares.Peer, quota.Engine: mShares.Engine, quota.Tenant: mShares.Tenant}
+	of := map[quota.Kind]float64{quota.Peer: mShares.Peer, quota.Peers: mShares.Peers, quota.Engine: mShares.Engine, quota.Tenant: mShares.Tenant}
 	if f, ok := of[k]; ok {
 		return uint64(f * float64(m.c.cfg.Capacity))
 	}
 	return 1 << 62
 }
 
+// unused is what the others of n holders do not use of what is guaranteed to them.
+func (m *model) unused(share float64, n int, others ...uint64) (sum uint64) {
+	part := uint64(share*float64(m.c.cfg.Capacity)) / uint64(n)
+	for _, has := range others {
+		sum += part - min(has, part)
+	}
+	return sum
+}
+
+// mShared is what the shares look at, of which an Acquire call takes more and more.
+type mShared struct {
+	holder, peers uint64
+	tenants       map[string]uint64
+}
+
+// mayTake says whether an owner may have need more bytes of a tenant; fresh: that
+// nobody has yet, toPeers: that no peer has.
+func (m *model) mayTake(s *mShared, o Owner, tenant string, need uint64, fresh, toPeers bool) bool {
+	who, capacity := m.who[o], m.c.cfg.Capacity
+	if who != quota.Total && s.holder+need > m.limit(who.Kind) || toPeers && s.peers+need > m.limit(quota.Peers) {
+		return false
+	}
+	if !fresh {
+		return true
+	}
+	all, others := s.tenants["t"]+s.tenants["u"], []uint64{}
+	if !m.exact {
+		others = append(others, s.tenants[map[string]string{"t": "u", "u": "t"}[tenant]])
+	}
+	leaves := func(unused uint64) bool { return unused == 0 || all+need+unused <= capacity }
+	if s.tenants[tenant]+need > m.limit(quota.Tenant) || !leaves(m.unused(mShares.TenantGuaranteed, len(others)+1, others...)) {
+		return false
+	}
+	return who.Kind != quota.Peer || leaves(m.unused(mShares.EngineGuaranteed, 1, m.holderHas(m.who[m.owners[0]])))
+}
+
+func (m *model) shared(o Owner) *mShared {
+	return &mShared{m.holderHas(m.who[o]), m.peersHave(), map[string]uint64{"t": m.tenantHas("t"), "u": m.tenantHas("u")}}
+}
+
 func (m *model) mayReserve(o Owner, ns int, need uint64) bool {
-	who := m.who[o]
-	return (who == quota.Total || m.holderHas(who)+need <= m.limit(who.Kind)) &&
-		m.tenantHas(m.tenant(ns))+need <= m.limit(quota.Tenant)
+	return m.mayTake(m.shared(o), o, m.tenant(ns), need, true, m.isPeer(o))
 }
 
 // beyondShares says which blocks of an Acquire call are refused, in their order.
 func (m *model) beyondShares(o Owner, want []*mBlock) []bool {
-	who, refused := m.who[o], make([]bool, len(want))
-	has := m.holderHas(who)
-	tenants := map[string]uint64{"t": m.tenantHas("t"), "u": m.tenantHas("u")}
+	s, refused := m.shared(o), make([]bool, len(want))
 	for i, b := range want {
 		if b == nil {
 			continue
 		}
-		n, t := m.stride(b), m.tenant(b.k.ns)
-		refused[i] = who != quota.Total && has+n > m.limit(who.Kind) ||
-			b.refs == 0 && tenants[t]+n > m.limit(quota.Tenant)
-		if refused[i] {
+		n, t, toPeers := m.stride(b), m.tenant(b.k.ns), m.isPeer(o) && !m.leasedByPeer(b)
+		if refused[i] = !m.mayTake(s, o, t, n, b.refs == 0, toPeers); refused[i] {
 			continue
 		}
-		has += n
+		s.holder += n
+		if toPeers {
+			s.peers += n
+		}
 		if b.refs == 0 {
-			tenants[t] += n
+			s.tenants[t] += n
 		}
 	}
 	return refused
@@ -91,7 +146,7 @@ func (m *model) beyondShares(o Owner, want []*mBlock) []bool {
 
 func wantShare(what string, got error) error {
 	var e *quota.Error
-	if !errors.As(got, &e) || !errors.Is(got, wire.CodeFull) || e.InUse+e.Want <= e.Limit || e.Key == "" {
+	if !errors.As(got, &e) || !errors.Is(got, wire.CodeFull) || e.InUse+e.Want <= e.Limit || e.Rule.Key() == "" {
 		return fmt.Errorf("%s beyond a share: %w", what, got)
 	}
 	return nil

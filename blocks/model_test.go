@@ -24,10 +24,11 @@ type model struct {
 	tick  int
 	slots int // exact: of the whole capacity
 
-	owners [4]Owner
-	wasPid [4]bool
-	who    map[Owner]quota.Holder
-	gone   []Owner // dropped with holds
+	owners  [4]Owner
+	wasPid  [4]bool
+	changed int // owners that came
+	who     map[Owner]quota.Holder
+	gone    []Owner // dropped with holds
 
 	blocks map[mKey]*mBlock   // published
 	bySlot map[uint32]*mBlock // every slot that is not free
@@ -97,7 +98,10 @@ const (
 )
 
 // mShares are tight enough that random streams meet each of them.
-var mShares = Shares{Peer: 0.25, Engine: 0.5, Tenant: 0.75, ReserveTime: 300 * time.Millisecond, LeaseAge: 400 * time.Millisecond}
+var mShares = Shares{
+	Peer: 0.25, Peers: 0.35, Engine: 0.5, Tenant: 0.75, EngineGuaranteed: 0.7, TenantGuaranteed: 0.6,
+	ReserveTime: 300 * time.Millisecond, LeaseAge: 400 * time.Millisecond,
+}
 
 func newModel(exact bool) *model {
 	cfg := CoreConfig{Capacity: 3 * 8192, ExtentBytes: 8192, ThinkFraction: 0.5, HoldBytes: mHold, RemoteBlocks: mRemote, Shares: mShares, Rand: seeded(3)}
@@ -127,7 +131,8 @@ func mNS(i int) wire.Namespace { return nsOf(fmt.Sprint(i)) }
 
 func (m *model) newOwner(i int) {
 	m.wasPid[i] = i == 0
-	who := [4]quota.Holder{{Kind: quota.Engine, Name: "e"}, quota.Total, {Kind: quota.Peer, Name: "p"}, {Kind: quota.Peer, Name: "p"}}[i]
+	who := [4]quota.Holder{{Kind: quota.Engine, Name: "e"}, quota.Total, {Kind: quota.Peer, Name: "p"}, {Kind: quota.Peer, Name: []string{"p", "q"}[m.changed%2]}}[i]
+	m.changed++
 	m.owners[i] = m.c.NewOwnerFor(who, i == 0)
 	m.who[m.owners[i]] = who
 }

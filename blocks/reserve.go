@@ -32,7 +32,8 @@ type groups struct {
 // its own and no other tenant's block, and lasts Shares.ReserveTime at most.
 //
 // Errors: INVALID, NS_UNKNOWN, TOO_LARGE, FullError, a *quota.Error above the
-// share of the owner's holder or of the tenant, and, with grow, GrowError.
+// share of the owner's holder, of all peers or of the tenant or within what is
+// guaranteed to others, and, with grow, GrowError.
 func (c *Core) Reserve(now time.Duration, o Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration, grow bool, dst []View) ([]View, error) {
 	c.expire(now)
 	oi, w := c.owner(o)

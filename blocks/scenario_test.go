@@ -104,7 +104,8 @@ func (s *scenario) open(a args) string {
 		HoldBytes: a.num("hold-bytes", 1<<20), RemoteBlocks: int(a.num("remote", 16)),
 		OffloadBelow: a.num("offload-below", 0), Rand: seeded(1),
 		Shares: Shares{
-			Peer: a.share("peer-share"), Engine: a.share("engine-share"), Tenant: a.share("tenant-share"),
+			Peer: a.share("peer-share"), Peers: a.share("peers-share"), Engine: a.share("engine-share"), Tenant: a.share("tenant-share"),
+			EngineGuaranteed: a.share("engine-guaranteed"), TenantGuaranteed: a.share("tenant-guaranteed"),
 			ReserveTime: a.dur("reserve-time", "0s"), LeaseAge: a.dur("lease-age", "0s"),
 		},
 	})
@@ -140,7 +141,7 @@ func (s *scenario) owner(a args) string {
 func (s *scenario) quota(args) string {
 	var out strings.Builder
 	for _, r := range s.c.Quota() {
-		fmt.Fprintf(&out, "%s: most=%d holders=%d limit=%d refused=%d\n", r.Kind, r.Used, r.Holders, r.Limit, r.Refused)
+		fmt.Fprintf(&out, "%s %s: most=%d holders=%d limit=%d refused=%d\n", r.Resource, r.Kind, r.Used, r.Holders, r.Limit, r.Refused)
 	}
 	return out.String()
 }

@@ -168,7 +168,7 @@ func (s *Store) claimStaging(o Owner, size, least uint64) (uint64, error) {
 	if size > left || !s.cfg.stagingOnTop && !s.core.SetAside(size) {
 		s.stagingRefused++
 		return 0, &quota.Error{
-			Resource: quota.StagingBytes, Holder: quota.Total, InUse: s.staging, Want: size, Limit: s.cfg.StagingBytes, Key: stagingKey,
+			Rule: stagingRule, Holder: quota.Total, InUse: s.staging, Want: size, Limit: s.cfg.StagingBytes,
 		}
 	}
 	s.staging += size
@@ -183,5 +183,5 @@ func (s *Store) giveStaging(size uint64) {
 	}
 }
 
-// stagingKey is the configuration key of Config.StagingBytes.
-const stagingKey = "quota.staging_share"
+// stagingRule is the limit Config.StagingBytes.
+var stagingRule = quota.Rule{Resource: quota.StagingBytes, Kind: quota.All}

@@ -1,7 +1,6 @@
 package blocks
 
 import (
-	"encoding/hex"
 	"math"
 	"time"
 
@@ -9,19 +8,24 @@ import (
 )
 
 // Shares bound what holders may have of the arena, in reservations and leases
-// together: slots with the room of their size class, a block once for each lease
-// on it. A fraction is of the capacity; 0, and 1 or more, is no bound of its own.
+// together, in slots with the room of their size class. A fraction is of the
+// capacity.
+//
+// Peer, Engine and Tenant are limits of a holder; 0, and 1 or more, is none. Peers
+// is that of all peers together. For one holder a block counts once for each lease
+// on it; for a tenant, and for all peers together, once.
+//
+// EngineGuaranteed is divided equally among the engines that are connected, and
+// TenantGuaranteed among the tenants that have a namespace. What one of them does
+// not use of its part is left free by the others, and by peers. So a single engine,
+// or tenant, may have everything; of several, none starves the rest. The daemon's
+// own owners, whose reservations become an engine's blocks, leave an engine's part
+// to no one.
 type Shares struct {
-	Peer        float64       // all sessions of one peer
-	Engine      float64       // one engine session
-	Tenant      float64       // all blocks of a tenant that are reserved or leased, each once
-	ReserveTime time.Duration // a peer's reservation ends after it; 0: when it asked for
-	LeaseAge    time.Duration // a peer's lease ends at this age, whatever renews it; 0: never
-}
-
-// The keys of the configuration that set the shares.
-var shareKeys = map[quota.Kind]string{
-	quota.Peer: "quota.peer_arena_share", quota.Engine: "quota.engine_arena_share", quota.Tenant: "quota.tenant_arena_share",
+	Peer, Peers, Engine, Tenant        float64
+	EngineGuaranteed, TenantGuaranteed float64
+	ReserveTime                        time.Duration // a peer's reservation ends after it; 0: when it asked for
+	LeaseAge                           time.Duration // a peer's lease ends at this age, whatever renews it; 0: never
 }
 
 // account is what one holder has, over all its owners.
@@ -31,12 +35,25 @@ type account struct {
 	owners int
 }
 
+// together is what several holders have, a slot once however many they are.
+type together struct {
+	held   uint64 // bytes reserved, being written or late
+	pinned uint64 // bytes of slots that somebody references
+	asked  uint64 // of the Acquire call that is being looked at
+}
+
+func (t *together) has() uint64 { return t.held + t.pinned + t.asked }
+
 type accounts struct {
-	all     []account
-	free    []uint32
-	of      map[quota.Holder]uint32
-	limit   map[quota.Kind]uint64
-	refused map[quota.Kind]uint64
+	all      []account
+	free     []uint32
+	of       map[quota.Holder]uint32
+	limit    map[quota.Kind]uint64
+	refused  map[quota.Rule]uint64
+	peers    together
+	everyone together
+	engines  int // that have an account
+	tenants  int // that have a namespace
 }
 
 func newAccounts(s Shares, capacity uint64) accounts {
@@ -47,8 +64,10 @@ func newAccounts(s Shares, capacity uint64) accounts {
 		return quota.Share(capacity, fraction)
 	}
 	return accounts{
-		of: map[quota.Holder]uint32{}, refused: map[quota.Kind]uint64{},
-		limit: map[quota.Kind]uint64{quota.Peer: bound(s.Peer), quota.Engine: bound(s.Engine), quota.Tenant: bound(s.Tenant)},
+		of: map[quota.Holder]uint32{}, refused: map[quota.Rule]uint64{},
+		limit: map[quota.Kind]uint64{
+			quota.Peer: bound(s.Peer), quota.Peers: bound(s.Peers), quota.Engine: bound(s.Engine), quota.Tenant: bound(s.Tenant),
+		},
 	}
 }
 
@@ -67,6 +86,9 @@ func (c *Core) openAccount(who quota.Holder) uint32 {
 		}
 		x.all[a] = account{who: who}
 		x.of[who] = a
+		if who.Kind == quota.Engine {
+			x.engines++
+		}
 	}
 	x.all[a].owners++
 	return a
@@ -80,6 +102,9 @@ func (c *Core) closeAccount(a uint32) {
 	}
 	x := &c.shares
 	if x.all[a].owners--; x.all[a].owners == 0 {
+		if x.all[a].who.Kind == quota.Engine {
+			x.engines--
+		}
 		delete(x.of, x.all[a].who)
 		x.all[a] = account{}
 		x.free = append(x.free, a)
@@ -113,31 +138,86 @@ func (c *Core) chargeSlot(id uint32, s *slot, by int) {
 	}
 	c.charge(g.acct, n)
 	c.tenants[c.ns[s.ns].tenant].held += n
+	c.shares.everyone.held += n
+	if c.isPeer(g.acct) {
+		c.shares.peers.held += n
+	}
 }
 
-// mayReserve refuses what would take the owner's holder or the tenant above its share.
+// pinFor is pin for a lease of an account.
+func (c *Core) pinFor(a, id uint32) {
+	c.pin(id)
+	c.leasePins++
+	if !c.isPeer(a) {
+		return
+	}
+	e := c.extent(id)
+	if e.peers == nil {
+		e.peers = make([]uint32, len(e.slots))
+	}
+	n := &e.peers[id&c.slotMask]
+	if *n == 0 {
+		c.shares.peers.pinned += uint64(e.stride)
+	}
+	*n++
+}
+
+func (c *Core) leasedByPeer(id uint32) bool {
+	e := c.extent(id)
+	return e.peers != nil && e.peers[id&c.slotMask] > 0
+}
+
+// unpinFor undoes pinFor.
+func (c *Core) unpinFor(a, id uint32) {
+	if c.isPeer(a) {
+		e := c.extent(id)
+		n := &e.peers[id&c.slotMask]
+		if *n--; *n == 0 {
+			c.shares.peers.pinned -= uint64(e.stride)
+		}
+	}
+	c.leasePins--
+	c.unpin(id)
+}
+
+// mayReserve refuses what would take the owner's holder, all peers or the tenant
+// above its share, or would take what is guaranteed to others.
 func (c *Core) mayReserve(a uint32, ti uint16, need uint64) error {
 	if err := c.mayHold(a, 0, need); err != nil {
 		return err
 	}
-	return c.tenantMay(ti, need)
+	if c.isPeer(a) {
+		if err := c.within(quota.AllPeers, c.shares.peers.has(), need); err != nil {
+			return err
+		}
+	}
+	return c.mayTake(a, ti, 0, need)
 }
 
 // mayLease is mayReserve for a block that an Acquire call wants on top of the
 // asked bytes that it has so far.
 func (c *Core) mayLease(a, id uint32, asked uint64) error {
-	s, n := c.slot(id), uint64(c.extent(id).stride)
+	x, s, n := &c.shares, c.slot(id), uint64(c.extent(id).stride)
 	if err := c.mayHold(a, asked, n); err != nil {
 		return err
 	}
-	if s.refs > 0 {
-		return nil // the tenant has it already
+	toPeers := c.isPeer(a) && !c.leasedByPeer(id)
+	if toPeers {
+		if err := c.within(quota.AllPeers, x.peers.has(), n); err != nil {
+			return err
+		}
 	}
-	ti := c.ns[s.ns].tenant
-	if err := c.tenantMay(ti, n); err != nil {
-		return err
+	if s.refs == 0 { // else it is out of reach already
+		ti := c.ns[s.ns].tenant
+		if err := c.mayTake(a, ti, asked, n); err != nil {
+			return err
+		}
+		c.tenants[ti].asked += n
+		x.everyone.asked += n
 	}
-	c.tenants[ti].asked += n
+	if toPeers {
+		x.peers.asked += n
+	}
 	return nil
 }
 
@@ -148,6 +228,7 @@ func (c *Core) forgetAsked(ids []uint32) {
 			c.tenants[c.ns[c.slot(id).ns].tenant].asked = 0
 		}
 	}
+	c.shares.everyone.asked, c.shares.peers.asked = 0, 0
 }
 
 func (c *Core) mayHold(a uint32, asked, need uint64) error {
@@ -158,48 +239,119 @@ func (c *Core) mayHold(a uint32, asked, need uint64) error {
 	return c.within(x.who, x.used+asked, need)
 }
 
-func (c *Core) tenantMay(ti uint16, need uint64) error {
-	if c.shares.limit[quota.Tenant] == math.MaxUint64 {
-		return nil
-	}
-	t := &c.tenants[ti]
-	return c.within(quota.Holder{Kind: quota.Tenant, Name: hex.EncodeToString(t.id[:8])}, t.held+t.pinned+t.asked, need)
-}
-
 func (c *Core) within(who quota.Holder, used, need uint64) error {
 	limit, ok := c.shares.limit[who.Kind]
 	if !ok || used <= limit && need <= limit-used {
 		return nil
 	}
-	c.shares.refused[who.Kind]++
-	return &quota.Error{Resource: quota.ArenaBytes, Holder: who, InUse: used, Want: need, Limit: limit, Key: shareKeys[who.Kind]}
+	return c.beyond(quota.Rule{Resource: quota.ArenaBytes, Kind: who.Kind}, who, used, need, limit)
+}
+
+func (c *Core) beyond(r quota.Rule, who quota.Holder, used, need, limit uint64) error {
+	c.shares.refused[r]++
+	return &quota.Error{Rule: r, Holder: who, InUse: used, Want: need, Limit: limit}
+}
+
+// mayTake looks at bytes of a tenant that nobody holds or references yet.
+func (c *Core) mayTake(a uint32, ti uint16, asked, need uint64) error {
+	x, t := &c.shares, &c.tenants[ti]
+	if err := c.within(t.who, t.has(), need); err != nil {
+		return err
+	}
+	if err := c.leaves(t.who, t.has(), need, c.cfg.Shares.TenantGuaranteed, func() uint64 { return c.unusedByTenants(ti) }); err != nil {
+		return err
+	}
+	if a == none {
+		return nil
+	}
+	h := &x.all[a]
+	return c.leaves(h.who, h.used+asked, need, c.cfg.Shares.EngineGuaranteed, func() uint64 { return c.unusedByEngines(a) })
+}
+
+// leaves refuses a holder what would take the unused bytes of a guaranteed share.
+// They are summed up only where they may be met.
+func (c *Core) leaves(who quota.Holder, used, need uint64, share float64, unused func() uint64) error {
+	room := c.cfg.Capacity - min(c.aside, c.cfg.Capacity)
+	left := room - min(c.shares.everyone.has(), room)
+	if !(share > 0) || need <= left-min(quota.Share(room, share), left) {
+		return nil
+	}
+	others := unused()
+	if others == 0 || need <= left-min(others, left) {
+		return nil // without others the arena itself is the limit
+	}
+	kind := quota.Engine
+	if who.Kind == quota.Tenant {
+		kind = quota.Tenant
+	}
+	return c.beyond(quota.Rule{Resource: quota.GuaranteedBytes, Kind: kind}, who, used, need, used+left-min(others, used+left))
+}
+
+// guaranteed is the part of one of n holders in a guaranteed share.
+func (c *Core) guaranteed(share float64, n int) uint64 {
+	return quota.Share(c.cfg.Capacity-min(c.aside, c.cfg.Capacity), share) / uint64(max(n, 1))
+}
+
+// unusedByTenants is what tenants other than ti do not use of their guaranteed parts.
+func (c *Core) unusedByTenants(ti uint16) (n uint64) {
+	part := c.guaranteed(c.cfg.Shares.TenantGuaranteed, c.shares.tenants)
+	for i := range c.tenants {
+		if t := &c.tenants[i]; i != int(ti) && t.spaces > 0 {
+			n += part - min(t.has(), part)
+		}
+	}
+	return n
+}
+
+// unusedByEngines is what engines other than a do not use of their guaranteed parts.
+func (c *Core) unusedByEngines(a uint32) (n uint64) {
+	part := c.guaranteed(c.cfg.Shares.EngineGuaranteed, c.shares.engines)
+	for i := range c.shares.all {
+		if h := &c.shares.all[i]; uint32(i) != a && h.who.Kind == quota.Engine {
+			n += part - min(h.used, part)
+		}
+	}
+	return n
 }
 
 // Quota returns the state of the shares, for the metrics.
 func (c *Core) Quota() []quota.Row {
-	rows := []quota.Row{{Kind: quota.Peer}, {Kind: quota.Tenant}, {Kind: quota.Engine}}
-	for i := range rows {
-		r := &rows[i]
-		r.Resource, r.Limit, r.Refused = quota.ArenaBytes, c.shares.limit[r.Kind], c.shares.refused[r.Kind]
-		if r.Limited = r.Limit != math.MaxUint64; !r.Limited {
-			r.Limit = 0
-		}
-	}
-	add := func(r *quota.Row, used uint64) {
+	x := &c.shares
+	most := map[quota.Kind]quota.Row{}
+	add := func(k quota.Kind, used uint64) {
 		if used > 0 {
+			r := most[k]
 			r.Used, r.Holders = max(r.Used, used), r.Holders+1
+			most[k] = r
 		}
 	}
-	for i := range c.shares.all {
-		switch a := &c.shares.all[i]; a.who.Kind {
-		case quota.Peer:
-			add(&rows[0], a.used)
-		case quota.Engine:
-			add(&rows[2], a.used)
-		}
+	for i := range x.all {
+		add(x.all[i].who.Kind, x.all[i].used)
 	}
 	for i := range c.tenants {
-		add(&rows[1], c.tenants[i].held+c.tenants[i].pinned)
+		add(quota.Tenant, c.tenants[i].has())
+	}
+	add(quota.Peers, x.peers.has())
+	var rows []quota.Row
+	for _, k := range []quota.Kind{quota.Peers, quota.Peer, quota.Tenant, quota.Engine} {
+		r := most[k]
+		r.Rule = quota.Rule{Resource: quota.ArenaBytes, Kind: k}
+		r.Refused = x.refused[r.Rule]
+		if x.limit[k] < math.MaxUint64 {
+			r.Limit, r.Limited = x.limit[k], true
+		}
+		rows = append(rows, r)
+	}
+	for _, g := range []struct {
+		k     quota.Kind
+		share float64
+		n     int
+	}{{quota.Tenant, c.cfg.Shares.TenantGuaranteed, x.tenants}, {quota.Engine, c.cfg.Shares.EngineGuaranteed, x.engines}} {
+		r := most[g.k]
+		r.Rule = quota.Rule{Resource: quota.GuaranteedBytes, Kind: g.k}
+		r.Limit, r.Limited, r.Refused = c.guaranteed(g.share, g.n), g.share > 0, x.refused[r.Rule]
+		r.Used = min(r.Used, r.Limit)
+		rows = append(rows, r)
 	}
 	return rows
 }

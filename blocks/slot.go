@@ -170,6 +170,7 @@ func (c *Core) pin(id uint32) {
 	s := c.slot(id)
 	if s.refs == 0 {
 		c.tenants[c.ns[s.ns].tenant].pinned += uint64(c.extent(id).stride)
+		c.shares.everyone.pinned += uint64(c.extent(id).stride)
 		if s.state == published {
 			c.unidle(id, s)
 		}
@@ -187,6 +188,7 @@ func (c *Core) unpin(id uint32) {
 		return
 	}
 	c.tenants[c.ns[s.ns].tenant].pinned -= uint64(c.extent(id).stride)
+	c.shares.everyone.pinned -= uint64(c.extent(id).stride)
 	switch s.state {
 	case published:
 		c.use(id, s)

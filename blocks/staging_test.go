@@ -41,7 +41,7 @@ func TestRingsArePartOfTheCapacity(t *testing.T) {
 		n, err := r.ring(o, 1<<20, 128<<10)
 		if err != nil {
 			var q *quota.Error
-			if !errors.As(err, &q) || !errors.Is(err, wire.CodeBusy) || q.Resource != quota.StagingBytes || q.Limit != capacity/2 || q.Key == "" {
+			if !errors.As(err, &q) || !errors.Is(err, wire.CodeBusy) || q.Rule != stagingRule || q.Limit != capacity/2 {
 				t.Fatalf("the refusal: %v", err)
 			}
 			break

@@ -368,7 +368,7 @@ func (s *Store) Quota() []quota.Row {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append(s.core.Quota(), quota.Row{
-		Resource: quota.StagingBytes, Kind: quota.All, Used: s.staging, Holders: 1, Limit: s.cfg.StagingBytes, Limited: true, Refused: s.stagingRefused,
+		Rule: stagingRule, Used: s.staging, Holders: 1, Limit: s.cfg.StagingBytes, Limited: true, Refused: s.stagingRefused,
 	})
 }
 

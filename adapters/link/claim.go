@@ -224,13 +224,8 @@ func (n *Node) replace(id *identity, older []*session) {
 // caller drops it, and the older ones too. Peers on no list are counted together too, by where they come
 // from. The caller holds n.mu.
 func (n *Node) roomFor(id *identity, older []*session) (share *quota.Hold, spare *session, err error) {
-	unlisted := 0
 	for _, s := range n.sessions {
-		if s.dialled || s.peer.who != id.who {
-			continue
-		}
-		unlisted++
-		if s.peer.key() != id.key() || s.peer.instance() != id.instance() {
+		if s.dialled || s.peer.key() != id.key() || s.peer.instance() != id.instance() {
 			continue
 		}
 		s.mu.Lock()
@@ -239,20 +234,20 @@ func (n *Node) roomFor(id *identity, older []*session) (share *quota.Hold, spare
 		}
 		s.mu.Unlock()
 	}
-	if !id.listed && unlisted >= maxUnlisted {
-		return nil, nil, fmt.Errorf("%d sessions of peers on no list come from %s, the limit is %d: %w", unlisted, id.who, maxUnlisted, wire.CodeTooMany)
-	}
 	for _, s := range older {
 		s.share.Give()
 	}
-	holder := quota.Holder{Kind: quota.Peer, Name: id.key()}
-	if share, err = n.cfg.Quota.Take(quota.Sessions, 1, holder); err == nil {
+	who := []quota.Holder{{Kind: quota.Peer, Name: id.key()}}
+	if !id.listed {
+		who = append(who, quota.Holder{Kind: quota.Source, Name: id.who})
+	}
+	if share, err = n.cfg.Quota.Take(quota.Sessions, 1, who...); err == nil {
 		return share, nil, nil
 	}
 	if spare == nil {
 		return nil, nil, err
 	}
 	spare.share.Give()
-	share, err = n.cfg.Quota.Take(quota.Sessions, 1, holder)
+	share, err = n.cfg.Quota.Take(quota.Sessions, 1, who...)
 	return share, spare, err
 }

@@ -135,9 +135,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Quota == nil {
 		c.Quota = &quota.Book{}
-		c.Quota.SetLimit(quota.Sessions, quota.Peer, quota.Limit{Max: proto.MaxSessions})
-		c.Quota.SetLimit(quota.HalfOpen, quota.Source, quota.Limit{Max: proto.HalfOpenPerSource})
-		c.Quota.SetLimit(quota.HalfOpen, quota.All, quota.Limit{Max: proto.HalfOpen})
+		c.Quota.SetLimit(quota.Sessions, quota.Peer, proto.MaxSessions)
+		c.Quota.SetLimit(quota.Sessions, quota.Source, maxUnlisted)
+		c.Quota.SetLimit(quota.HalfOpen, quota.Source, proto.HalfOpenPerSource)
+		c.Quota.SetLimit(quota.HalfOpen, quota.All, proto.HalfOpen)
 	}
 	if c.Clock == nil {
 		start := time.Now()

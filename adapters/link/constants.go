@@ -65,7 +65,8 @@ const (
 	// maxTurned bounds the refused connections that are waited for while they read
 	// why.
 	maxTurned = 64
-	// maxUnlisted bounds the sessions of peers on no list that come from one place.
+	// maxUnlisted bounds the sessions of peers on no list that come from one place,
+	// where Config.Quota does not.
 	maxUnlisted = 64
 	// maxDisplaced bounds the earlier instances that are remembered of a name, and
 	// maxPast the names on no list of which any are.

@@ -24,12 +24,8 @@ type Namespaces interface {
 	OpenPeer(peer quota.Holder, m wire.Manifest) (ns wire.Namespace, close func(), err error)
 }
 
-// peerSpaces is how many namespaces there may be for peers to open one more: the
-// rest is for this agent's engines.
-const peerSpaces = proto.MaxNamespaces * 3 / 4
-
-// Registry is Namespaces in memory, at most 1024 of them: who has each open, and
-// until when it is remembered. Engines add namespaces, and those of one model that
+// Registry is Namespaces in memory: who has each open, and until when it is
+// remembered. Engines add namespaces, and those of one model that
 // differ in rank or layers stand side by side. Peers hold what they opened for
 // their sessions. What nobody has open is forgotten once nothing of it is stored.
 type Registry struct {
@@ -46,6 +42,7 @@ type space struct {
 	manifest wire.Manifest
 	own      bool // never forgotten
 	engines  int  // that have it open
+	hold     *quota.Hold
 	peers    map[quota.Holder]*peerUse
 }
 
@@ -66,7 +63,9 @@ type Spaces interface {
 // told about each namespace before it is open, and may refuse it: the block
 // store's AddNamespace.
 func NewRegistry(add func(ns wire.Namespace, tenant [32]byte) error) *Registry {
-	return &Registry{add: add, forget: func(wire.Namespace) bool { return false }, book: &quota.Book{}, by: map[wire.Namespace]*space{}}
+	book := &quota.Book{}
+	book.SetLimit(quota.Namespaces, quota.All, proto.MaxNamespaces)
+	return &Registry{add: add, forget: func(wire.Namespace) bool { return false }, book: book, by: map[wire.Namespace]*space{}}
 }
 
 // NewStoreRegistry makes an empty registry over a block store, with the shares of
@@ -89,7 +88,7 @@ func (r *Registry) Manifest(ns wire.Namespace) (wire.Manifest, bool) {
 func (r *Registry) Add(m wire.Manifest) (wire.Namespace, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, err := r.put(m, proto.MaxNamespaces)
+	s, err := r.put(m, quota.Total)
 	if err == nil {
 		s.own = true
 	}
@@ -109,7 +108,7 @@ func (r *Registry) OpenEngine(engine quota.Holder, m wire.Manifest) (ns wire.Nam
 	if err != nil {
 		return ns, nil, err
 	}
-	s, err := r.put(m, proto.MaxNamespaces)
+	s, err := r.put(m, quota.Total)
 	if err != nil {
 		hold.Give()
 		return ns, nil, err
@@ -136,15 +135,11 @@ func (r *Registry) OpenPeer(peer quota.Holder, m wire.Manifest) (ns wire.Namespa
 	s := r.by[ns]
 	if s == nil || s.peers[peer] == nil {
 		tenant := quota.Holder{Kind: quota.Tenant, Name: m.Tenant}
-		hold, err := r.book.Take(quota.Namespaces, 1, peer, tenant)
-		if err != nil {
-			r.sweep() // what is stored of one may be gone meanwhile
-			hold, err = r.book.Take(quota.Namespaces, 1, peer, tenant)
-		}
+		hold, err := r.take(peer, tenant)
 		if err != nil {
 			return ns, nil, err
 		}
-		if s, err = r.put(m, peerSpaces); err != nil {
+		if s, err = r.put(m, quota.Total, quota.AllPeers); err != nil {
 			hold.Give()
 			return ns, nil, err
 		}
@@ -185,23 +180,33 @@ func samePart(a, b *wire.Manifest) bool {
 		a.LayerFirst == b.LayerFirst && a.LayerLast == b.LayerLast
 }
 
-// put returns the record of a manifest, which may be new. TOO_MANY for a new one
-// above the limit.
-func (r *Registry) put(m wire.Manifest, limit uint64) (*space, error) {
+// take counts one more namespace for holders. Before one of them is refused, what
+// can be forgotten is.
+func (r *Registry) take(who ...quota.Holder) (*quota.Hold, error) {
+	hold, err := r.book.Take(quota.Namespaces, 1, who...)
+	if err != nil {
+		r.sweep()
+		hold, err = r.book.Take(quota.Namespaces, 1, who...)
+	}
+	return hold, err
+}
+
+// put returns the record of a manifest. A new one counts for holders until it is
+// forgotten.
+func (r *Registry) put(m wire.Manifest, who ...quota.Holder) (*space, error) {
 	ns := m.Namespace()
 	if s := r.by[ns]; s != nil {
 		return s, nil
 	}
-	if uint64(len(r.by)) >= limit {
-		r.sweep()
-	}
-	if n := uint64(len(r.by)); n >= limit {
-		return nil, &quota.Error{Resource: quota.Namespaces, Holder: quota.Total, InUse: n, Want: 1, Limit: limit}
-	}
-	if err := r.add(ns, m.TenantID()); err != nil {
+	hold, err := r.take(who...)
+	if err != nil {
 		return nil, err
 	}
-	s := &space{manifest: m}
+	if err := r.add(ns, m.TenantID()); err != nil {
+		hold.Give()
+		return nil, err
+	}
+	s := &space{manifest: m, hold: hold}
 	r.by[ns] = s
 	return s, nil
 }
@@ -232,6 +237,7 @@ func (r *Registry) sweepOne(ns wire.Namespace, s *space) {
 		}
 	}
 	if gone {
+		s.hold.Give()
 		delete(r.by, ns)
 	}
 }

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"meridian/blocks/quota"
@@ -31,7 +32,7 @@ func newShelf(limits map[quota.Kind]uint64) (*Registry, *shelf) {
 	st := &shelf{open: map[wire.Namespace]bool{}, full: map[wire.Namespace]bool{}}
 	var b quota.Book
 	for k, n := range limits {
-		b.SetLimit(quota.Namespaces, k, quota.Limit{Max: n, Key: "quota." + k.String() + "_namespaces"})
+		b.SetLimit(quota.Namespaces, k, n)
 	}
 	return NewStoreRegistry(st, &b), st
 }
@@ -116,7 +117,7 @@ func TestThrowawayManifestsTakeNobodyElsesNamespaces(t *testing.T) {
 			continue
 		}
 		var q *quota.Error
-		if !errors.As(err, &q) || q.Holder != peerA || q.InUse != 64 || q.Key != "quota.peer_namespaces" || !errors.Is(err, wire.CodeTooMany) {
+		if !errors.As(err, &q) || q.Holder != peerA || q.InUse != 64 || q.Rule.Key() != "quota.peer_namespaces" || !errors.Is(err, wire.CodeTooMany) {
 			t.Fatalf("the refusal: %v", err)
 		}
 	}
@@ -168,19 +169,20 @@ func TestWhatAPeerLeavesBehindCountsForIt(t *testing.T) {
 
 // Peers together leave a quarter of the table for this agent's engines.
 func TestPeersTogetherLeaveRoomForEngines(t *testing.T) {
-	r, _ := newShelf(nil)
+	const peers, all = 768, 1024
+	r, _ := newShelf(map[quota.Kind]uint64{quota.Peers: peers, quota.All: all})
 	for i := range 1100 {
 		who := quota.Holder{Kind: quota.Peer, Name: fmt.Sprint(i % 100)}
-		if _, _, err := r.OpenPeer(who, numbered("t", i)); (err == nil) != (i < peerSpaces) {
+		if _, _, err := r.OpenPeer(who, numbered("t", i)); (err == nil) != (i < peers) {
 			t.Fatalf("namespace %d of peers: %v", i, err)
 		}
 	}
-	for i := range 256 {
+	for i := range all - peers {
 		if _, _, err := r.OpenEngine(engine1, numbered("e", i)); err != nil {
 			t.Fatalf("namespace %d of engines: %v", i, err)
 		}
 	}
-	if _, _, err := r.OpenEngine(engine1, numbered("e", 256)); !errors.Is(err, wire.CodeTooMany) {
+	if _, _, err := r.OpenEngine(engine1, numbered("e", all)); !errors.Is(err, wire.CodeTooMany) || !strings.Contains(err.Error(), "quota.namespaces") {
 		t.Errorf("beyond the table: %v", err)
 	}
 }

@@ -5,34 +5,48 @@ import "time"
 // Quota is what one holder may have. A share is a part of kv_memory.capacity_bytes.
 type Quota struct {
 	PeerArena        float64       // of one peer's reservations and leases
+	PeersArena       float64       // of those of all peers together
 	PeerReserve      time.Duration // a peer's reservation ends after it
 	PeerLeaseAge     time.Duration // a peer's lease ends after it, however often it is renewed
 	TenantArena      float64       // of all reservations and leases in a tenant's namespaces
 	EngineArena      float64       // of one engine process's reservations and leases
+	TenantGuaranteed float64       // divided among the tenants that have a namespace here
+	EngineGuaranteed float64       // divided among the engines that are connected
 	Staging          float64       // of all engines' staging rings
+	Namespaces       int
+	PeersNamespaces  int
 	PeerNamespaces   int
 	TenantNamespaces int
 	EngineNamespaces int
 	PeerSessions     int
+	UnlistedSessions int
 	SourceHalfOpen   int
 	HalfOpen         int
 	LogLines         int // of one kind, a minute
 }
 
-// The defaults suit a cluster of 100 nodes, in which a node serves 99 peers and one
-// engine: a quarter of the arena is far more than one peer uses when all work, and
-// stops one that took everything. The node's own engine may use all of it.
+// The defaults suit a cluster of 100 nodes, in which a node serves 99 peers: a
+// quarter of the arena is far more than one peer uses when all work, and stops one
+// that took everything; half of it for all peers leaves the node's own engines the
+// other half. A single engine of a single tenant may use everything. Of several
+// each is sure of an equal part of half the arena.
 var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source address may hold. A refusal names the key, the holder and both amounts; the metrics are meridian_quota_used, _limit and _refused_total.", []field[Config]{
 	key("peer_arena_share", func(c *Config) *float64 { return &c.Quota.PeerArena }, floats, 0.25, fraction, "Share of kv_memory.capacity_bytes that one peer may hold in reservations and leases together, over all its sessions."),
+	key("peers_arena_share", func(c *Config) *float64 { return &c.Quota.PeersArena }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that all peers together may hold in reservations and leases. A block that several peers lease counts once."),
 	key("peer_reserve_time", func(c *Config) *time.Duration { return &c.Quota.PeerReserve }, durations, time.Minute, between(time.Second, 10*time.Minute), "A peer's reservation is freed after this time, whatever deadline it asked for."),
 	key("peer_lease_age", func(c *Config) *time.Duration { return &c.Quota.PeerLeaseAge }, durations, 10*time.Minute, between(30*time.Second, 24*time.Hour), "A peer's lease ends at this age, however often the peer renews it."),
-	key("tenant_arena_share", func(c *Config) *float64 { return &c.Quota.TenantArena }, floats, 1, fraction, "Share of kv_memory.capacity_bytes that a tenant's reserved and leased blocks may take together, for all holders. 1: no limit, as a node with one tenant wants it."),
-	key("engine_arena_share", func(c *Config) *float64 { return &c.Quota.EngineArena }, floats, 1, fraction, "Share of kv_memory.capacity_bytes that one engine process may hold in reservations and leases together. A block leased twice counts twice. 1: no limit, as a node with one engine wants it."),
+	key("tenant_arena_share", func(c *Config) *float64 { return &c.Quota.TenantArena }, floats, 1, fraction, "Share of kv_memory.capacity_bytes that a tenant's reserved and leased blocks may take together, for all holders. 1: no limit but what quota.tenant_guaranteed_share leaves."),
+	key("engine_arena_share", func(c *Config) *float64 { return &c.Quota.EngineArena }, floats, 1, fraction, "Share of kv_memory.capacity_bytes that one engine process may hold in reservations and leases together. A block leased twice counts twice. 1: no limit but what quota.engine_guaranteed_share leaves."),
+	key("tenant_guaranteed_share", func(c *Config) *float64 { return &c.Quota.TenantGuaranteed }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that is divided equally among the tenants that have a namespace here. What one of them does not use of its part, no other may hold in reservations and leases; blocks in the cache may lie there. A single tenant may use everything. Memory passes between tenants in whole extents (arena.extent_bytes), so an extent in which one block is held counts as free and is not."),
+	key("engine_guaranteed_share", func(c *Config) *float64 { return &c.Quota.EngineGuaranteed }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that is divided equally among the engine processes that are connected. What one of them does not use of its part, neither another engine nor a peer may hold in reservations and leases; blocks in the cache may lie there. A single engine may use everything."),
 	key("staging_share", func(c *Config) *float64 { return &c.Quota.Staging }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that the staging rings of all engines may take. Rings are part of the capacity: what they take, blocks cannot. A ring gets at most half of what is left of the share."),
+	key("namespaces", func(c *Config) *int { return &c.Quota.Namespaces }, integers, 1024, between(16, 1024), "Namespaces that may be open or have blocks here, of engines and peers together."),
+	key("peers_namespaces", func(c *Config) *int { return &c.Quota.PeersNamespaces }, integers, 768, between(16, 1024), "Namespaces that peers opened first and that are open or have blocks here. What quota.namespaces has above it is for this node's engines."),
 	key("peer_namespaces", func(c *Config) *int { return &c.Quota.PeerNamespaces }, integers, 64, between(16, 1024), "Namespaces that one peer may hold open, over all its sessions."),
 	key("tenant_namespaces", func(c *Config) *int { return &c.Quota.TenantNamespaces }, integers, 256, between(1, 1024), "Namespaces of one tenant that may be open here."),
 	key("engine_namespaces", func(c *Config) *int { return &c.Quota.EngineNamespaces }, integers, 64, between(1, 1024), "Namespaces that one engine process may hold open."),
 	key("peer_sessions", func(c *Config) *int { return &c.Quota.PeerSessions }, integers, 4, between(1, 64), "Sessions of one peer that are accepted at a time, by its proven name."),
+	key("unlisted_sessions", func(c *Config) *int { return &c.Quota.UnlistedSessions }, integers, 64, between(1, 65536), "Sessions of peers on no list that come from one source address, or from one user of a Unix socket."),
 	key("source_half_open", func(c *Config) *int { return &c.Quota.SourceHalfOpen }, integers, 16, between(1, 65536), "Connections of one source address, or of one user of a Unix socket, whose HELLO is not through. For one more the oldest silent one is closed. An IPv6 source is a /64."),
 	key("half_open", func(c *Config) *int { return &c.Quota.HalfOpen }, integers, 256, between(16, 65536), "Connections whose HELLO is not through, of all sources together. For one more the oldest silent one of the source that has most is closed."),
 	key("log_lines", func(c *Config) *int { return &c.Quota.LogLines }, integers, 10, between(1, 10000), "Log lines of one kind (level, message and peer) that are written in a minute. Another line then says how many more there were."),

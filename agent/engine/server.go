@@ -79,7 +79,7 @@ func Listen(cfg Config) (*Server, error) {
 	}
 	if s.cfg.Quota == nil {
 		s.cfg.Quota = &quota.Book{}
-		s.cfg.Quota.SetLimit(quota.HalfOpen, quota.Source, quota.Limit{Max: link.HalfOpenPerSource})
+		s.cfg.Quota.SetLimit(quota.HalfOpen, quota.Source, link.HalfOpenPerSource)
 	}
 	if len(s.uids) == 0 {
 		s.uids = []uint32{uint32(os.Geteuid())}

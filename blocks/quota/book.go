@@ -1,24 +1,9 @@
 package quota
 
 import (
-	"maps"
 	"slices"
 	"sync"
 )
-
-// Limit is what one holder of a kind may have of a resource.
-type Limit struct {
-	Max uint64
-	Key string            // the configuration key that sets Max, for refusals
-	Own map[string]uint64 // holders with a limit of their own, by name
-}
-
-func (l *Limit) of(name string) uint64 {
-	if own, ok := l.Own[name]; ok {
-		return own
-	}
-	return l.Max
-}
 
 // Share is a fraction of a total, rounded down: how a limit is made of a
 // configured share. A fraction above 1 is 1, below 0 it is 0.
@@ -32,13 +17,8 @@ func Share(total uint64, fraction float64) uint64 {
 	return min(uint64(float64(total)*fraction), total)
 }
 
-type class struct {
-	r Resource
-	k Kind
-}
-
 type account struct {
-	limit   Limit
+	limit   uint64
 	limited bool
 	used    map[string]uint64 // by holder; an entry goes when it is 0
 	refused uint64
@@ -48,24 +28,24 @@ type account struct {
 // it counts and refuses nothing. All methods may be called at the same time.
 type Book struct {
 	mu       sync.Mutex
-	accounts map[class]*account
+	accounts map[Rule]*account
 }
 
 // SetLimit sets what each holder of a kind may have. Who has more already keeps
 // it and gets no more. A change applies to what is asked for afterwards.
-func (b *Book) SetLimit(r Resource, k Kind, l Limit) {
+func (b *Book) SetLimit(r Resource, k Kind, limit uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.account(r, k)
-	a.limit, a.limited = Limit{Max: l.Max, Key: l.Key, Own: maps.Clone(l.Own)}, true
+	a.limit, a.limited = limit, true
 }
 
 func (b *Book) account(r Resource, k Kind) *account {
-	c := class{r, k}
+	c := Rule{r, k}
 	a := b.accounts[c]
 	if a == nil {
 		if b.accounts == nil {
-			b.accounts = map[class]*account{}
+			b.accounts = map[Rule]*account{}
 		}
 		a = &account{used: map[string]uint64{}}
 		b.accounts[c] = a
@@ -83,10 +63,10 @@ func (b *Book) Take(r Resource, n uint64, who ...Holder) (*Hold, error) {
 			continue
 		}
 		a := b.account(r, h.Kind)
-		used, most := a.used[h.Name], a.limit.of(h.Name)
-		if a.limited && (used > most || n > most-used) {
+		used := a.used[h.Name]
+		if a.limited && (used > a.limit || n > a.limit-used) {
 			a.refused++
-			return nil, &Error{Resource: r, Holder: h, InUse: used, Want: n, Limit: most, Key: a.limit.Key}
+			return nil, &Error{Rule: Rule{r, h.Kind}, Holder: h, InUse: used, Want: n, Limit: a.limit}
 		}
 	}
 	hold := &Hold{book: b, r: r, n: n}
@@ -137,13 +117,12 @@ func (h *Hold) Give() {
 // Row is the state of one resource for one kind of holder: what the metrics
 // meridian_quota_used, meridian_quota_limit and meridian_quota_refused_total show.
 type Row struct {
-	Resource Resource
-	Kind     Kind
-	Used     uint64 // of the holder that has most
-	Holders  int    // that have anything
-	Limit    uint64 // of a holder without a limit of its own
-	Limited  bool   // false: nothing is refused, Limit means nothing
-	Refused  uint64 // Take calls, since the start
+	Rule
+	Used    uint64 // of the holder that has most
+	Holders int    // that have anything
+	Limit   uint64 // of each holder
+	Limited bool   // false: nothing is refused, Limit means nothing
+	Refused uint64 // Take calls, since the start
 }
 
 // Stats returns a row for each account that was ever limited or used, in order of
@@ -153,14 +132,12 @@ func (b *Book) Stats() []Row {
 	defer b.mu.Unlock()
 	rows := make([]Row, 0, len(b.accounts))
 	for c, a := range b.accounts {
-		row := Row{Resource: c.r, Kind: c.k, Holders: len(a.used), Limit: a.limit.Max, Limited: a.limited, Refused: a.refused}
+		row := Row{Rule: c, Holders: len(a.used), Limit: a.limit, Limited: a.limited, Refused: a.refused}
 		for _, n := range a.used {
 			row.Used = max(row.Used, n)
 		}
 		rows = append(rows, row)
 	}
-	slices.SortFunc(rows, func(x, y Row) int {
-		return int(x.Resource)*int(kinds) + int(x.Kind) - int(y.Resource)*int(kinds) - int(y.Kind)
-	})
+	slices.SortFunc(rows, func(x, y Row) int { return compare(x.Rule, y.Rule) })
 	return rows
 }

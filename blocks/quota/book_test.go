@@ -17,7 +17,7 @@ func peer(name string) quota.Holder { return quota.Holder{Kind: quota.Peer, Name
 
 func TestARefusalNamesHolderAmountLimitAndKey(t *testing.T) {
 	var b quota.Book
-	b.SetLimit(quota.ArenaBytes, quota.Peer, quota.Limit{Max: 1 << 30, Key: "quota.peer_arena_share"})
+	b.SetLimit(quota.ArenaBytes, quota.Peer, 1<<30)
 	if _, err := b.Take(quota.ArenaBytes, 1<<29, peer("b")); err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestARefusalNamesHolderAmountLimitAndKey(t *testing.T) {
 	if h != nil || !errors.As(err, &e) || !errors.Is(err, wire.CodeFull) {
 		t.Fatalf("got hold %v and error %v", h, err)
 	}
-	want := quota.Error{Resource: quota.ArenaBytes, Holder: peer("b"), InUse: 1 << 29, Want: 1 << 30, Limit: 1 << 30, Key: "quota.peer_arena_share"}
+	want := quota.Error{Rule: quota.Rule{Resource: quota.ArenaBytes, Kind: quota.Peer}, Holder: peer("b"), InUse: 1 << 29, Want: 1 << 30, Limit: 1 << 30}
 	if *e != want {
 		t.Errorf("got %+v, want %+v", *e, want)
 	}
@@ -39,8 +39,8 @@ func TestARefusalNamesHolderAmountLimitAndKey(t *testing.T) {
 
 func TestOneHoldersUseIsNotAnothers(t *testing.T) {
 	var b quota.Book
-	b.SetLimit(quota.Sessions, quota.Peer, quota.Limit{Max: 2, Own: map[string]uint64{"big": 3, "none": 0}})
-	for name, want := range map[string]int{"a": 2, "b": 2, "big": 3, "none": 0} {
+	b.SetLimit(quota.Sessions, quota.Peer, 2)
+	for name, want := range map[string]int{"a": 2, "b": 2} {
 		got := 0
 		for {
 			if _, err := b.Take(quota.Sessions, 1, peer(name)); err != nil {
@@ -56,8 +56,8 @@ func TestOneHoldersUseIsNotAnothers(t *testing.T) {
 
 func TestTakeIsAllOrNothing(t *testing.T) {
 	var b quota.Book
-	b.SetLimit(quota.StagingBytes, quota.Engine, quota.Limit{Max: 100})
-	b.SetLimit(quota.StagingBytes, quota.All, quota.Limit{Max: 150})
+	b.SetLimit(quota.StagingBytes, quota.Engine, 100)
+	b.SetLimit(quota.StagingBytes, quota.All, 150)
 	engine := func(name string) quota.Holder { return quota.Holder{Kind: quota.Engine, Name: name} }
 	if _, err := b.Take(quota.StagingBytes, 100, engine("1"), quota.Total); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestTakeIsAllOrNothing(t *testing.T) {
 
 func TestAHoldIsGivenBackOnce(t *testing.T) {
 	var b quota.Book
-	b.SetLimit(quota.HalfOpen, quota.Source, quota.Limit{Max: 2})
+	b.SetLimit(quota.HalfOpen, quota.Source, 2)
 	src := quota.SourceOf(netip.MustParseAddr("192.0.2.1"))
 	first, _ := b.Take(quota.HalfOpen, 1, src)
 	if _, err := b.Take(quota.HalfOpen, 1, src); err != nil {
@@ -108,14 +108,14 @@ func TestAHolderNamedTwiceCountsOnce(t *testing.T) {
 
 func TestAmountsNearTheLargestDoNotWrap(t *testing.T) {
 	var b quota.Book
-	b.SetLimit(quota.ArenaBytes, quota.Peer, quota.Limit{Max: math.MaxUint64})
+	b.SetLimit(quota.ArenaBytes, quota.Peer, math.MaxUint64)
 	if _, err := b.Take(quota.ArenaBytes, math.MaxUint64-1, peer("a")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Take(quota.ArenaBytes, 2, peer("a")); err == nil {
 		t.Error("a sum above 2^64 was taken")
 	}
-	b.SetLimit(quota.ArenaBytes, quota.Peer, quota.Limit{Max: 10})
+	b.SetLimit(quota.ArenaBytes, quota.Peer, 10)
 	if _, err := b.Take(quota.ArenaBytes, 1, peer("a")); err == nil {
 		t.Error("a holder above a lowered limit got more")
 	}
@@ -147,8 +147,8 @@ func TestShareStaysWithinTheTotal(t *testing.T) {
 func TestBookAgreesWithAModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var b quota.Book
-	b.SetLimit(quota.Namespaces, quota.Peer, quota.Limit{Max: 7})
-	b.SetLimit(quota.Namespaces, quota.Tenant, quota.Limit{Max: 12})
+	b.SetLimit(quota.Namespaces, quota.Peer, 7)
+	b.SetLimit(quota.Namespaces, quota.Tenant, 12)
 	type held struct {
 		h            *quota.Hold
 		peer, tenant string

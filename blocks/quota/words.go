@@ -12,11 +12,12 @@ type Resource uint8
 
 // The resources.
 const (
-	ArenaBytes   Resource = iota // bytes of the arena that are reserved or leased
-	StagingBytes                 // bytes of staging rings
-	Namespaces                   // namespaces held open
-	Sessions                     // sessions that passed HELLO
-	HalfOpen                     // connections whose HELLO is not through
+	ArenaBytes      Resource = iota // bytes of the arena that are reserved or leased
+	GuaranteedBytes                 // bytes of the arena that others leave free for a holder
+	StagingBytes                    // bytes of staging rings
+	Namespaces                      // namespaces held open
+	Sessions                        // sessions that passed HELLO
+	HalfOpen                        // connections whose HELLO is not through
 	resources
 )
 
@@ -26,11 +27,12 @@ var resourceTable = [resources]struct {
 	bytes       bool
 	code        wire.Code
 }{
-	ArenaBytes:   {"arena_bytes", "of the arena in reservations and leases", true, wire.CodeFull},
-	StagingBytes: {"staging_bytes", "of staging rings", true, wire.CodeBusy},
-	Namespaces:   {"namespaces", "namespaces", false, wire.CodeTooMany},
-	Sessions:     {"sessions", "sessions", false, wire.CodeTooMany},
-	HalfOpen:     {"half_open", "connections without HELLO", false, wire.CodeTooMany},
+	ArenaBytes:      {"arena_bytes", "of the arena in reservations and leases", true, wire.CodeFull},
+	GuaranteedBytes: {"guaranteed_bytes", "of the arena, beside what is guaranteed to others,", true, wire.CodeFull},
+	StagingBytes:    {"staging_bytes", "of staging rings", true, wire.CodeBusy},
+	Namespaces:      {"namespaces", "namespaces", false, wire.CodeTooMany},
+	Sessions:        {"sessions", "sessions", false, wire.CodeTooMany},
+	HalfOpen:        {"half_open", "connections without HELLO", false, wire.CodeTooMany},
 }
 
 // String returns the name in metrics.
@@ -81,14 +83,15 @@ type Kind uint8
 // The kinds.
 const (
 	All    Kind = iota // the daemon as a whole: the total
+	Peers              // all other agents together
 	Peer               // another agent, by its proven name
 	Tenant             // all that works for a tenant, local or not
-	Engine             // one engine session
-	Source             // a remote address, before anything is proved
+	Engine             // one engine process
+	Source             // a remote address, or a user of a Unix socket, for who proves no listed name
 	kinds
 )
 
-var kindNames = [kinds]string{"all", "peer", "tenant", "engine", "source"}
+var kindNames = [kinds]string{"all", "peers", "peer", "tenant", "engine", "source"}
 
 // String returns the name in metrics.
 func (k Kind) String() string {
@@ -101,11 +104,14 @@ func (k Kind) String() string {
 // Holder is who has an account. The zero Holder is Total.
 type Holder struct {
 	Kind Kind
-	Name string // of a peer or tenant, an engine's process, an address; empty for All
+	Name string // of a peer or tenant, an engine's process, an address; empty for All and Peers
 }
 
-// Total is the daemon as a whole.
-var Total = Holder{Kind: All}
+// The holders without a name: the daemon as a whole, and all peers together.
+var (
+	Total    = Holder{Kind: All}
+	AllPeers = Holder{Kind: Peers}
+)
 
 // SourceOf is the holder for a remote address: an IPv4 address, or the /64 of an
 // IPv6 address, since one host has all addresses of it.
@@ -120,29 +126,28 @@ func SourceOf(a netip.Addr) Holder {
 
 // String names the holder in refusals and logs.
 func (h Holder) String() string {
-	if h.Kind == All {
+	switch h.Kind {
+	case All:
 		return "all holders together"
+	case Peers:
+		return "all peers together"
 	}
 	return h.Kind.String() + " " + h.Name
 }
 
 // Error is a refusal. It matches the code of its resource.
 type Error struct {
-	Resource Resource
-	Holder   Holder
-	InUse    uint64 // what the holder has
-	Want     uint64 // what it asked for on top
-	Limit    uint64
-	Key      string // the configuration key of Limit; empty: not configurable
+	Rule   Rule // that was met
+	Holder Holder
+	InUse  uint64 // what the holder has
+	Want   uint64 // what it asked for on top
+	Limit  uint64
 }
 
 // Error says who, what, how much, and which key to change.
 func (e *Error) Error() string {
-	s := fmt.Sprintf("%s may have %s and has %s; %s more would exceed that", e.Holder, e.Resource.amount(e.Limit), amountOnly(e.Resource, e.InUse), amountOnly(e.Resource, e.Want))
-	if e.Key == "" {
-		return s
-	}
-	return s + " (" + e.Key + ")"
+	r := e.Rule.Resource
+	return fmt.Sprintf("%s may have %s and has %s; %s more would exceed that (%s)", e.Holder, r.amount(e.Limit), amountOnly(r, e.InUse), amountOnly(r, e.Want), e.Rule.Key())
 }
 
 func amountOnly(r Resource, n uint64) string {
@@ -153,4 +158,4 @@ func amountOnly(r Resource, n uint64) string {
 }
 
 // Unwrap makes the error match the resource's code.
-func (e *Error) Unwrap() error { return e.Resource.Code() }
+func (e *Error) Unwrap() error { return e.Rule.Resource.Code() }

@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"meridian/blocks/quota"
+	"meridian/wire"
+)
+
+// ruleCase is how one limit is set, what it comes to, and how it is met.
+type ruleCase struct {
+	value string // of its key
+	limit uint64
+	meet  func(t *testing.T, n *testNode) error          // the refusal
+	come  func(t *testing.T, n *testNode) (leave func()) // others that have to be there
+}
+
+const quotaArena = 16 << 20
+
+var (
+	quotaNS = testManifest("acme")
+	quotaPs = []quota.Holder{{Kind: quota.Peer, Name: "a"}, {Kind: quota.Peer, Name: "b"}, {Kind: quota.Peer, Name: "c"}}
+)
+
+// takeOne counts up to the limit and one beyond.
+func takeOne(r quota.Rule) func(*testing.T, *testNode) error {
+	return func(_ *testing.T, n *testNode) error {
+		_, err := n.quota.Take(r.Resource, 1<<20, quota.Holder{Kind: r.Kind, Name: "somebody"})
+		return err
+	}
+}
+
+// reserve takes blocks for holders, one after the other, until one is refused.
+func reserve(who ...quota.Holder) func(*testing.T, *testNode) error {
+	return func(t *testing.T, n *testNode) error {
+		var err error
+		for _, w := range who {
+			o := n.store.NewOwnerFor(w, 0)
+			defer n.store.Drop(o)
+			for range quotaArena / (256 << 10) / len(who) * 2 {
+				if _, err = n.store.Reserve(o, quotaNS.Namespace(), []uint32{250 << 10}, time.Minute); err != nil {
+					break
+				}
+			}
+			if e, ok := errors.AsType[*quota.Error](err); !ok || e.Holder != w {
+				break
+			}
+		}
+		return err
+	}
+}
+
+func twoEngines(_ *testing.T, n *testNode) func() {
+	a := n.store.NewOwnerFor(quota.Holder{Kind: quota.Engine, Name: "1"}, 0)
+	b := n.store.NewOwnerFor(quota.Holder{Kind: quota.Engine, Name: "2"}, 0)
+	return func() { n.store.Drop(a); n.store.Drop(b) }
+}
+
+func twoTenants(t *testing.T, n *testNode) func() {
+	var list []wire.Namespace
+	for _, name := range []string{"b", "c"} {
+		m := testManifest(name)
+		if err := n.store.AddNamespace(m.Namespace(), m.TenantID()); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, m.Namespace())
+	}
+	return func() {
+		for _, ns := range list {
+			n.store.RemoveNamespace(ns)
+		}
+	}
+}
+
+func ring(_ *testing.T, n *testNode) error {
+	o := n.store.NewOwner(0)
+	defer n.store.Drop(o)
+	_, _, err := n.store.Staging(o, quotaArena)
+	return err
+}
+
+// ruleCases has an entry for every limit: a new one cannot come without.
+var ruleCases = map[quota.Rule]ruleCase{
+	{Resource: quota.ArenaBytes, Kind: quota.Peer}:        {"0.125", quotaArena / 8, reserve(quotaPs[0]), nil},
+	{Resource: quota.ArenaBytes, Kind: quota.Peers}:       {"0.25", quotaArena / 4, reserve(quotaPs...), nil},
+	{Resource: quota.ArenaBytes, Kind: quota.Tenant}:      {"0.75", quotaArena / 4 * 3, reserve(quota.Total), nil},
+	{Resource: quota.ArenaBytes, Kind: quota.Engine}:      {"0.5", quotaArena / 2, reserve(quota.Holder{Kind: quota.Engine, Name: "process 1"}), nil},
+	{Resource: quota.GuaranteedBytes, Kind: quota.Engine}: {"1", quotaArena / 2, reserve(quotaPs[0]), twoEngines},
+	{Resource: quota.GuaranteedBytes, Kind: quota.Tenant}: {"0.9", quotaArena * 9 / 10 / 3, reserve(quota.Total), twoTenants},
+	{Resource: quota.StagingBytes, Kind: quota.All}:       {"0.4", quotaArena * 4 / 10, ring, nil},
+	{Resource: quota.Namespaces, Kind: quota.All}:         {"512", 512, nil, nil},
+	{Resource: quota.Namespaces, Kind: quota.Peers}:       {"300", 300, nil, nil},
+	{Resource: quota.Namespaces, Kind: quota.Peer}:        {"17", 17, nil, nil},
+	{Resource: quota.Namespaces, Kind: quota.Tenant}:      {"18", 18, nil, nil},
+	{Resource: quota.Namespaces, Kind: quota.Engine}:      {"19", 19, nil, nil},
+	{Resource: quota.Sessions, Kind: quota.Peer}:          {"5", 5, nil, nil},
+	{Resource: quota.Sessions, Kind: quota.Source}:        {"6", 6, nil, nil},
+	{Resource: quota.HalfOpen, Kind: quota.Source}:        {"7", 7, nil, nil},
+	{Resource: quota.HalfOpen, Kind: quota.All}:           {"20", 20, nil, nil},
+}
+
+// Every limit has a configuration key with a default, shows in the metrics as it
+// is set, and a refusal names its key and counts.
+func TestEveryLimitHasAKeyADefaultAMetricAndItsNameInTheRefusal(t *testing.T) {
+	dir := shortDir(t)
+	var text strings.Builder
+	text.WriteString("[quota]\n")
+	for _, r := range quota.Rules() {
+		c, ok := ruleCases[r]
+		if !ok {
+			t.Fatalf("%s of %s (%s) has no case in this test", r.Resource, r.Kind, r.Key())
+		}
+		fmt.Fprintf(&text, "%s = %s\n", strings.TrimPrefix(r.Key(), "quota."), c.value)
+	}
+	defaults := startNode(t, dir, "defaults", "")
+	n := startNode(t, dir, "set", text.String())
+	if err := n.store.AddNamespace(quotaNS.Namespace(), quotaNS.TenantID()); err != nil {
+		t.Fatal(err)
+	}
+	whole := map[string]bool{"quota.tenant_arena_share": true, "quota.engine_arena_share": true}
+	for r, c := range ruleCases {
+		leave := func() {}
+		if c.come != nil {
+			leave = c.come(t, n)
+		}
+		labels := fmt.Sprintf(`{kind=%q,resource=%q}`, r.Kind, r.Resource)
+		if v, ok := n.series(t, "meridian_quota_limit"+labels); !ok || v != floatText(c.limit) {
+			t.Errorf("%s = %s: the metric says %q, want %s", r.Key(), c.value, v, floatText(c.limit))
+		}
+		if v, ok := defaults.series(t, "meridian_quota_limit"+labels); ok == whole[r.Key()] || v == "0" {
+			t.Errorf("%s: the default's metric is %q", r.Key(), v)
+		}
+		if _, ok := defaults.series(t, "meridian_quota_used"+labels); !ok {
+			t.Errorf("%s: what is used does not show", r.Key())
+		}
+		meet := c.meet
+		if meet == nil {
+			meet = takeOne(r)
+		}
+		err := meet(t, n)
+		if e, ok := errors.AsType[*quota.Error](err); !ok || e.Rule != r || !strings.Contains(err.Error(), r.Key()) || !strings.Contains(err.Error(), e.Holder.String()) {
+			t.Errorf("%s: the refusal is %v", r.Key(), err)
+		}
+		if v, _ := n.series(t, "meridian_quota_refused_total"+labels); v == "0" || v == "" {
+			t.Errorf("%s: refusals are %q", r.Key(), v)
+		}
+		leave()
+	}
+}
+
+// floatText is a number as /metrics writes it.
+func floatText(v uint64) string { return fmt.Sprint(float64(v)) }

@@ -1,0 +1,45 @@
+package quota
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Rule is one limit: what each holder of a kind may have of a resource.
+type Rule struct {
+	Resource Resource
+	Kind     Kind
+}
+
+// keys has every rule, and the configuration key that sets its limit.
+var keys = map[Rule]string{
+	{ArenaBytes, Peer}:        "quota.peer_arena_share",
+	{ArenaBytes, Peers}:       "quota.peers_arena_share",
+	{ArenaBytes, Tenant}:      "quota.tenant_arena_share",
+	{ArenaBytes, Engine}:      "quota.engine_arena_share",
+	{GuaranteedBytes, Tenant}: "quota.tenant_guaranteed_share",
+	{GuaranteedBytes, Engine}: "quota.engine_guaranteed_share",
+	{StagingBytes, All}:       "quota.staging_share",
+	{Namespaces, All}:         "quota.namespaces",
+	{Namespaces, Peers}:       "quota.peers_namespaces",
+	{Namespaces, Peer}:        "quota.peer_namespaces",
+	{Namespaces, Tenant}:      "quota.tenant_namespaces",
+	{Namespaces, Engine}:      "quota.engine_namespaces",
+	{Sessions, Peer}:          "quota.peer_sessions",
+	{Sessions, Source}:        "quota.unlisted_sessions",
+	{HalfOpen, Source}:        "quota.source_half_open",
+	{HalfOpen, All}:           "quota.half_open",
+}
+
+// Key is the configuration key that sets the rule's limit.
+func (r Rule) Key() string { return keys[r] }
+
+// Rules are all that there are, in order of resource and kind.
+func Rules() []Rule {
+	return slices.SortedFunc(maps.Keys(keys), compare)
+}
+
+func compare(a, b Rule) int {
+	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Kind, b.Kind))
+}
