@@ -3,7 +3,7 @@ import os
 import struct
 
 import mrdn
-from link import KEEP_LEASE, Closed, Engine, Refused, batch, control, data, named, push_item, u32, want
+from link import KEEP_LEASE, STANDING, Closed, Engine, Refused, batch, control, data, named, push_item, u32, want
 
 BLOCK = 8192  # block_bytes of the namespaces here
 RUN = os.urandom(8)  # keys that no earlier run has used
@@ -16,10 +16,10 @@ def manifest(tenant, **more):
 class Session:
     """Lanes 0 and 1 of a new session, and a namespace."""
 
-    def __init__(self, peer, tenant, lanes=1):
+    def __init__(self, peer, tenant, lanes=1, features=0):
         self.peer = peer
-        self.control = peer.dial()
-        self.lanes = [peer.dial(self.control.session, i + 1) for i in range(lanes)]
+        self.control = peer.dial(features=features)
+        self.lanes = [peer.dial(self.control.session, i + 1, features=features) for i in range(lanes)]
         self.data = self.lanes[0]
         self.space = mrdn.namespace(manifest(tenant))
         self.ns = self.open(manifest(tenant))["ns"]
@@ -184,6 +184,74 @@ def check_push_violations(peer, tenant, _):
     s = Session(peer, tenant)
     req, _ = s.begin([])
     s.commit(req)
+    s.data.write(control("COMMIT", req))
+    refused("STATE", s.data.read)
+    s.close()
+
+
+def standing(peer, tenant, name):
+    """A session with homes for its pushes, after a first one."""
+    s = Session(peer, tenant, features=STANDING)
+    s.push({name: os.urandom(BLOCK)})
+    homes = s.data.expect("STANDING")
+    assert (homes["ns"], homes["len"]) == (s.ns, BLOCK) and homes["n"] > 1, homes
+    return s, homes["n"]
+
+
+def deliver(s, bodies):
+    """DELIVER of {name: body} and its DATA, without COMMIT."""
+    req = s.peer.next()
+    items = [push_item(s.ns, s.key(n), len(b), mrdn.header(b)) for n, b in bodies.items()]
+    return req, control("DELIVER", req, batch(items, u32(5000))) + b"".join(data(req, i, 0, b) for i, b in enumerate(bodies.values()))
+
+
+def check_standing(peer, tenant, _):
+    """STANDING and DELIVER: a small push goes in one flight, and what finds no home is FULL"""
+    s, n = standing(peer, tenant, "one")
+    bodies = {"in one flight": os.urandom(BLOCK), "another": os.urandom(BLOCK - 1)}
+    req, frames = deliver(s, bodies)
+    s.data.write(frames + control("COMMIT", req))
+    table = s.data.expect("TABLE", req)["items"]
+    assert s.data.end(req)["status"] == [i["status"] for i in table] == [0, 0], table
+    assert s.pull(*[want(s.ns, s.key(k), most=BLOCK) for k in bodies])[1] == list(bodies.values())
+    body = os.urandom(BLOCK)
+    wrong, half = bytes([body[0] ^ 1]) + body[1:], os.urandom(BLOCK // 2)
+    req = s.peer.next()
+    items = [("one", body), ("wrong", body), ("half", half), ("good", body), ("good", body)]
+    s.data.write(control("DELIVER", req, batch([push_item(s.ns, s.key(k), len(b), mrdn.header(b)) for k, b in items], u32(5000)))
+                 + b"".join(data(req, i, 0, wrong if k == "wrong" else b) for i, (k, b) in enumerate(items)) + control("COMMIT", req))
+    got = [named(i["status"]) for i in s.data.expect("TABLE", req)["items"]]
+    assert got == ["EXISTS", "CHECKSUM", "FULL", "OK", "EXISTS"] == [named(i) for i in s.data.end(req)["status"]], got
+    req = s.peer.next()
+    item = mrdn.header(body)
+    s.data.write(control("DELIVER", req, batch([push_item(s.ns, s.key(f"more {i}"), BLOCK, item) for i in range(2 * n)], u32(5000)))
+                 + b"".join(data(req, i, 0, body) for i in range(2 * n)) + control("COMMIT", req))
+    while (first := s.data.read())[0] == "STANDING":
+        pass
+    got = [named(i["status"]) for i in first[2]["items"]]
+    assert 0 < got.count("OK") <= n and set(got[:got.count("OK")]) == {"OK"} and set(got[got.count("OK"):]) == {"FULL"}, got
+    s.data.end(req)
+    s.simple("PING", b"")
+    s.close()
+
+
+def check_standing_violations(peer, tenant, _):
+    """DELIVER: what is not due ends the lane, nothing is published, and what is turned away is dropped until COMMIT"""
+    for i, (code, frames) in enumerate((
+            ("STATE", lambda q, all_: all_[:-BLOCK - 28] + control("COMMIT", q)), ("FLOW_VIOLATION", lambda q, all_: all_ + data(q, 0, 0, b"x")),
+            ("STATE", lambda q, all_: all_ + control("DELIVER", q, batch([], u32(5000)))), ("STATE", lambda q, all_: all_ + control("GRANT", q, batch([]))),
+            ("INVALID", lambda q, all_: control("STANDING", 0, struct.pack("<HHII", 0, 0, 1, BLOCK))))):
+        s, _ = standing(peer, tenant, f"before {i}")
+        req, all_ = deliver(s, {f"bad {i}": os.urandom(BLOCK)})
+        s.data.write(frames(req, all_))
+        refused(code, s.data.read)
+        assert named(s.has(want(s.ns, s.key(f"bad {i}")))[0]["status"]) == "ABSENT"
+        s.close()
+    s, _ = standing(peer, tenant, "before all")
+    req = s.peer.next()
+    late = push_item(s.ns, s.key("late"), 4, mrdn.header(b"late"))
+    s.data.write(control("DELIVER", req, batch([late], u32(0))) + data(req, 0, 0, b"late") + control("COMMIT", req))
+    s.data.end(req, "DEADLINE")
     s.data.write(control("COMMIT", req))
     refused("STATE", s.data.read)
     s.close()

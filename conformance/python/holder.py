@@ -13,7 +13,7 @@ import struct
 import threading
 
 import mrdn
-from link import CODE, Agent, Closed, Refused, batch, control, data, named
+from link import CODE, STANDING, Agent, Closed, Refused, batch, control, data, named
 
 BODY = bytes(range(100))
 GOOD = mrdn.header(BODY)
@@ -95,6 +95,38 @@ PUSHES = {
 }
 
 
+def home(n=1):
+    """STANDING for the namespace that the pusher opened first."""
+    return control("STANDING", 0, struct.pack("<HHII", 1, 0, n, 100))
+
+
+# What is sent for the DELIVER of one item, once COMMIT has come. Each needs a home, of which the push before it tells.
+DELIVERS = {
+    "delivered": (lambda q: table(q) + end(q, "OK", "OK"), "OK"),
+    "delivered, and there": (lambda q: table(q, have("EXISTS", bytes(32), 0)) + end(q, "OK", "EXISTS"), "OK"),
+    "delivered, turned away": (lambda q: end(q, "DRAINING"), "OK"),
+    "delivered, did not match": (lambda q: table(q, have("CHECKSUM", bytes(32), 0)) + end(q, "OK", "CHECKSUM"), "OK"),
+    "delivered, GRANT": (grant, "STATE"),
+    "delivered, END OK without TABLE": (lambda q: end(q, "OK", "OK"), "STATE"),
+    "delivered, TABLE with another header": (lambda q: table(q, have(header=mrdn.header(bytes(100)))), "INVALID"),
+}
+for name in list(DELIVERS):
+    PUSHES["push, before " + name] = (grant, lambda q: table(q) + end(q, "OK", "OK") + home(), "OK")
+# A home that was told of and is not there: the pusher comes back with a PUSH.
+PUSHES["push, before homeless"] = (lambda q: grant(q), lambda q: table(q) + end(q, "OK", "OK") + home(), "OK")
+DELIVERS["homeless"] = (lambda q: table(q, have("FULL", bytes(32), 0)) + end(q, "OK", "FULL"), "OK")
+PUSHES["homeless"] = (grant, lambda q: table(q) + end(q, "OK", "OK"), "OK")
+
+
+def order():
+    """The cases as they are to be tried."""
+    for name in [*CASES, *PUSHES]:
+        if name not in DELIVERS:
+            yield name
+        if name.startswith("push, before "):
+            yield name[len("push, before "):]
+
+
 class Holder:
     def __init__(self, agent):
         self.agent, self.spaces, self.lock = agent, {}, threading.Lock()
@@ -104,9 +136,10 @@ class Holder:
         try:
             lane = self.agent.accept(sock)
             numbers = self.spaces.setdefault(lane.session, [])
+            lane.delivered = False
             while True:
                 name, frame, fields = lane.read()
-                if case and name in ("PULL", "PUSH", "PING"):  # the lane went on
+                if case and name in ("PULL", "PUSH", "DELIVER", "PING"):  # the lane went on
                     self.say(case, "OK")
                     case = None
                 case = self.answer(lane, numbers, name, int(frame["req"]), fields) or case
@@ -120,7 +153,7 @@ class Holder:
 
     def say(self, case, code):
         with self.lock:
-            want = (CASES.get(case) or PUSHES[case])[-1]
+            want = (CASES.get(case) or DELIVERS.get(case) or PUSHES[case])[-1]
             print(f"{'ok   ' if code == want else 'FAIL '} {case}: {code}, want {want}", flush=True)
 
     def answer(self, lane, numbers, name, req, fields):
@@ -146,8 +179,14 @@ class Holder:
             lane.pushed = next((c for c in PUSHES if mrdn.key(numbers[item["ns"] - 1], c.encode()).hex() == item["key"]), None)
             lane.write(PUSHES[lane.pushed][0](req) if lane.pushed else end(req, "UNSUPPORTED"))
             return lane.pushed
+        elif name == "DELIVER":
+            item, = fields["items"]
+            lane.pushed = next(c for c in DELIVERS if mrdn.key(numbers[item["ns"] - 1], c.encode()).hex() == item["key"])
+            lane.delivered = True
+            return lane.pushed
         elif name == "COMMIT":
-            lane.write(PUSHES[lane.pushed][1](req))
+            lane.write((DELIVERS if lane.delivered else PUSHES)[lane.pushed][-2](req))
+            lane.delivered = False
         elif name in ("ABORT", "CANCEL"):
             lane.write(end(req, "CANCELLED"))
         elif name == "END":  # of the unknown frame
@@ -164,13 +203,14 @@ def main():
     p.add_argument("--method", type=int, default=0)
     a = p.parse_args()
     if a.list:
-        print("\n".join([*CASES, *PUSHES]))
+        print("\n".join(order()))
         return
     psk = b""
     if a.psk_file:
         with open(a.psk_file, "rb") as file:
             psk = file.read()
     holder = Holder(Agent("", a.name, 2 if psk else a.method, psk))
+    holder.agent.features = STANDING
     listener = socket.socket(socket.AF_UNIX if a.listen.startswith("unix") else socket.AF_INET, socket.SOCK_STREAM)
     where = a.listen.split("://")[1]
     listener.bind(where if a.listen.startswith("unix") else (where.rsplit(":", 1)[0], int(where.rsplit(":", 1)[1])))

@@ -20,7 +20,7 @@ CODE = {"OK": 0, "ABSENT": 100, "STALE": 101, "EXISTS": 102, "FULL": 103, "CHECK
         "UNSUPPORTED": 204, "LINK_MAGIC": 300, "CRC": 301, "LENGTH": 302, "STATE": 303, "FLOW_VIOLATION": 304, "AUTH": 305,
         "LINK_VERSION": 306, "HELLO_TIMEOUT": 307, "INCARNATION": 308, "TOO_MANY": 309, "MANIFEST": 407}
 NAME = {number: name for name, number in CODE.items()}
-CRITICAL, LOCAL = 1, 1
+CRITICAL, LOCAL, STANDING = 1, 1, 2
 FETCH, TRANSIENT, KEEP_LEASE = 1, 2, 4
 DATA = 9
 REQUESTS = ("OPEN", "HAS", "PULL", "PUSH", "STAT", "RENEW", "RELEASE", "PING")  # that the acceptor may send; only PING is served here
@@ -199,6 +199,7 @@ class Agent:
     def __init__(self, address, name, method, psk=b""):  # address: where it dials
         self.address, self.name, self.method, self.psk = address, name, method, psk
         self.agent, self.inc, self.req = os.urandom(16), int.from_bytes(os.urandom(7), "little") + 1, 1_000_001
+        self.features = 0
 
     def next(self):
         self.req += 2
@@ -206,7 +207,8 @@ class Agent:
 
     def first(self, session=bytes(16), lane=0, **fields):
         names = [(4, self.name.encode())] if self.name else []
-        return Hello(**{"agent": self.agent, "inc": self.inc, "session": session, "lane": lane, "auth": [(self.method, b"")] + names, **fields})
+        return Hello(**{"agent": self.agent, "inc": self.inc, "session": session, "lane": lane, "features": self.features,
+                       "auth": [(self.method, b"")] + names, **fields})
 
     def dial(self, session=bytes(16), lane=0, third=None, **fields):
         """One lane through the four HELLOs. third may replace this side's second."""

@@ -205,9 +205,6 @@ func (x *exchanges) notAgreed() {
 		x.add("DELIVER without the feature", lane, []answer{ended(q, wire.CodeUnsupported)}, plain(TypeDeliver, q, sampleOf(TypeDeliver)))
 		x.refused("DELIVER without the feature, with CRITICAL", lane, wire.CodeUnsupported, critical(TypeDeliver, x.next(), sampleOf(TypeDeliver)))
 	}
-	q := x.next()
-	x.refused("DATA of a DELIVER without the feature", 1, wire.CodeFlowViolation,
-		plain(TypeDeliver, q, sampleOf(TypeDeliver)), dataFrame(q))
 }
 
 // locals are exchanges on the engine's socket, where nothing runs and no
