@@ -100,6 +100,7 @@ func enter(t *testing.T, state, name string, serving bool) (r *rig, id uint64, i
 		r, _, _ = inScene(t, endedCall)
 		return r, r.end[1].nextReq - 2, 0
 	}
+	scenes := slices.Concat(scenes, likePush)
 	at := slices.IndexFunc(scenes, func(s scene) bool { return s.name == name })
 	if at < 0 {
 		t.Fatalf("no scene of %q", state)

@@ -166,15 +166,8 @@ var scenes = []scene{
 		}
 	}},
 	{"homes stand ready", func(r *rig, _, _ uint16) { r.small(0); r.small(1) }},
-	{"DELIVER is out", delivering()},
 	{"DELIVER in mid-body", delivering([2]int{1, deliverFrame + 1000})},
-	{"DELIVER committed", delivering([2]int{1, 1 << 20})},
-	{"DELIVER has its TABLE", delivering([2]int{1, 1 << 20}, [2]int{0, tableFrame})},
-	{"DELIVER taken back in mid-body", takenBack(delivering([2]int{1, deliverFrame + 1000}))},
-	{"serves a DELIVER", delivered(asBefore, [2]int{0, deliverFrame})},
 	{"serves a DELIVER in mid-body", delivered(asBefore, [2]int{0, deliverFrame + proto.HeadLen + 1000})},
-	{"serves a DELIVER with all its bytes", delivered(func(r *rig) { r.held = true }, [2]int{0, deliverFrame + dataFrame})},
-	{"serves a DELIVER committed, being hashed", delivered(func(r *rig) { r.held = true }, [2]int{0, 1 << 20})},
 	{"serves a DELIVER for which there is no home", delivered(func(r *rig) { r.end[1].giveAllHomes() }, [2]int{0, deliverFrame + proto.HeadLen + 1000})},
 	{"serves a DELIVER that was turned away", delivered(func(r *rig) {
 		r.end[1].GoAway(r.now, 10_000, wire.CodeDraining, "")
@@ -202,6 +195,18 @@ var scenes = []scene{
 		r.all(0, 2)
 		r.pull(0, proto.ClassUrgent, num, sceneBody, "v")
 	}},
+}
+
+// likePush are scenes of DELIVER that differ from those of PUSH by nothing but how
+// they were come to: for the walk over the page's states.
+var likePush = []scene{
+	{"DELIVER is out", delivering()},
+	{"DELIVER committed", delivering([2]int{1, 1 << 20})},
+	{"DELIVER has its TABLE", delivering([2]int{1, 1 << 20}, [2]int{0, tableFrame})},
+	{"DELIVER taken back in mid-body", takenBack(delivering([2]int{1, deliverFrame + 1000}))},
+	{"serves a DELIVER", delivered(asBefore, [2]int{0, deliverFrame})},
+	{"serves a DELIVER with all its bytes", delivered(func(r *rig) { r.held = true }, [2]int{0, deliverFrame + dataFrame})},
+	{"serves a DELIVER committed, being hashed", delivered(func(r *rig) { r.held = true }, [2]int{0, 1 << 20})},
 }
 
 // inScene makes a rig whose side b is in a scene.
