@@ -15,7 +15,7 @@ func problems(t *testing.T, text string) string {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := Load(Options{Path: path})
+	_, _, err := Load(Options{Path: path, Kinds: kinds})
 	var ce *Error
 	if !errors.As(err, &ce) {
 		t.Fatalf("error %v", err)

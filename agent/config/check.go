@@ -14,9 +14,6 @@ import (
 	"meridian/internal/httpguard"
 )
 
-// Fabrics are the names of the fabrics that this build has.
-var Fabrics = []string{"link", "nixl-synth"}
-
 // check tests what keys say together.
 func (l *loader) check() {
 	l.checkNumbers()
@@ -225,19 +222,20 @@ func (l *loader) checkPeerAddress(key string, p Peer) {
 }
 
 func (l *loader) checkFabrics() {
+	l.endFabrics()
 	d := l.cfg.Disagg
 	if d.Enabled && d.Fabric == "none" {
-		l.fail("disagg.fabric", "none, while disagg.enabled is true: name the fabric that takes the blocks (%s), or set disagg.enabled = false", strings.Join(Fabrics, ", "))
+		l.fail("disagg.fabric", "none, while disagg.enabled is true: name the fabric that takes the blocks (%s), or set disagg.enabled = false", strings.Join(l.fabricNames(), ", "))
 	}
-	if d.Enabled && d.Fabric != "none" {
-		l.checkFabric("disagg.fabric", d.Fabric)
+	if d.Fabric != "none" {
+		l.checkFabric("disagg.fabric", d.Fabric, d.Enabled)
 	}
 	for i, r := range l.cfg.Routes {
 		key := fmt.Sprintf("route[%d]", i)
 		if r.Fabric == "" {
-			l.fail(key+".fabric", "missing: one of %s", strings.Join(Fabrics, ", "))
+			l.fail(key+".fabric", "missing: one of %s", strings.Join(l.fabricNames(), ", "))
 		} else {
-			l.checkFabric(key+".fabric", r.Fabric)
+			l.checkFabric(key+".fabric", r.Fabric, true)
 		}
 		if r.MaxBytes != 0 && r.MaxBytes < r.MinBytes {
 			l.fail(key+".max_bytes", "%d is below min_bytes, which is %d: the route matches nothing", r.MaxBytes, r.MinBytes)
@@ -246,11 +244,13 @@ func (l *loader) checkFabrics() {
 	}
 }
 
-func (l *loader) checkFabric(key, fabric string) {
+// checkFabric tests a name that a key uses; one that is not in use may lack peers.
+func (l *loader) checkFabric(key, fabric string, used bool) {
 	switch {
-	case !slices.Contains(Fabrics, fabric):
-		l.fail(key, "%q is not in this build, which has %s", fabric, strings.Join(Fabrics, ", "))
-	case fabric == "link" && len(l.cfg.Link.Peers) == 0:
+	case l.tried[fabric]: // what is wrong with its table has been said
+	case !slices.Contains(l.fabricNames(), fabric):
+		l.fail(key, "%q is no [fabric.NAME] of the file, and not in this build, which has %s%s", fabric, strings.Join(l.fabricNames(), ", "), didYouMean(Nearest(fabric, l.fabricNames())))
+	case used && fabric == linkFabric && len(l.cfg.Link.Peers) == 0:
 		l.fail(key, "\"link\" needs a peer: add [[link.peer]]")
 	}
 }

@@ -23,9 +23,10 @@ type Config struct {
 	Security  Security
 	Admin     Admin
 	Llama     Llama
-	Routes    []Route // in the order of the file: the first match wins
+	Routes    []Route  // in the order of the file: the first match wins
+	Fabrics   []Fabric // in the order of their names
 
-	origins []Origin
+	origins []kept
 }
 
 // Scheduler is the table of the same name.

@@ -17,9 +17,6 @@ import (
 // maxFile bounds what is read: a configuration is a few kilobytes.
 const maxFile = 1 << 20
 
-// maxEntries bounds the models, peers and routes of one file.
-const maxEntries = 4096
-
 // readBounded reads a file or a pipe.
 func readBounded(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -117,12 +114,12 @@ func blank(lines []string, at int) bool {
 }
 
 func (l *loader) topLevel(name string, v any) {
-	switch name {
-	case "model":
-		l.models(v)
-	case "route":
-		l.cfg.Routes = entries(l, routeTable, "route", v)
-	case "speculation":
+	switch f, ok := formOf(name); {
+	case ok:
+		f.read(l, v)
+	case name == "fabric":
+		l.readFabrics(v)
+	case name == "speculation":
 		l.warn("speculation", "the table is ignored: speculative decoding of the seed design is left out, since drafting belongs to the engine, which alone can verify a draft")
 	default:
 		l.table(name, v)
@@ -132,7 +129,10 @@ func (l *loader) topLevel(name string, v any) {
 // table sets the keys of [name] and of the tables below it.
 func (l *loader) table(name string, v any) {
 	m, ok := v.(map[string]any)
-	if !ok {
+	if _, tables := v.([]map[string]any); tables {
+		l.unknownTable(name)
+		return
+	} else if !ok {
 		l.unknown(name)
 		return
 	}
@@ -144,12 +144,13 @@ func (l *loader) table(name string, v any) {
 	t := tables()[i]
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		key := name + "." + k
+		below, isForm := formOf(key)
 		switch f := t.field(k); {
 		case f != nil:
-			set(l, l.cfg, *f, key, m[k])
-		case key == "link.peer":
-			l.cfg.Link.Peers = entries(l, peerTable, key, m[k])
-		case key == "link.tls":
+			l.set(f.of(l.cfg), key, m[k])
+		case isForm:
+			below.read(l, m[k])
+		case isTable(key):
 			l.table(key, m[k])
 		default:
 			l.unknown(key)
@@ -157,12 +158,8 @@ func (l *loader) table(name string, v any) {
 	}
 }
 
-// set stores one value of the file.
-func set[S any](l *loader, s *S, f field[S], key string, raw any) {
-	l.from[key] = source{kind: "file", at: l.file, line: l.lines.of(key)}
-	if err := f.setTOML(s, raw); err != nil {
-		l.reject(key, f.secret, asWritten(raw), err)
-	}
+func isTable(name string) bool {
+	return slices.ContainsFunc(tables(), func(t table[Config]) bool { return t.name == name })
 }
 
 // asWritten shows a decoded value the way the file has it, shortened.
@@ -182,63 +179,13 @@ func asWritten(raw any) string {
 	return s
 }
 
-// entries reads an array of tables.
-func entries[S any](l *loader, t table[S], name string, v any) []S {
-	list, ok := v.([]map[string]any)
-	if !ok {
-		l.fail(name, "must be an array of tables, written [[%s]]", name)
-		return nil
-	}
-	if len(list) > maxEntries {
-		l.fail(name, "%d entries, the limit is %d", len(list), maxEntries)
-		return nil
-	}
-	out := make([]S, len(list))
-	for i, m := range list {
-		out[i] = entry(l, t, fmt.Sprintf("%s[%d]", name, i), m)
-	}
-	return out
-}
-
-func entry[S any](l *loader, t table[S], prefix string, m map[string]any) S {
-	s := t.fresh()
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		key := prefix + "." + k
-		if f := t.field(k); f != nil {
-			set(l, &s, *f, key, m[k])
-		} else {
-			l.fail(key, "unknown key%s", didYouMean(Nearest(k, t.names())))
-		}
-	}
-	return s
-}
-
-func (l *loader) models(v any) {
-	m, ok := v.(map[string]any)
-	if !ok {
-		l.fail("model", "must be tables, written [model.NAME]")
-		return
-	}
-	if len(m) > maxEntries {
-		l.fail("model", "%d entries, the limit is %d", len(m), maxEntries)
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		t, ok := m[name].(map[string]any)
-		if !ok {
-			l.fail("model."+name, "must be a table, written [model.NAME]")
-			continue
-		}
-		model := entry(l, modelTable, "model."+name, t)
-		model.Name = name
-		l.cfg.Models = append(l.cfg.Models, model)
-	}
-}
-
 func (l *loader) unknown(key string) { l.fail(key, "unknown key%s", l.suggest(key)) }
 
 func (l *loader) unknownTable(name string) {
-	names := []string{"model", "route"}
+	names := []string{"fabric"}
+	for _, f := range forms() {
+		names = append(names, f.path)
+	}
 	for _, t := range tables() {
 		names = append(names, t.name)
 	}
@@ -246,19 +193,29 @@ func (l *loader) unknownTable(name string) {
 }
 
 // suggest finds what an unknown table.key may have meant: a near name in its
-// table, the same name in another, or the nearest of all.
+// table, what others call a key, the same name in another table, or the nearest of
+// all.
 func (l *loader) suggest(key string) string {
 	dot := strings.LastIndexByte(key, '.')
 	tab, name := key[:max(dot, 0)], key[dot+1:]
-	var all []string
-	for _, t := range tables() {
-		if t.name == tab {
-			if n, ok := Nearest(name, t.names()); ok {
-				return didYouMean(tab+"."+n, true)
-			}
+	all := l.known()
+	var near []string
+	for _, full := range all {
+		if rest, ok := strings.CutPrefix(full, tab+"."); ok {
+			near = append(near, rest)
 		}
-		for _, n := range t.names() {
-			all = append(all, t.name+"."+n)
+	}
+	for _, f := range forms() {
+		if rest, ok := strings.CutPrefix(f.path, tab+"."); ok {
+			near = append(near, rest)
+		}
+	}
+	if n, ok := meant(name, near); ok {
+		return didYouMean(tab+"."+n, true)
+	}
+	for _, full := range all {
+		if s, _ := l.setting(full); slices.Contains(s.other, key) || slices.Contains(s.other, name) {
+			return didYouMean(full, true)
 		}
 	}
 	for _, full := range all {

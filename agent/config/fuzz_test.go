@@ -30,7 +30,7 @@ func FuzzLoad(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, _, err := Load(Options{Path: path, Memory: fixed})
+		c, _, err := Load(Options{Path: path, Kinds: kinds, Memory: fixed})
 		if (c == nil) == (err == nil) || (err != nil && !errors.Is(err, wire.CodeConfig)) {
 			t.Errorf("config %v, error %v", c != nil, err)
 		}

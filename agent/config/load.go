@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,10 @@ type Options struct {
 	Path  string            // the file; empty: MERIDIAN_CONFIG, then the search path
 	Env   []string          // as os.Environ returns it; nil: no variables
 	Flags map[string]string // table.key to value, as text
+
+	// Kinds are the fabrics that this build has besides the link: openers.Kinds of
+	// those that the daemon is given.
+	Kinds []FabricKind
 
 	// Memory tells how much memory is free, for capacity "auto"; nil asks the
 	// host.
@@ -58,7 +63,7 @@ func (o Options) Find() string {
 // Load reads, merges and checks a configuration. The error is an *Error with
 // every problem; warnings come with or without one.
 func Load(o Options) (*Config, []Warning, error) {
-	l := &loader{cfg: &Config{}, from: map[string]source{}, vars: variables(o.Env)}
+	l := &loader{cfg: &Config{}, from: map[string]source{}, vars: variables(o.Env), kinds: o.Kinds, tried: map[string]bool{}}
 	for _, t := range tables() {
 		for _, f := range t.fields {
 			f.reset(l.cfg)
@@ -67,8 +72,10 @@ func Load(o Options) (*Config, []Warning, error) {
 	if path := o.Find(); path != "" {
 		l.readFile(path)
 	}
+	l.implyFabrics(o.Flags)
 	l.readEnv()
 	l.readFlags(o.Flags)
+	l.dropUnused()
 	if o.Memory == nil {
 		o.Memory = HostMemory
 	}
@@ -139,7 +146,10 @@ type loader struct {
 	from     map[string]source // by table.key; not there: the default
 	problems []Problem
 	warnings []Warning
-	partial  bool // statements of the file were left out because they are not TOML
+	kinds    []FabricKind
+	fabrics  []*oneFabric    // in the order of their names, once all are known
+	tried    map[string]bool // names of [fabric.NAME], right or wrong
+	partial  bool            // statements of the file were left out because they are not TOML
 }
 
 // fail records a problem at the place where key was written.
@@ -178,7 +188,7 @@ const envPrefix = "MERIDIAN_"
 
 // EnvName is the variable of a key: MERIDIAN_LINK_TLS_CERT for link.tls.cert.
 func EnvName(key string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(key))
 }
 
 // Reserved variables are no keys: the file's place, the command line's own
@@ -188,14 +198,9 @@ func reserved(name string) bool {
 }
 
 func (l *loader) readEnv() {
-	byName := map[string]string{}
-	var names []string
-	for _, t := range tables() {
-		for _, f := range t.fields {
-			n := EnvName(t.name + "." + f.name)
-			byName[n] = t.name + "." + f.name
-			names = append(names, n)
-		}
+	keys := map[string][]string{} // by variable
+	for _, key := range l.known() {
+		keys[EnvName(key)] = append(keys[EnvName(key)], key)
 	}
 	set := make([]string, 0, len(l.vars))
 	for name, value := range l.vars {
@@ -207,19 +212,37 @@ func (l *loader) readEnv() {
 	}
 	slices.Sort(set)
 	for _, name := range set {
-		key, ok := byName[name]
-		if !ok {
-			l.problems = append(l.problems, Problem{File: name, Text: unknownVariable(name, names)})
-			continue
+		switch of := keys[name]; len(of) {
+		case 0:
+			l.problems = append(l.problems, Problem{File: name, Text: unknownVariable(name, slices.Collect(maps.Keys(keys)))})
+		case 1:
+			l.setText(of[0], l.vars[name], source{kind: "env", at: name})
+		default:
+			l.problems = append(l.problems, Problem{File: name, Text: "is the variable of " + strings.Join(of, " and of ") + ": set them in the file"})
 		}
-		l.setText(key, l.vars[name], source{kind: "env", at: name})
 	}
 }
 
+// known are all keys that a variable or a flag can set.
+func (l *loader) known() []string {
+	var out []string
+	for _, t := range tables() {
+		for _, f := range t.fields {
+			out = append(out, t.name+"."+f.name)
+		}
+	}
+	for _, f := range l.fabrics {
+		for _, s := range f.keys {
+			out = append(out, f.path()+"."+s.name)
+		}
+	}
+	return out
+}
+
 func unknownVariable(name string, names []string) string {
-	for _, p := range []string{"MERIDIAN_MODEL_", "MERIDIAN_ROUTE_", "MERIDIAN_LINK_PEER_"} {
-		if strings.HasPrefix(name, p) {
-			return "models, routes and peers are set in the file only"
+	for _, f := range forms() {
+		if strings.HasPrefix(name, EnvName(f.path)+"_") {
+			return plurals() + " are set in the file only"
 		}
 	}
 	return "unknown variable" + didYouMean(Nearest(name, names))
@@ -245,13 +268,13 @@ func (l *loader) readFlags(flags map[string]string) {
 
 // setText sets a key of a table from a variable or a flag.
 func (l *loader) setText(key, text string, s source) {
-	f := find(key)
-	if f == nil {
+	f, ok := l.setting(key)
+	if !ok {
 		l.problems = append(l.problems, Problem{File: s.at, Key: key, Text: "unknown key" + l.suggest(key)})
 		return
 	}
 	l.from[key] = s
-	if err := f.setText(l.cfg, text); err != nil {
+	if err := f.setText(text); err != nil {
 		l.reject(key, f.secret, fmt.Sprintf("%q", text), err)
 	}
 }
@@ -264,21 +287,35 @@ func (l *loader) reject(key string, secret bool, value string, err error) {
 	l.fail(key, "%s %s", value, err)
 }
 
-func find(key string) *field[Config] {
+// setting is the key of a table that exists once, or of a fabric's.
+func (l *loader) setting(key string) (setting, bool) {
+	dot := max(strings.LastIndexByte(key, '.'), 0)
+	tab, name := key[:dot], strings.TrimPrefix(key[dot:], ".")
+	var keys []setting
 	for _, t := range tables() {
-		if name, ok := strings.CutPrefix(key, t.name+"."); ok {
-			if f := t.field(name); f != nil {
-				return f
-			}
+		if t.name == tab {
+			keys = t.settings(l.cfg)
 		}
 	}
-	return nil
+	for _, f := range l.fabrics {
+		if f.path() == tab {
+			keys = f.keys
+		}
+	}
+	i := slices.IndexFunc(keys, func(s setting) bool { return s.name == name })
+	if i < 0 {
+		return setting{}, false
+	}
+	return keys[i], true
 }
 
 // CheckVariable says which key a MERIDIAN_* variable sets. The key is empty
 // for a variable that is none of the daemon's keys and that Load lets pass.
 // The error is what Load would say about the variable alone.
 func CheckVariable(name, value string) (key string, err error) {
+	if strings.HasPrefix(name, EnvName("fabric")+"_") {
+		return "", nil // what it sets depends on the tables of the file
+	}
 	l := &loader{cfg: &Config{}, from: map[string]source{}, vars: map[string]string{name: value}}
 	l.readEnv()
 	if len(l.problems) > 0 {

@@ -11,6 +11,27 @@ import (
 	"meridian/wire"
 )
 
+// tape is a fabric's table with a key of each sort.
+type tape struct {
+	Path  string
+	Quota uint64
+	Token Secret
+}
+
+// kinds are those that the test data names: one that needs no table, and one with keys.
+var kinds = []FabricKind{
+	NewFabricKind[struct{}]("nixl-synth", "A copy in memory.", nil),
+	NewFabricKind("tape", "Blocks on tape.", func(t *tape, bad Bad) {
+		if t.Path == "" {
+			bad("path", "missing: the folder of the tape")
+		}
+	},
+		Key("path", func(t *tape) *string { return &t.Path }, Paths, "", Free[string](), "Its folder."),
+		Key("quota_bytes", func(t *tape) *uint64 { return &t.Quota }, Sizes, 1<<20, BytesWithin(1<<10, 1<<40), "How much it holds."),
+		Key("token", func(t *tape) *Secret { return &t.Token }, Secrets, "", Free[Secret](), "What it asks for."),
+	),
+}
+
 // fixed is a host with 8 GiB free, so that "auto" is the same everywhere.
 func fixed() Memory { return Memory{Available: 8 << 30} }
 
@@ -20,7 +41,7 @@ func loadText(t *testing.T, text string, env ...string) (*Config, []Warning, err
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Load(Options{Path: path, Env: env, Memory: fixed})
+	return Load(Options{Path: path, Env: env, Kinds: kinds, Memory: fixed})
 }
 
 func mustLoad(t *testing.T, text string, env ...string) *Config {
@@ -44,7 +65,7 @@ func files(t *testing.T, dir string) []string {
 func TestBadConfigsSayWhatIsWrong(t *testing.T) {
 	for _, name := range files(t, "bad") {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			_, _, err := Load(Options{Path: name, Memory: fixed})
+			_, _, err := Load(Options{Path: name, Kinds: kinds, Memory: fixed})
 			var ce *Error
 			if !errors.As(err, &ce) || !errors.Is(err, wire.CodeConfig) {
 				t.Fatalf("error %v, want an *Error that matches CONFIG", err)
@@ -61,7 +82,7 @@ func TestBadConfigsSayWhatIsWrong(t *testing.T) {
 func TestGoodConfigsLoad(t *testing.T) {
 	for _, name := range files(t, "good") {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			c, warnings, err := Load(Options{Path: name, Memory: fixed})
+			c, warnings, err := Load(Options{Path: name, Kinds: kinds, Memory: fixed})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +186,7 @@ func TestVariablesThatAreNoKeysAreErrors(t *testing.T) {
 	for variable, want := range map[string]string{
 		"MERIDIAN_SCHEDULER_MIN_THINK_TOKEN=1": "MERIDIAN_SCHEDULER_MIN_THINK_TOKEN: unknown variable; did you mean MERIDIAN_SCHEDULER_MIN_THINK_TOKENS?",
 		"MERIDIAN_ZZZ=1":                       "MERIDIAN_ZZZ: unknown variable",
-		"MERIDIAN_MODEL_R1_REASONING_PARSER=x": "MERIDIAN_MODEL_R1_REASONING_PARSER: models, routes and peers are set in the file only",
+		"MERIDIAN_MODEL_R1_REASONING_PARSER=x": "MERIDIAN_MODEL_R1_REASONING_PARSER: models, peers and routes are set in the file only",
 		"MERIDIAN_LINK_LANES=17":               `MERIDIAN_LINK_LANES: link.lanes: "17" must be "auto", or between 1 and 16`,
 		"MERIDIAN_LINK_PSK=short":              "MERIDIAN_LINK_PSK: link.psk: [redacted] must be a key of at least 128 random bits: 32 hexadecimal digits or 22 characters of base64, neither words nor a pattern (`mrdn cert psk` makes one)",
 	} {

@@ -5,22 +5,29 @@ import (
 	"strings"
 )
 
-// Markdown is docs/config.md: the schema for people.
-func Markdown() string {
+// Markdown is docs/config.md: the schema for people, with the tables of fabrics of
+// these kinds.
+func Markdown(kinds ...FabricKind) string {
 	var b strings.Builder
 	b.WriteString(intro)
 	fmt.Fprintf(&b, "The search path is `./%s`, then `meridian/%s` in the user's config folder;\n`--config` and `MERIDIAN_CONFIG` win over it.\n\n", FileName, FileName)
 	b.WriteString(values)
-	for _, t := range tables() {
-		section(&b, t, "["+t.name+"]", true)
-		switch t.name {
-		case "telemetry":
-			section(&b, modelTable, "[model.NAME]", false)
-		case "link.tls":
-			section(&b, peerTable, "[[link.peer]]", false)
+	after := func(name string) {
+		for _, f := range forms() {
+			if f.after == name {
+				section(&b, f.title, f.doc, "", f.keys)
+			}
 		}
 	}
-	section(&b, routeTable, "[[route]]", false)
+	for _, t := range tables() {
+		section(&b, "["+t.name+"]", t.doc, t.name, t.describe())
+		after(t.name)
+	}
+	after("")
+	section(&b, "[fabric.NAME]", fabricDoc, "", []described{kindKey})
+	for _, k := range kinds {
+		section(&b, "[fabric.NAME]` with `kind = "+words.show(k.Name), k.doc, "fabric.NAME", k.keys)
+	}
 	b.WriteString("## `[speculation]`\n\nA table of the seed design that is left out: speculative decoding belongs to the\nengine, which alone can verify a draft. A file that has it gets a warning.\n")
 	return b.String()
 }
@@ -44,14 +51,20 @@ const values = `- **bytes** are an integer, or a string with a unit: ` + "`\"64M
 
 `
 
-func section[S any](b *strings.Builder, t table[S], title string, env bool) {
-	fmt.Fprintf(b, "## `%s`\n\n%s\n\n", title, t.doc)
+// section is one table of keys; path, where a variable can set them, is that of the
+// table.
+func section(b *strings.Builder, title, doc, path string, keys []described) {
+	fmt.Fprintf(b, "## `%s`\n\n%s\n\n", title, doc)
+	if len(keys) == 0 {
+		b.WriteString("It has no keys of its own.\n\n")
+		return
+	}
 	head := "| key | type | default | range | meaning |\n|---|---|---|---|---|\n"
-	if env {
+	if path != "" {
 		head = "| key | type | default | range | variable | meaning |\n|---|---|---|---|---|---|\n"
 	}
 	b.WriteString(head)
-	for _, f := range t.fields {
+	for _, f := range keys {
 		def := f.def
 		if !strings.Contains(def, " ") || strings.HasPrefix(def, `"`) {
 			def = "`" + def + "`"
@@ -61,8 +74,8 @@ func section[S any](b *strings.Builder, t table[S], title string, env bool) {
 			name += " ⟳"
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s ", name, f.kind, def, f.rng)
-		if env {
-			fmt.Fprintf(b, "| `%s` ", EnvName(t.name+"."+f.name))
+		if path != "" {
+			fmt.Fprintf(b, "| `%s` ", EnvName(path+"."+f.name))
 		}
 		fmt.Fprintf(b, "| %s |\n", f.doc)
 	}

@@ -1,9 +1,6 @@
 package config
 
-import (
-	"fmt"
-	"strconv"
-)
+import "strconv"
 
 // Origin is a key, its value as it would be written in the file, and where the
 // value was written. Secrets are redacted.
@@ -15,46 +12,58 @@ type Origin struct {
 	Note   string `json:"note,omitempty"`
 }
 
+// kept is an origin, and what a reload must know of its key besides.
+type kept struct {
+	Origin
+	live   bool
+	secret func() string // nil where Value hides nothing; a function, so that printing it cannot tell
+}
+
+// value tells two secrets apart, for Changes alone.
+func (k kept) value() string {
+	if k.secret != nil {
+		return k.secret()
+	}
+	return k.Value
+}
+
 // Origins lists every key with its value and where that came from, in the
-// order of the schema; models, peers and routes follow.
+// order of the schema; models, peers, routes and fabrics follow.
 func (c *Config) Origins() []Origin {
 	out := make([]Origin, len(c.origins))
-	copy(out, c.origins)
-	for i := range out {
-		if out[i].Key == "kv_memory.capacity_bytes" {
+	for i, k := range c.origins {
+		out[i] = k.Origin
+		if k.Key == "kv_memory.capacity_bytes" {
 			out[i].Note = c.KVMemory.CapacityNote
 		}
 	}
 	return out
 }
 
-func (l *loader) origins() []Origin {
-	var out []Origin
-	for _, t := range tables() {
-		for _, f := range t.fields {
-			o := l.origin(t.name+"."+f.name, f.show(l.cfg))
-			if o.Source == "default" && f.show(l.cfg) == `""` && f.def != `""` {
-				o.Note = f.def
+func (l *loader) origins() []kept {
+	var out []kept
+	add := func(path string, keys []setting) {
+		for _, s := range keys {
+			k := kept{Origin: l.origin(path+"."+s.name, s.show()), live: s.live}
+			if s.secret {
+				k.secret = s.bare
 			}
-			out = append(out, o)
+			if k.Source == "default" && k.Value == `""` && s.def != `""` {
+				k.Note = s.def
+			}
+			out = append(out, k)
 		}
 	}
-	for i := range l.cfg.Models {
-		out = append(out, originsOf(l, modelTable, "model."+l.cfg.Models[i].Name, &l.cfg.Models[i])...)
+	for _, t := range tables() {
+		add(t.name, t.settings(l.cfg))
 	}
-	for i := range l.cfg.Link.Peers {
-		out = append(out, originsOf(l, peerTable, fmt.Sprintf("link.peer[%d]", i), &l.cfg.Link.Peers[i])...)
+	for _, f := range forms() {
+		for _, e := range f.entries(l.cfg) {
+			add(e.path, e.settings)
+		}
 	}
-	for i := range l.cfg.Routes {
-		out = append(out, originsOf(l, routeTable, fmt.Sprintf("route[%d]", i), &l.cfg.Routes[i])...)
-	}
-	return out
-}
-
-func originsOf[S any](l *loader, t table[S], prefix string, s *S) []Origin {
-	out := make([]Origin, len(t.fields))
-	for i, f := range t.fields {
-		out[i] = l.origin(prefix+"."+f.name, f.show(s))
+	for _, e := range l.fabricEntries() {
+		add(e.path, e.settings)
 	}
 	return out
 }
@@ -78,38 +87,24 @@ type Change struct {
 }
 
 // Changes compares two configurations, for a reload: which keys differ, and
-// which of them can change in a running daemon.
+// which of them can change in a running daemon. Secrets are compared too.
 func Changes(running, next *Config) []Change {
 	var out []Change
 	old := map[string]string{}
-	for _, o := range running.origins {
-		old[o.Key] = running.compared(o)
+	for _, k := range running.origins {
+		old[k.Key] = k.value()
 	}
-	for _, o := range next.origins {
-		v, ok := old[o.Key]
-		delete(old, o.Key)
-		if !ok || v != next.compared(o) {
-			f := find(o.Key)
-			out = append(out, Change{o.Key, f != nil && f.live})
+	for _, k := range next.origins {
+		v, ok := old[k.Key]
+		delete(old, k.Key)
+		if !ok || v != k.value() {
+			out = append(out, Change{k.Key, k.live})
 		}
 	}
-	for _, o := range running.origins {
-		if _, gone := old[o.Key]; gone {
-			out = append(out, Change{o.Key, false})
+	for _, k := range running.origins {
+		if _, gone := old[k.Key]; gone {
+			out = append(out, Change{k.Key, k.live})
 		}
 	}
 	return out
-}
-
-// compared is a value that tells secrets apart without showing them to anyone
-// but Changes.
-func (c *Config) compared(o Origin) string {
-	if o.Key == "link.psk" {
-		return string(c.Link.PSK)
-	}
-	var i int
-	if _, err := fmt.Sscanf(o.Key, "link.peer[%d].psk", &i); err == nil && o.Key == fmt.Sprintf("link.peer[%d].psk", i) {
-		return string(c.Link.Peers[i].PSK)
-	}
-	return o.Value
 }

@@ -12,19 +12,46 @@ type rule[T any] struct {
 	ok    func(T) bool
 }
 
+// described is what a key says about itself, whatever its table's values live in.
+type described struct {
+	name   string
+	kind   string
+	rng    string
+	doc    string
+	def    string   // as it would be written, or a sentence for a default that depends on the host
+	other  []string // what else people call it, as key or as table.key
+	live   bool     // a reload changes it without a restart
+	secret bool
+}
+
 // A field is one key of a table whose values live in an S.
 type field[S any] struct {
-	name    string
-	kind    string
-	rng     string
-	doc     string
-	def     string // as it would be written, or a sentence for a default that depends on the host
-	live    bool   // a reload changes it without a restart
-	secret  bool
+	described
 	reset   func(*S)            // store the default
 	setTOML func(*S, any) error // parse, check, store
 	setText func(*S, string) error
 	show    func(*S) string
+	bare    func(*S) string // show, without quotes and with what a secret hides
+}
+
+// setting is a key of one table of the file, with the place of its value.
+type setting struct {
+	described
+	setTOML func(any) error
+	setText func(string) error
+	show    func() string
+	bare    func() string
+}
+
+// of is the setting that a field is in s.
+func (f field[S]) of(s *S) setting {
+	return setting{
+		described: f.described,
+		setTOML:   func(raw any) error { return f.setTOML(s, raw) },
+		setText:   func(raw string) error { return f.setText(s, raw) },
+		show:      func() string { return f.show(s) },
+		bare:      func() string { return f.bare(s) },
+	}
 }
 
 // key makes a field out of the place of its value, its kind, default and rule.
@@ -40,9 +67,10 @@ func key[S, T any](name string, at func(*S) *T, k kind[T], def T, r rule[T], doc
 		return nil
 	}
 	return field[S]{
-		name: name, kind: k.name, rng: r.words, doc: doc, def: k.show(def),
-		secret: strings.HasPrefix(k.name, "secret"),
-		reset:  func(s *S) { *at(s) = def },
+		described: described{
+			name: name, kind: k.name, rng: r.words, doc: doc, def: k.show(def), secret: strings.HasPrefix(k.name, "secret"),
+		},
+		reset: func(s *S) { *at(s) = def },
 		setTOML: func(s *S, raw any) error {
 			v, err := k.toml(raw)
 			return store(s, v, err)
@@ -52,6 +80,15 @@ func key[S, T any](name string, at func(*S) *T, k kind[T], def T, r rule[T], doc
 			return store(s, v, err)
 		},
 		show: func(s *S) string { return k.show(*at(s)) },
+		bare: func(s *S) string {
+			switch v := any(*at(s)).(type) {
+			case Secret:
+				return string(v)
+			case string:
+				return v
+			}
+			return k.show(*at(s))
+		},
 	}
 }
 
@@ -68,7 +105,13 @@ func (f field[S]) reloads() field[S] {
 	return f
 }
 
-// A table is one [table] of the file.
+// called tells what else people write for the key: a name, or a table and a name.
+func (f field[S]) called(other ...string) field[S] {
+	f.other = other
+	return f
+}
+
+// A table is one [table] of the file, or the form of several.
 type table[S any] struct {
 	name   string
 	doc    string
@@ -88,6 +131,23 @@ func (t table[S]) names() []string {
 	out := make([]string, len(t.fields))
 	for i, f := range t.fields {
 		out[i] = f.name
+	}
+	return out
+}
+
+// settings are the table's keys in s.
+func (t table[S]) settings(s *S) []setting {
+	out := make([]setting, len(t.fields))
+	for i, f := range t.fields {
+		out[i] = f.of(s)
+	}
+	return out
+}
+
+func (t table[S]) describe() []described {
+	out := make([]described, len(t.fields))
+	for i, f := range t.fields {
+		out[i] = f.described
 	}
 	return out
 }

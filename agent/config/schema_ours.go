@@ -93,7 +93,7 @@ var routeTable = table[Route]{"route", "`[[route]]`: which fabric carries which 
 	key("peer", func(r *Route) *string { return &r.Peer }, words, "", free[string](), "Only to this peer. Empty: any."),
 	key("min_bytes", func(r *Route) *uint64 { return &r.MinBytes }, sizes, 0, free[uint64](), "Only bodies of at least so many bytes."),
 	key("max_bytes", func(r *Route) *uint64 { return &r.MaxBytes }, sizes, 0, free[uint64](), "Only bodies of at most so many bytes. 0: no bound."),
-	key("fabric", func(r *Route) *string { return &r.Fabric }, words, "", oneOf("nixl", "mooncake", "link", "nixl-synth", "file"), "The fabric. Required; this build has link and nixl-synth."),
+	key("fabric", func(r *Route) *string { return &r.Fabric }, words, "", fabricName, "The fabric: link, a [fabric.NAME] of the file, or a kind of fabric that needs no table. Required."),
 	key("require", func(r *Route) *bool { return &r.Require }, booleans, false, free[bool](), "Fail rather than fall back to another fabric."),
 }}
 

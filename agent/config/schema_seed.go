@@ -23,11 +23,11 @@ var seedTables = []table[Config]{
 		key("aggressive_think_eviction", func(c *Config) *bool { return &c.KVMemory.AggressiveThinkEviction }, booleans, false, free[bool](), "Free think blocks when thinking ends, instead of demoting them."),
 		key("think_phase_memory_fraction", func(c *Config) *float64 { return &c.KVMemory.ThinkPhaseMemoryFraction }, floats, 0.4, fraction, "Share that think blocks may hold while output blocks wait."),
 		key("block_size_bytes", func(c *Config) *uint64 { return &c.KVMemory.BlockSize }, sizes, 16384, bytesBetween(64, 1<<30), "Size of a full block's body that the arena is laid out for. At most one extent."),
-		key("capacity_bytes", func(c *Config) *capacity { return &c.KVMemory.setting }, autoSize, capacity{auto: true}, capacityRule, "Bytes of the arena. \"auto\" takes half of what is free when the daemon starts (the smaller of MemAvailable and what the memory cgroup leaves), in whole extents."),
+		key("capacity_bytes", func(c *Config) *capacity { return &c.KVMemory.setting }, autoSize, capacity{auto: true}, capacityRule, "Bytes of the arena. \"auto\" takes half of what is free when the daemon starts (the smaller of MemAvailable and what the memory cgroup leaves), in whole extents.").called("arena.size", "arena.memory", "kv_memory.size", "kv_memory.memory"),
 	}},
 	{"disagg", "Off-loading of think blocks. One fabric here is short for one [[route]].", []field[Config]{
 		key("enabled", func(c *Config) *bool { return &c.Disagg.Enabled }, booleans, false, free[bool](), "Off-load think blocks when thinking ends."),
-		key("fabric", func(c *Config) *string { return &c.Disagg.Fabric }, words, "none", oneOf("none", "nixl", "mooncake", "link", "nixl-synth", "file"), "Where to. None is refused when enabled; this build has link and nixl-synth."),
+		key("fabric", func(c *Config) *string { return &c.Disagg.Fabric }, words, "none", fabricOrNone, "Where to: link, a [fabric.NAME] of the file, or a kind of fabric that needs no table. None is refused when enabled."),
 		key("offload_threshold_blocks", func(c *Config) *uint32 { return &c.Disagg.OffloadThresholdBlocks }, counts, 4, atLeast[uint32](1), "Blocks of one off-load batch. The rest goes by a timer and at the end."),
 		key("write_through", func(c *Config) *bool { return &c.Disagg.WriteThrough }, booleans, false, free[bool](), "Copy prompt blocks to the routed fabric too, before the engine's PUT is acknowledged: for a fabric that other nodes read from."),
 	}},
@@ -38,7 +38,7 @@ var seedTables = []table[Config]{
 	}},
 }
 
-var modelTable = table[Model]{"model.NAME", "One table a model, named as the engine names it. Not settable from the environment.", []field[Model]{
+var modelTable = table[Model]{"model", "One table a model, named as the engine names it. Not settable from the environment.", []field[Model]{
 	key("think_start_token_ids", func(m *Model) *[]int32 { return &m.ThinkStart }, tokenIDs, nil, free[[]int32](), "The token sequence that starts thinking."),
 	key("think_end_token_ids", func(m *Model) *[]int32 { return &m.ThinkEnd }, tokenIDs, nil, free[[]int32](), "The token sequence that ends it. Empty: thinking is never ended by force, with a warning."),
 	key("think_space_token_ids", func(m *Model) *[]int32 { return &m.ThinkSpace }, tokenIDs, nil, free[[]int32](), "Ids that are white space, such as a newline's: those that the chat template puts after the start sequence, and those that the model decodes before it. An engine tells ids only, so a prompt whose start sequence is followed by any other id is taken for one that does not think."),

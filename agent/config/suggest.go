@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Nearest returns the name closest to what was written, if it is close enough
 // to be meant: at most a third of the letters differ.
@@ -12,6 +15,24 @@ func Nearest(written string, names []string) (string, bool) {
 		}
 	}
 	return best, best != ""
+}
+
+// meant is Nearest, or the one name of which what was written is the first words or
+// the last.
+func meant(written string, names []string) (string, bool) {
+	if n, ok := Nearest(written, names); ok {
+		return n, true
+	}
+	var found []string
+	for _, n := range names {
+		if strings.HasPrefix(n, written+"_") || strings.HasSuffix(n, "_"+written) {
+			found = append(found, n)
+		}
+	}
+	if len(found) != 1 {
+		return "", false
+	}
+	return found[0], true
 }
 
 // distance is the number of insertions, deletions, substitutions and swaps of

@@ -29,10 +29,9 @@ func TestFormatBytes(t *testing.T) {
 
 func TestShownSizesReadBackExactly(t *testing.T) {
 	for _, n := range []uint64{0, 1, 1000, 1024, 16384, 64 << 20, 64<<20 + 1, 1 << 40, 3 << 41} {
-		c := Config{}
-		f := find("engine.staging_bytes")
-		c.Engine.Staging = n
-		s := f.show(&c)
+		l := loader{cfg: &Config{Engine: Engine{Staging: n}}}
+		f, _ := l.setting("engine.staging_bytes")
+		s := f.show()
 		if got, err := ParseBytes(trimQuotes(s)); err != nil || got != n {
 			t.Errorf("%d is shown as %s, which reads as %d, %v", n, s, got, err)
 		}

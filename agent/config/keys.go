@@ -1,0 +1,45 @@
+package config
+
+// What an opener declares the keys of its fabric with. See NewFabricKind.
+
+// Field is one key of a table whose values live in an S.
+type Field[S any] = field[S]
+
+// Kind is one type of value: how it is written and read.
+type Kind[T any] = kind[T]
+
+// Rule is the range of a value. The zero Rule allows everything.
+type Rule[T any] = rule[T]
+
+// The types of values.
+var (
+	Words     = words
+	Secrets   = secrets
+	Paths     = Kind[string]{"path", words.toml, words.text, words.show} // relative ones of the file are from its folder
+	Sizes     = sizes                                                    // bytes
+	Integers  = integers
+	Booleans  = booleans
+	Durations = durations
+	Lists     = strs
+)
+
+// Key declares a key: its name, where its value lives, its type, default and range,
+// and what it means.
+func Key[S, T any](name string, at func(*S) *T, k Kind[T], def T, r Rule[T], doc string) Field[S] {
+	return key(name, at, k, def, r, doc)
+}
+
+// Free is the range of everything.
+func Free[T any]() Rule[T] { return free[T]() }
+
+// NotEmpty is the range of every text but none.
+func NotEmpty() Rule[string] { return nonEmpty }
+
+// OneOf is the range of a few words.
+func OneOf(words ...string) Rule[string] { return oneOf(words...) }
+
+// Within is the range of numbers and durations between two, with both.
+func Within[T ~int | ~uint32 | ~int64](least, most T) Rule[T] { return between(least, most) }
+
+// BytesWithin is the range of sizes between two, with both.
+func BytesWithin(least, most uint64) Rule[uint64] { return bytesBetween(least, most) }
