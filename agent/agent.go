@@ -19,6 +19,7 @@ import (
 	"meridian/adapters/link"
 	"meridian/agent/config"
 	"meridian/agent/engine"
+	"meridian/agent/openers"
 	"meridian/agent/transfer"
 	"meridian/blocks"
 	"meridian/blocks/quota"
@@ -42,6 +43,9 @@ type Options struct {
 	// caller's, who closes them after Close: two daemons in one process share a
 	// synthetic fabric through it.
 	Fabrics map[string]fabric.Fabric
+	// Openers open kinds of fabrics that are not in this build, for the tables
+	// [fabric.NAME] that name them. config.Load gets their keys by openers.Kinds.
+	Openers []openers.Opener
 	// Version of the program, as status and metrics show it.
 	Version string
 }

@@ -6,7 +6,8 @@
 // opposite one. Run is what meridiand calls: Start, signals, Drain.
 //
 //	agent.go     assembly, start and stop
-//	link.go      opens the link and its peers; fabrics.go: the other fabrics, and routes
+//	link.go      opens the link and its peers; fabrics.go: the other fabrics, by
+//	             agent/openers, and routes
 //	moves.go     counts what agent/transfer moves; zero.go: series that begin at 0
 //	ready.go     self-test and readiness
 //	admin.go     the gRPC API of adminpb; http.go: metrics and health

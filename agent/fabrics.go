@@ -3,54 +3,39 @@ package agent
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
+	"meridian/agent/openers"
 	"meridian/agent/transfer"
 	"meridian/fabric"
-	"meridian/fabric/synthetic"
 	"meridian/wire"
 )
 
-// openers make the fabrics that a route or disagg.fabric can name, by that name.
-// The link is opened by openLink, since it serves peers whether a route names it
-// or not. docs/adding-a-fabric.md says what else a new one takes.
-var openers = map[string]func(a *Agent) (fabric.Fabric, error){
-	synthetic.Label: func(*Agent) (fabric.Fabric, error) { return synthetic.New(synthetic.Options{}), nil },
-}
-
-// openFabrics adds the caller's fabrics, and those that the configuration names.
-func (a *Agent) openFabrics(context.Context) error {
+// openFabrics adds the caller's fabrics, and those of the configuration that the
+// caller has not given.
+func (a *Agent) openFabrics(ctx context.Context) error {
 	for name, f := range a.opt.Fabrics {
 		if err := a.fabrics.Add(name, f); err != nil {
 			return err
 		}
 	}
-	for name, open := range openers {
-		if _, ok := a.fabrics.Get(name); ok || !a.wantsFabric(name) {
+	site := openers.Site{
+		Agent: a.id.name, ID: a.id.agent, Incarnation: a.id.incarnation, StateDir: a.cfg.Agent.StateDir, Log: a.log,
+	}
+	for _, one := range a.cfg.Fabrics {
+		if _, ok := a.fabrics.Get(one.Name); ok {
 			continue
 		}
-		f, err := open(a)
+		f, err := openers.Open(ctx, one, site, a.opt.Openers...)
 		if err != nil {
-			return fmt.Errorf("fabric %s: %w", name, err)
-		}
-		if err := a.fabrics.Add(name, f); err != nil {
 			return err
+		}
+		if err := a.fabrics.Add(one.Name, f); err != nil {
+			return errors.Join(err, f.Close())
 		}
 	}
 	return nil
-}
-
-// wantsFabric says whether a route or disagg.fabric names the fabric.
-func (a *Agent) wantsFabric(name string) bool {
-	if a.cfg.Disagg.Enabled && a.cfg.Disagg.Fabric == name {
-		return true
-	}
-	for _, r := range a.cfg.Routes {
-		if r.Fabric == name {
-			return true
-		}
-	}
-	return false
 }
 
 // openRoutes turns the config's routes into the table; disagg.fabric is short

@@ -7,15 +7,40 @@ import (
 	"meridian/adapters/link"
 	"meridian/agent/finding"
 	"meridian/blocks"
+	"meridian/fabric"
 )
 
 // findings are those of the host, as this process sees it, and those of the
 // daemon's own state.
 func (a *Agent) findings() []finding.Finding {
 	out := append(stateFindings(a.store.Stats(), a.checksums.Load(), a.node.Peers()), linkFindings(a.node.Duplicates(), a.node.Refusals())...)
+	out = append(out, a.fabricFindings()...)
 	out = append(out, a.partnerFindings()...)
 	out = append(out, finding.Run(finding.ThisHost(a.cfg))...)
 	slices.SortStableFunc(out, func(x, y finding.Finding) int { return int(y.Severity) - int(x.Severity) })
+	return out
+}
+
+// fabricFindings are what the fabrics say of themselves.
+func (a *Agent) fabricFindings() []finding.Finding {
+	var out []finding.Finding
+	for _, name := range a.fabrics.Names() {
+		f, _ := a.fabrics.Get(name)
+		advisor, ok := f.(fabric.Advisor)
+		if !ok {
+			continue
+		}
+		for _, one := range advisor.Findings() {
+			to := finding.Finding{ID: name + "." + one.ID, Subject: one.Subject, Severity: finding.OK, Reason: "as it should be"}
+			if one.Bad {
+				to.Severity, to.Reason, to.Fix = finding.Warn, one.Reason, one.Fix
+			}
+			if one.Bad && one.Severe {
+				to.Severity = finding.Err
+			}
+			out = append(out, to)
+		}
+	}
 	return out
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"meridian/agent/client"
 	"meridian/agent/config"
+	"meridian/agent/openers"
 	"meridian/conformance/chaos"
 	"meridian/wire"
 )
@@ -37,7 +38,7 @@ func BenchmarkFrozenHolder(b *testing.B) {
 		holders, last = append(holders, h), proxy
 	}
 	loadConfig(b, dir, "decode", text+arena) // writes the file
-	cfg, _, err := config.Load(config.Options{Path: filepath.Join(dir, "decode.toml")})
+	cfg, _, err := config.Load(config.Options{Path: filepath.Join(dir, "decode.toml"), Kinds: openers.Kinds()})
 	if err != nil {
 		b.Fatal(err)
 	}

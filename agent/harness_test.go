@@ -16,6 +16,7 @@ import (
 
 	"meridian/agent/client"
 	"meridian/agent/config"
+	"meridian/agent/openers"
 	"meridian/blocks"
 	"meridian/conformance/chaos"
 	"meridian/fabric"
@@ -75,7 +76,7 @@ tenants = ["acme"]
 	if err := os.WriteFile(at(".toml"), []byte(all+text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Options{Path: at(".toml")})
+	cfg, _, err := config.Load(config.Options{Path: at(".toml"), Kinds: openers.Kinds()})
 	if err != nil {
 		t.Fatal(err)
 	}

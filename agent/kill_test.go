@@ -14,6 +14,7 @@ import (
 	"meridian/adapters/link"
 	"meridian/agent/client"
 	"meridian/agent/config"
+	"meridian/agent/openers"
 	"meridian/conformance/chaos"
 	"meridian/wire"
 )
@@ -23,7 +24,7 @@ const daemonArgument = "agent-test-daemon"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == daemonArgument {
-		cfg, _, err := config.Load(config.Options{Path: os.Args[2]})
+		cfg, _, err := config.Load(config.Options{Path: os.Args[2], Kinds: openers.Kinds()})
 		if err == nil {
 			err = Run(context.Background(), cfg, Options{}, os.Args[3])
 		}

@@ -3,7 +3,6 @@ package agent
 import (
 	"testing"
 
-	"meridian/agent/client"
 	"meridian/fabric/synthetic"
 	"meridian/wire"
 )
@@ -11,24 +10,8 @@ import (
 // think runs one reasoning request to its end and returns its think blocks.
 func think(t *testing.T, e *testEngine, n int) []wire.Key {
 	t.Helper()
-	const start, end, eos, word = 151667, 151668, 151645, 1000
-	req, err := e.Begin(t.Context(), client.Begin{ID: "r", Model: "qwen3-8b", Prompt: []int32{word, start}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	keys := e.keys("think", n)
-	for i := range keys {
-		if err := e.Tokens([]uint32{req}, []uint8{2}, []int32{word, word}); err != nil {
-			t.Fatal(err)
-		}
-		e.put(t, keys[i:i+1], 64<<10, wire.ThinkActive, req)
-	}
-	if err := e.Tokens([]uint32{req}, []uint8{3}, []int32{end, word, eos}); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Finish(t.Context(), req, false); err != nil {
-		t.Fatal(err)
-	}
+	thinkOf(t, e, keys, 64<<10)
 	return keys
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"meridian/agent/config"
+	"meridian/agent/openers"
 )
 
 // What needs a restart is what the file says and the daemon does not do. It does
@@ -40,7 +41,7 @@ func TestAReloadListsWhatIsNotInForceUntilItIs(t *testing.T) {
 		{"as it was at the start", "", nil, "[agent.drain_timeout]", "[]"},
 	} {
 		loadConfig(t, dir, "one", step.text) // writes the file
-		if next, _, err = config.Load(config.Options{Path: filepath.Join(dir, "one.toml"), Env: step.env}); err != nil {
+		if next, _, err = config.Load(config.Options{Path: filepath.Join(dir, "one.toml"), Env: step.env, Kinds: openers.Kinds()}); err != nil {
 			t.Fatal(err)
 		}
 		before := len(log.String())

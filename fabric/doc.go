@@ -16,6 +16,7 @@
 //	Keeper       may the copy that a handle names still be there
 //	Chooser      the peer that a block goes to
 //	Transporter  the transports that it can use
+//	Advisor      what is wrong with it, for an operator
 //	Memory       one-sided reads and writes of a peer's ranges
 //	Target       the other end of Memory: windows that peers may touch
 //	Placer       two-phase object stores: place, write, seal

@@ -83,3 +83,18 @@ type Chooser interface {
 	// Choose names the peer that a Push of the block would go to now; "" for none.
 	Choose(ns wire.Namespace, key wire.Key) (peer string)
 }
+
+// Finding is something about a fabric that an operator may have to know.
+type Finding struct {
+	ID              string // stable; the daemon puts the fabric's registry name before it
+	Bad             bool   // else it was looked at, and is as it should be
+	Severe          bool   // it breaks something, where others cost speed or safety
+	Subject, Reason string // what was looked at, with its value; what is wrong with it
+	Fix             string
+}
+
+// Advisor is a fabric that can say what is wrong with it.
+type Advisor interface {
+	// Findings answers at once from memory, in an order that does not change.
+	Findings() []Finding
+}

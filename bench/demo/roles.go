@@ -12,6 +12,7 @@ import (
 
 	"meridian/agent"
 	"meridian/agent/config"
+	"meridian/agent/openers"
 	"meridian/fabric"
 	"meridian/fabric/synthetic"
 )
@@ -54,7 +55,7 @@ func playDaemons(ctx context.Context, args []string, in io.Reader, out io.Writer
 	var wg sync.WaitGroup
 	errs := make([]error, len(args)/2)
 	for i := range errs {
-		cfg, _, err := config.Load(config.Options{Path: args[2*i]})
+		cfg, _, err := config.Load(config.Options{Path: args[2*i], Kinds: openers.Kinds()})
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"meridian/agent/config"
 	"meridian/agent/llama/fetch"
 	"meridian/agent/llama/pair"
+	"meridian/agent/openers"
 	"meridian/bench/llama"
 )
 
@@ -21,7 +22,7 @@ const nodeRole = "llama-node"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == nodeRole {
-		cfg, _, err := config.Load(config.Options{Path: os.Args[2]})
+		cfg, _, err := config.Load(config.Options{Path: os.Args[2], Kinds: openers.Kinds()})
 		if err == nil {
 			err = agent.Run(context.Background(), cfg, agent.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}, os.Args[3])
 		}

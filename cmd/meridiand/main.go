@@ -18,6 +18,7 @@ import (
 
 	"meridian/agent"
 	"meridian/agent/config"
+	"meridian/agent/openers"
 	"meridian/internal/logwriter"
 )
 
@@ -115,7 +116,7 @@ logs what needs a restart.`,
 		if err != nil {
 			return err
 		}
-		o := config.Options{Path: path, Env: env, Flags: flags}
+		o := config.Options{Path: path, Env: env, Flags: flags, Kinds: openers.Kinds()}
 		cfg, warnings, err := config.Load(o)
 		for _, w := range warnings {
 			_, _ = fmt.Fprintln(errOut, "warning:", w)

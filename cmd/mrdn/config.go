@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"meridian/agent/config"
+	"meridian/agent/openers"
 )
 
 func newConfigCmd(a *app) *cobra.Command {
@@ -75,7 +76,7 @@ file and line, and every warning. The exit code is 1 when there is a problem.`,
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	c.RunE = a.command(func(_ context.Context, args []string) (result, error) {
-		o := config.Options{Path: a.config, Env: a.env}
+		o := config.Options{Path: a.config, Env: a.env, Kinds: openers.Kinds()}
 		if len(args) > 0 {
 			o.Path = args[0]
 		}

@@ -18,6 +18,7 @@ import (
 	"meridian/agent/config"
 	"meridian/agent/llama/fetch"
 	"meridian/agent/llama/pair"
+	"meridian/agent/openers"
 	"meridian/bench/llama"
 )
 
@@ -30,7 +31,7 @@ func playLlamaNode(ctx context.Context, args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("want CONFIG PORTSFILE, got %q", args)
 	}
-	cfg, _, err := config.Load(config.Options{Path: args[0]})
+	cfg, _, err := config.Load(config.Options{Path: args[0], Kinds: openers.Kinds()})
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,8 @@ var rules = map[string][]string{
 	"meridian/internal/invariants":      {},
 	"meridian/internal/invariants/leak": {"meridian/internal/invariants", "go.uber.org/goleak"},
 	"meridian/internal/unixsend":        {"golang.org/x/sys"},
+	"meridian/agent/openers":            {"meridian/agent/openers", "meridian/agent/config", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/adapters"},
+	"meridian/internal/dirfabric":       {"meridian/fabric", "meridian/wire", "meridian/agent/config", "meridian/agent/openers"},
 }
 
 type pkg struct {
