@@ -16,6 +16,7 @@ import (
 	"meridian/agent/config"
 	"meridian/agent/openers"
 	"meridian/conformance/chaos"
+	"meridian/internal/invariants/leak"
 	"meridian/wire"
 )
 
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // child starts a daemon in a process of its own and returns where it listens.

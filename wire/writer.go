@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"sync"
+
+	"meridian/internal/invariants"
 )
 
 // streamPiece is how many bytes WritePayload holds at a time.
@@ -26,7 +28,7 @@ func WritePayload(w io.Writer, t Tier, src io.ReaderAt, size int64) (Header, err
 	}
 	h := Header{BodyLen: uint32(size), Tier: t}
 	room := streamRooms.Get().(*[streamPiece]byte)
-	defer streamRooms.Put(room)
+	defer func() { invariants.Overwrite(room[:]); streamRooms.Put(room) }()
 	sum := hashers.Get().(*Hasher)
 	defer func() { sum.Reset(); hashers.Put(sum) }()
 

@@ -18,6 +18,7 @@ import (
 
 	"meridian/adapters/link/internal/memstore"
 	"meridian/fabric"
+	"meridian/internal/invariants/leak"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -119,7 +120,7 @@ func benchBlocks(size int) int { return 64 << 20 / size }
 func TestMain(m *testing.M) {
 	size, err := strconv.Atoi(os.Getenv(benchHolder))
 	if err != nil {
-		os.Exit(m.Run())
+		leak.Main(m)
 	}
 	if err := hold(size); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"meridian/internal/invariants"
 )
 
 // stream moves a lane's bytes between its connection and the memory that the
@@ -131,6 +133,7 @@ func (s *stream) bounceIn() error {
 		s.moved(took)
 		b = b[took:]
 	}
+	invariants.Overwrite(s.buf[:n])
 	return err
 }
 
@@ -151,6 +154,7 @@ func (s *stream) bounceOut() error {
 		return nil
 	}
 	_, err := s.conn.Write(s.buf[:n])
+	invariants.Overwrite(s.buf[:n])
 	return err
 }
 

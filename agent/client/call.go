@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"meridian/internal/invariants"
 	"meridian/wire"
 	"meridian/wire/link"
 )
@@ -18,6 +19,7 @@ const (
 
 // call is a request's place; calls are used again and again.
 type call struct {
+	life  invariants.Life
 	slot  int
 	op    string
 	req   atomic.Uint64 // 0: not in flight
@@ -50,6 +52,7 @@ func (e *Engine) take(ctx context.Context, op string) (*call, error) {
 			return nil, contextError(op, ctx.Err())
 		}
 	}
+	invariants.Begin(&c.life, "call")
 	c.op, c.got, c.lost, c.spans = op, 0, false, c.spans[:0]
 	return c, nil
 }
@@ -57,6 +60,11 @@ func (e *Engine) take(ctx context.Context, op string) (*call, error) {
 // putBack makes a call free.
 func (e *Engine) putBack(c *call) {
 	c.req.Store(0)
+	invariants.End(&c.life, "call")
+	invariants.OverwriteItems(c.acquired.Items)
+	invariants.OverwriteItems(c.table.Items)
+	invariants.OverwriteItems(c.wants)
+	invariants.OverwriteItems(c.put.Items)
 	e.free <- c
 }
 
@@ -91,6 +99,7 @@ func (e *Engine) flush() {
 		// the end of the stream.
 		e.sock.shutdown()
 	}
+	invariants.Overwrite(e.out)
 	e.out = e.out[:0]
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"meridian/internal/invariants"
 )
 
 // The holder of the token reads the socket and handles what comes, for whichever call
@@ -168,5 +170,6 @@ func (e *Engine) receive(flags int) (woke bool, err error) {
 		did, e.fds, err = e.event(ev, e.fds)
 		woke = woke || did
 	}
+	invariants.Overwrite(e.buf[:n])
 	return woke, err
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"meridian/internal/invariants"
 	"meridian/wire"
 )
 
@@ -79,6 +80,9 @@ func (r *ring) take(n int) (b []byte, off, id uint64, ok bool, wake <-chan struc
 func (r *ring) release(id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if invariants.Enabled && (id < r.first || r.pieces[id-r.first].free) {
+		panic("client: a piece of the staging ring is released twice")
+	}
 	r.pieces[id-r.first].free = true
 	n := 0
 	for n < len(r.pieces) && r.pieces[n].free {

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/internal/invariants"
 	"meridian/internal/unixsend"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -38,6 +39,7 @@ func (s *session) flushLocked() {
 			s.broken(err)
 		}
 	}
+	invariants.Overwrite(s.out)
 	if cap(s.out) > 2*flushAt {
 		s.out = nil
 	}

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"meridian/internal/invariants/leak"
 )
 
 // childVar names the role in which the test binary is run again as a process of
@@ -24,7 +26,7 @@ func TestMain(m *testing.M) {
 		roles[args[0]](args[1:])
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // child is a process of this test binary in some role.

@@ -16,6 +16,7 @@ import (
 
 	"meridian/blocks"
 	"meridian/blocks/quota"
+	"meridian/internal/invariants"
 	"meridian/wire"
 	"meridian/wire/link"
 )
@@ -90,6 +91,20 @@ type inbox struct {
 	places  []link.Place
 	haves   []link.Have
 	copy    copyJob
+}
+
+// done is called when the message at hand has been dealt with: who still works for
+// it has a copy of what it needs.
+func (in *inbox) done() {
+	invariants.OverwriteItems(in.acquire.Items)
+	invariants.OverwriteItems(in.has.Items)
+	invariants.OverwriteItems(in.put.Items)
+	invariants.OverwriteItems(in.release.Leases)
+	invariants.OverwriteItems(in.begin.Prompt)
+	invariants.OverwriteItems(in.tokens.Tok)
+	invariants.OverwriteItems(in.keys)
+	invariants.OverwriteItems(in.places)
+	invariants.OverwriteItems(in.haves)
 }
 
 func newSession(srv *Server, c *conn, pid int) *session {
@@ -295,7 +310,9 @@ func (s *session) serve() error {
 			if err := s.event(ev); err != nil {
 				return err
 			}
+			s.in.done()
 		}
+		invariants.Overwrite(buf[:n])
 		s.flush()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"meridian/agent/config"
 	"meridian/agent/llama/fetch"
 	"meridian/agent/llama/pair"
+	"meridian/internal/invariants/leak"
 )
 
 // nodeRole is the first argument of this binary when a test has started it again
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 func playNode(path, ports string) error {

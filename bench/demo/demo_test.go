@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/conformance/chaos"
+	"meridian/internal/invariants/leak"
 )
 
 // roleArgument makes the test binary play one of the demo's processes.
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	sizes["tiny"] = size{requests: 60, blockBytes: 16 << 10, prefill: 24 << 20, decode: 16 << 20, window: 3, replay: time.Millisecond}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 func TestTheDemoMovesBlocksAndIsCleanOverBothFabrics(t *testing.T) {

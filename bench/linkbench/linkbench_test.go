@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/invariants/leak"
 	"meridian/wire"
 )
 
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // A short run measures everything that the report shows. How fast is not

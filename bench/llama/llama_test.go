@@ -14,6 +14,7 @@ import (
 	"meridian/agent/llama/pair"
 	"meridian/agent/openers"
 	"meridian/bench/llama"
+	"meridian/internal/invariants/leak"
 )
 
 // nodeRole is the first argument of this binary when a test has started it again
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 func options(t *testing.T) pair.Options {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"meridian/internal/invariants/leak"
 )
 
 const (
@@ -34,7 +36,7 @@ func TestMain(m *testing.M) {
 		misbehave(os.Args[2])
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // misbehave answers every order wrongly in one way.

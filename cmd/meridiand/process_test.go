@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"meridian/internal/invariants/leak"
 )
 
 // asDaemon makes this test binary the daemon itself.
@@ -25,7 +27,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // patience bounds every wait; no test passes by waiting.

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,8 +95,21 @@ func TestWhatNeverEndedIsNamed(t *testing.T) {
 	if err := syscall.Mkfifo("fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
+	defer endFIFO(t, "fifo")
 	expect(t, s.run(t, "block", "put", "fifo", "--timeout", "20ms"), exitUnreachable, "", "fifo has not ended")
 	// Nothing can end an open that waits for a writer: the command is left behind.
 	s.grace = time.Millisecond
 	expect(t, s.run(t, "config", "check", "fifo", "--timeout", "20ms"), exitUnreachable, "", "error: ")
+}
+
+// endFIFO ends all who wait in open for a writer of the FIFO, or are about to.
+func endFIFO(t *testing.T, name string) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if err := errors.Join(os.Remove(name), f.Close()); err != nil {
+		t.Error(err)
+	}
 }

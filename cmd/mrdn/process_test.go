@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"meridian/internal/invariants/leak"
 )
 
 // asCommand makes this test binary mrdn itself.
@@ -20,7 +22,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // patience bounds a command's end; a command that passes by it does not end.
@@ -58,10 +60,15 @@ func TestPutEndsWhileItReadsStandardInput(t *testing.T) {
 				// and then kills, as it does any other program.
 				tick := time.NewTicker(300 * time.Millisecond)
 				defer tick.Stop()
+				ended := make(chan struct{})
+				defer close(ended)
 				go func() {
-					for range tick.C {
-						if cmd.Process.Signal(c.signal) != nil {
+					for {
+						select {
+						case <-ended:
 							return
+						case <-tick.C:
+							_ = cmd.Process.Signal(c.signal) // it may have ended
 						}
 					}
 				}()

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"meridian/internal/invariants/leak"
 )
 
 // asJudge makes the test binary a judge on its standard input and output.
@@ -26,7 +28,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 func TestSeveralEnginesReportToOneJudge(t *testing.T) {

@@ -16,6 +16,10 @@ func Here(int) Stack { return Stack{} }
 // page between.
 func Overwrite([]byte) {}
 
+// OverwriteItems fills all of the memory of s, which its owner keeps for the next
+// use. T holds no pointer.
+func OverwriteItems[T any]([]T) {}
+
 // Intact panics where memory that Overwrite filled was written since.
 func Intact([]byte, string) {}
 
@@ -24,10 +28,10 @@ func Intact([]byte, string) {}
 type Life struct{}
 
 // Begin starts a use; it panics during another.
-func (*Life) Begin(string) {}
+func Begin(*Life, string) {}
 
 // End ends a use; it panics where none runs, and names who ended the last one.
-func (*Life) End(string) {}
+func End(*Life, string) {}
 
 // Left reports something that its owner should have ended and did not.
 func Left(string, Stack) {}

@@ -5,9 +5,11 @@ package invariants
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
+	"unsafe"
 )
 
 // Enabled says whether the program was built with the tag invariants.
@@ -61,6 +63,42 @@ func Overwrite(b []byte) {
 	})
 }
 
+// OverwriteItems fills all of the memory of s, which its owner keeps for the next
+// use. It panics where T holds a pointer, which the garbage collector would follow.
+func OverwriteItems[T any](s []T) {
+	s = s[:cap(s)]
+	t := reflect.TypeFor[T]()
+	ok, known := plainTypes.Load(t)
+	if !known {
+		ok = plain(t)
+		plainTypes.Store(t, ok)
+	}
+	if ok != true {
+		panic("invariants: " + t.String() + " holds pointers")
+	}
+	if len(s) > 0 {
+		Overwrite(unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(s[0]))))
+	}
+}
+
+var plainTypes sync.Map // reflect.Type -> bool
+
+// plain reports whether a type consists of numbers only.
+func plain(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Array:
+		return plain(t.Elem())
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if !plain(f.Type) {
+				return false
+			}
+		}
+		return true
+	}
+	return t.Kind() <= reflect.Complex128 && t.Kind() != reflect.Uintptr
+}
+
 // Intact panics where memory that Overwrite filled was written since.
 func Intact(b []byte, what string) {
 	parts(b, func(part []byte) bool {
@@ -104,7 +142,7 @@ type Life struct {
 }
 
 // Begin starts a use; it panics during another.
-func (l *Life) Begin(what string) {
+func Begin(l *Life, what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.used {
@@ -114,7 +152,7 @@ func (l *Life) Begin(what string) {
 }
 
 // End ends a use; it panics where none runs, and names who ended the last one.
-func (l *Life) End(what string) {
+func End(l *Life, what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.used {

@@ -50,21 +50,21 @@ func TestReleasedMemoryIsOverwrittenWhateverItsSize(t *testing.T) {
 
 func TestASecondReleaseNamesTheFirst(t *testing.T) {
 	var l Life
-	l.Begin("place")
+	Begin(&l, "place")
 	endFirst(&l)
-	what := panicOf(t, func() { l.End("place") })
+	what := panicOf(t, func() { End(&l, "place") })
 	if !strings.Contains(what, "place is released twice") || !strings.Contains(what, "invariants.endFirst") {
 		t.Error(what)
 	}
-	l.Begin("place")
-	if what := panicOf(t, func() { l.Begin("place") }); !strings.Contains(what, "invariants.TestASecondReleaseNamesTheFirst") {
+	Begin(&l, "place")
+	if what := panicOf(t, func() { Begin(&l, "place") }); !strings.Contains(what, "invariants.TestASecondReleaseNamesTheFirst") {
 		t.Error(what)
 	}
-	l.End("place")
+	End(&l, "place")
 }
 
 //go:noinline
-func endFirst(l *Life) { l.End("place") }
+func endFirst(l *Life) { End(l, "place") }
 
 func TestWhatIsLeftIsNamedByTheStackThatMadeIt(t *testing.T) {
 	TakeLeft()
@@ -78,5 +78,20 @@ func TestWhatIsLeftIsNamedByTheStackThatMadeIt(t *testing.T) {
 	}
 	if n := len(TakeLeft()); n != maxLeft {
 		t.Errorf("%d reports are kept, want %d", n, maxLeft)
+	}
+}
+
+func TestMemoryOfItemsIsOverwrittenToItsCapacity(t *testing.T) {
+	type item struct {
+		n   uint16
+		key [16]byte
+	}
+	all := make([]item, 4)
+	OverwriteItems(all[:1])
+	if all[3].n != 0xCCCC || all[3].key[15] != pattern {
+		t.Errorf("%+v", all)
+	}
+	if what := panicOf(t, func() { OverwriteItems([]*item{nil}) }); !strings.Contains(what, "*invariants.item holds pointers") {
+		t.Error(what)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // imports that are neither of the standard library nor below an allowed
 // prefix are wrong. "" allows nothing beyond the standard library.
 var rules = map[string][]string{
-	"meridian/wire":                 {"meridian/wire", "github.com/zeebo/blake3", "golang.org/x/sys/cpu"},
+	"meridian/wire":                 {"meridian/wire", "meridian/internal/invariants", "github.com/zeebo/blake3", "golang.org/x/sys/cpu"},
 	"meridian/scheduler":            {"meridian/scheduler"},
 	"meridian/blocks":               {"meridian/blocks", "meridian/internal/invariants", "meridian/wire", "golang.org/x/sys"},
 	"meridian/fabric":               {"meridian/fabric", "meridian/wire"},
@@ -21,7 +21,7 @@ var rules = map[string][]string{
 	"meridian/adapters/llamacpp":    {"meridian/adapters/llamacpp", "meridian/wire", "github.com/zeebo/blake3"},
 	"meridian/internal":             {"meridian/internal"},
 	"meridian/agent":                {"meridian/agent", "meridian/wire", "meridian/fabric", "meridian/adapters", "meridian/scheduler", "meridian/blocks", "meridian/internal", "golang.org/x/sys", "github.com/BurntSushi/toml", "github.com/prometheus", "google.golang.org", "go.opentelemetry.io/otel"},
-	"meridian/agent/client":         {"meridian/agent/client", "meridian/agent/adminpb", "meridian/wire", "meridian/internal/unixsend", "golang.org/x/sys", "google.golang.org"},
+	"meridian/agent/client":         {"meridian/agent/client", "meridian/agent/adminpb", "meridian/wire", "meridian/internal/invariants", "meridian/internal/unixsend", "golang.org/x/sys", "google.golang.org"},
 	"meridian/agent/openai":         {"meridian/agent/openai", "meridian/internal/httpguard"},
 	"meridian/agent/llama":          {"meridian/agent/llama", "meridian/adapters/llamacpp", "meridian/agent/client", "meridian/agent/openai", "meridian/internal/httpguard", "meridian/scheduler", "meridian/wire"},
 	"meridian/agent/llama/identity": {"github.com/zeebo/blake3"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"meridian/internal/invariants"
 	"meridian/wire"
 )
 
@@ -175,6 +176,7 @@ func (s *Splitter) takeHead(b []byte) (int, error) {
 		if cap(s.buf) > keepBuffer {
 			s.buf = nil
 		}
+		invariants.Overwrite(s.buf)
 		s.buf = s.buf[:0]
 	default:
 		s.stage, s.crc = stageSkip, 0

@@ -18,6 +18,7 @@ import (
 	"meridian/agent"
 	"meridian/agent/config"
 	"meridian/agent/llama/fakeserver"
+	"meridian/internal/invariants/leak"
 )
 
 func TestMain(m *testing.M) {
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // lines keeps what a daemon logs.

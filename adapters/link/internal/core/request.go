@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"meridian/internal/invariants"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -249,7 +250,9 @@ func (s *Session) Finish(now time.Duration, jobs []Job) {
 
 // unref gives back one use of a request's memory.
 func (s *Session) unref(now time.Duration, r *request) {
-	r.refs--
+	if r.refs--; invariants.Enabled && r.refs < 0 {
+		panic("link: the memory of a request is given back twice")
+	}
 	s.settle(now, r)
 }
 

@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"meridian/internal/invariants"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -95,6 +96,7 @@ func (l *Lane) RxGot(now time.Duration, n int) {
 			l.placed(now, k)
 		}
 		l.parse(now, x.scratch[:n])
+		invariants.Overwrite(x.scratch[:n])
 	}
 	x.planned = 0
 	if busy != nil {

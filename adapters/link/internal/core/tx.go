@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"meridian/internal/invariants"
 	proto "meridian/wire/link"
 )
 
@@ -179,6 +180,7 @@ func (l *Lane) sent(now time.Duration, k int) {
 // plan picks what goes out next.
 func (l *Lane) plan() {
 	t := &l.tx
+	invariants.Overwrite(t.pre)
 	t.pre, t.ctl = t.ctl, t.pre[:0]
 	t.preAt, t.unread, t.unreadOther = 0, 0, 0
 	if l.failed {
