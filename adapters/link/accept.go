@@ -215,7 +215,8 @@ func (n *Node) welcome(a *arrival) {
 	}
 	n.refused(refusal{origin: a.origin, claimed: h.claimed, entry: h.entry, err: err})
 	if a.via == viaTLS && h.conn == a.Conn {
-		_ = a.Close() // the TLS handshake has failed, and has said so
+		_ = a.SetDeadline(time.Now().Add(proto.DrainError))
+		h.end() // the TLS handshake has failed, and has said so
 		return
 	}
 	if a.evicted.Load() != nil {

@@ -56,6 +56,11 @@ func (a *authority) template(name string) *x509.Certificate {
 
 // issue makes a certificate for a peer with some tenants.
 func (a *authority) issue(name string, tenants ...string) *TLS {
+	return a.issueAs(name, func(*x509.Certificate) {}, tenants...)
+}
+
+// issueAs makes one that bend has changed.
+func (a *authority) issueAs(name string, bend func(*x509.Certificate), tenants ...string) *TLS {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.tb.Fatal(err)
@@ -66,6 +71,7 @@ func (a *authority) issue(name string, tenants ...string) *TLS {
 	for _, n := range tenants {
 		t.URIs = append(t.URIs, &url.URL{Scheme: tenantScheme, Host: tenantHost, Path: "/" + n})
 	}
+	bend(t)
 	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, key.Public(), a.key)
 	if err != nil {
 		a.tb.Fatal(err)

@@ -72,6 +72,11 @@ func (h *hello) receive() (proto.Hello, error) {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				return proto.Hello{}, fmt.Errorf("no complete HELLO within %v: %w", proto.HelloTimeout, wire.CodeHelloTimeout)
 			}
+			if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" {
+				// TLS 1.3: what the acceptor says of a certificate comes after the
+				// dialler's handshake.
+				return proto.Hello{}, fmt.Errorf("the peer ended the TLS connection: %w: %w", err, wire.CodeAuth)
+			}
 			return proto.Hello{}, fmt.Errorf("connection lost before HELLO was through: %w: %w", err, wire.CodeLaneLost)
 		}
 		_, ev, err := h.sp.Next(b)
@@ -127,9 +132,16 @@ func (h *hello) say(err error) bool {
 // refuse tells the peer why, and closes. It takes at most DrainError.
 func (h *hello) refuse(err error) {
 	if h.say(err) {
-		halfClose(h.conn)
-		_, _ = io.Copy(io.Discard, io.LimitReader(h.base, proto.MaxControl))
+		h.end()
 	}
+	_ = h.base.Close()
+}
+
+// end closes once the peer has read what was said, or the deadline is over: bytes
+// that were not read would take it away from the peer.
+func (h *hello) end() {
+	halfClose(h.conn)
+	_, _ = io.Copy(io.Discard, io.LimitReader(h.base, proto.MaxControl))
 	_ = h.base.Close()
 }
 

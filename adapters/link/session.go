@@ -244,6 +244,13 @@ func (s *session) drop(code wire.Code) {
 	s.unlock()
 }
 
+// leaving says whether the peer has said that it leaves.
+func (s *session) leaving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.Leaving()
+}
+
 func (s *session) ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -234,17 +234,20 @@ func (b *batch) rest(at []int, old *core.Call) (left []int, items []core.Item) {
 }
 
 // move finds a session to go on with: the same where a lane of it is up, else
-// one that comes up within resumeWait. It is nil where none does. A session with
+// one that comes up within resumeWait, or is up where the peer had said that it
+// leaves. It is nil where none does. A session with
 // another incarnation knows neither references nor beginnings of the old one, and
 // may have granted other limits.
 func (b *batch) move(ctx context.Context, at []int, items []core.Item) *batch {
 	if b.s.ready() {
 		return b
 	}
-	wait, cancel := context.WithTimeout(ctx, resumeWait)
-	defer cancel()
-	if b.p.Ready(wait) != nil {
-		return nil
+	if !b.s.leaving() {
+		wait, cancel := context.WithTimeout(ctx, resumeWait)
+		defer cancel()
+		if b.p.Ready(wait) != nil {
+			return nil
+		}
 	}
 	s, err := b.p.session()
 	if err != nil {
