@@ -23,6 +23,7 @@ import (
 	"meridian/agent/transfer"
 	"meridian/blocks"
 	"meridian/blocks/quota"
+	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/internal/loglimit"
 	"meridian/scheduler"
@@ -60,7 +61,7 @@ type Agent struct {
 	tracer  trace.Tracer
 
 	store   *blocks.Store
-	spaces  *link.Registry
+	spaces  *spaces.Registry
 	node    *link.Node
 	engines *engine.Server
 	fabrics fabric.Registry
@@ -166,7 +167,7 @@ func (a *Agent) openStore(context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("arena: %w", err)
 	}
-	a.spaces = link.NewStoreRegistry(a.store, &a.quota)
+	a.spaces = spaces.Over(a.store, &a.quota)
 	a.metrics.reg.MustRegister(&collector{a})
 	return nil
 }

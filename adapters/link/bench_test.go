@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/adapters/link/internal/memstore"
+	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/internal/invariants/leak"
 	"meridian/wire"
@@ -131,7 +132,7 @@ func TestMain(m *testing.M) {
 // hold serves blocks of one size until its input ends.
 func hold(size int) error {
 	st := memstore.New(agentID(2), 20, 0)
-	reg := NewRegistry(func(wire.Namespace, [32]byte) error { return nil })
+	reg := spaces.New(func(wire.Namespace, [32]byte) error { return nil })
 	ns, err := reg.Add(testManifest("t"))
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"meridian/adapters/link/internal/memstore"
+	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -20,7 +21,7 @@ import (
 type side struct {
 	*Node
 	store *memstore.Store
-	ns    *Registry
+	ns    *spaces.Registry
 	cfg   Config
 	addr  string
 }
@@ -38,7 +39,7 @@ func testManifest(tenant string) wire.Manifest {
 func start(tb testing.TB, id byte, inc uint64, listen string, change func(*Config)) *side {
 	tb.Helper()
 	s := &side{store: memstore.New(agentID(id), inc, 0)}
-	s.ns = NewRegistry(func(wire.Namespace, [32]byte) error { return nil })
+	s.ns = spaces.New(func(wire.Namespace, [32]byte) error { return nil })
 	s.cfg = Config{
 		Agent: agentID(id), Incarnation: inc, Name: fmt.Sprintf("agent%d", id),
 		Store: s.store, Namespaces: s.ns, Insecure: true, Lanes: 2, Tenants: []string{"t"},

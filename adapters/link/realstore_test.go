@@ -5,19 +5,20 @@ import (
 	"time"
 
 	"meridian/blocks"
+	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/fabric/fabrictest"
 	"meridian/wire"
 )
 
 // agentWith makes an agent on a block store with an arena of its own.
-func agentWith(tb testing.TB, id byte, inc uint64, listen string, capacity uint64, change func(*Config)) (*Node, *blocks.Store, *Registry, string) {
+func agentWith(tb testing.TB, id byte, inc uint64, listen string, capacity uint64, change func(*Config)) (*Node, *blocks.Store, *spaces.Registry, string) {
 	tb.Helper()
 	st, err := blocks.Open(blocks.Config{Capacity: capacity, Agent: agentID(id), Incarnation: inc})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	reg := NewRegistry(st.AddNamespace)
+	reg := spaces.New(st.AddNamespace)
 	cfg := Config{Agent: agentID(id), Incarnation: inc, Store: st, Namespaces: reg, Insecure: true, Lanes: 2, Congestion: "cubic", Tenants: []string{"t"}}
 	if change != nil {
 		change(&cfg)

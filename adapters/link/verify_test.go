@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"meridian/blocks"
+	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -18,7 +19,7 @@ func TestAHolderHashesNothingUnderItsSessionsLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reg := NewRegistry(st.AddNamespace)
+	reg := spaces.New(st.AddNamespace)
 	there, err := New(Config{Agent: agentID(2), Incarnation: 20, Store: st, Namespaces: reg, Insecure: true, Lanes: 2, Tenants: []string{"t"}})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"meridian/agent/engine"
 	"meridian/blocks"
 	"meridian/blocks/quota"
+	"meridian/blocks/spaces"
 	"meridian/conformance/chaos"
 	"meridian/fabric"
 	"meridian/wire"
@@ -41,7 +42,7 @@ type answer struct {
 // holder is the other process of a run.
 type holder struct {
 	store *blocks.Store
-	reg   *link.Registry
+	reg   *spaces.Registry
 	node  *link.Node
 	owner blocks.Owner
 	plain *PlainServer
@@ -66,7 +67,7 @@ func Hold(ctx context.Context, capacity uint64, lanes int, congestion, dir strin
 	}
 	defer func() { _ = h.store.Close() }()
 	h.owner = h.store.NewOwner(0)
-	h.reg = link.NewRegistry(h.store.AddNamespace)
+	h.reg = spaces.New(h.store.AddNamespace)
 	h.node, err = link.New(link.Config{
 		Agent: holderAgent, Incarnation: 1, Name: "holder", Store: h.store, Namespaces: h.reg, Insecure: true,
 		Lanes: lanes, Congestion: congestion, Peers: []link.PeerConfig{{Name: "puller", Tenants: []string{"bench"}}},
@@ -206,7 +207,7 @@ func (h *holder) offload(ctx context.Context, size uint32, set uint64) error {
 }
 
 // LocalHost is an engine's daemon without peers.
-type LocalHost struct{ Registry *link.Registry }
+type LocalHost struct{ Registry *spaces.Registry }
 
 // OpenNamespace implements engine.Host.
 func (l LocalHost) OpenNamespace(engine quota.Holder, m wire.Manifest) (wire.Namespace, func(), error) {

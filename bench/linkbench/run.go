@@ -18,6 +18,7 @@ import (
 	"meridian/agent/config"
 	"meridian/bench/measure"
 	"meridian/blocks"
+	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -34,7 +35,7 @@ type run struct {
 	addrs answer
 
 	store *blocks.Store
-	reg   *link.Registry
+	reg   *spaces.Registry
 	node  *link.Node
 	peer  *link.Peer
 }
@@ -152,7 +153,7 @@ func (r *run) up(ctx context.Context, size uint32) error {
 	if r.store, err = blocks.Open(blocks.Config{Capacity: room + 256<<20, Agent: pullerAgent, Incarnation: 1}); err != nil {
 		return err
 	}
-	r.reg = link.NewRegistry(r.store.AddNamespace)
+	r.reg = spaces.New(r.store.AddNamespace)
 	if _, err := r.reg.Add(manifest(size)); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"meridian/adapters/link"
 	"meridian/blocks"
+	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -89,7 +90,7 @@ type linkInitiator struct {
 	near      uint64
 	inc       uint64
 	store     *blocks.Store
-	reg       *link.Registry
+	reg       *spaces.Registry
 	node      *link.Node
 	peer      *link.Peer
 	ns        wire.Namespace
@@ -150,7 +151,7 @@ func (l *linkInitiator) connect(ctx context.Context, addr string, c Cell) error 
 	if l.store, err = blocks.Open(blocks.Config{Capacity: 2*c.near() + 64<<20, ExtentBytes: extent(c.Size), Agent: agent, Incarnation: l.inc}); err != nil {
 		return err
 	}
-	l.reg = link.NewRegistry(l.store.AddNamespace)
+	l.reg = spaces.New(l.store.AddNamespace)
 	if l.ns, err = l.reg.Add(manifest(c.Size)); err != nil {
 		return err
 	}

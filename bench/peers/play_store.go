@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/adapters/link"
 	"meridian/blocks"
+	"meridian/blocks/spaces"
 	"meridian/wire"
 )
 
@@ -55,7 +55,7 @@ type far struct {
 	cell  Cell // that the store was made for: Op, Size and Set
 	inc   uint64
 	store *blocks.Store
-	reg   *link.Registry
+	reg   *spaces.Registry
 	owner blocks.Owner
 	ns    wire.Namespace
 }
@@ -83,7 +83,7 @@ func (f *far) open(c Cell) (err error) {
 	if err != nil {
 		return err
 	}
-	f.cell, f.store, f.reg, f.owner = c, store, link.NewRegistry(store.AddNamespace), store.NewOwner(0)
+	f.cell, f.store, f.reg, f.owner = c, store, spaces.New(store.AddNamespace), store.NewOwner(0)
 	if f.ns, err = f.reg.Add(manifest(c.Size)); err != nil {
 		return err
 	}

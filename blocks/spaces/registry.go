@@ -1,30 +1,14 @@
-package link
+package spaces
 
 import (
-	"errors"
 	"sync"
 
-	"meridian/adapters/link/internal/core"
 	"meridian/blocks/quota"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
 
-// Namespaces knows the manifests of this agent. Nothing here blocks for long:
-// the calls are made while a session waits.
-type Namespaces interface {
-	// Manifest returns the manifest of a namespace that is open here.
-	Manifest(ns wire.Namespace) (wire.Manifest, bool)
-	// Add opens a namespace of this agent's own, for good.
-	Add(m wire.Manifest) (wire.Namespace, error)
-	// OpenPeer takes a manifest that a peer offers, whose tenant it has proved. The
-	// peer holds the namespace until close. A *wire.GeometryError where the manifest
-	// contradicts one that an engine of this agent has open; a *quota.Error above the
-	// peer's or the tenant's share.
-	OpenPeer(peer quota.Holder, m wire.Manifest) (ns wire.Namespace, close func(), err error)
-}
-
-// Registry is Namespaces in memory: who has each open, and until when it is
+// Registry is the namespaces in memory: who has each open, and until when it is
 // remembered. Engines add namespaces, and those of one model that
 // differ in rank or layers stand side by side. Peers hold what they opened for
 // their sessions. What nobody has open is forgotten once nothing of it is stored.
@@ -53,28 +37,28 @@ type peerUse struct {
 	hold     *quota.Hold
 }
 
-// Spaces is what a Registry needs of the block store.
-type Spaces interface {
+// Store is what a Registry needs of the block store.
+type Store interface {
 	AddNamespace(ns wire.Namespace, tenant [32]byte) error
 	RemoveNamespace(ns wire.Namespace) bool
 }
 
-// NewRegistry makes an empty registry without shares that never forgets. add is
+// New makes an empty registry without shares that never forgets. add is
 // told about each namespace before it is open, and may refuse it: the block
 // store's AddNamespace.
-func NewRegistry(add func(ns wire.Namespace, tenant [32]byte) error) *Registry {
+func New(add func(ns wire.Namespace, tenant [32]byte) error) *Registry {
 	book := &quota.Book{}
 	book.SetLimit(quota.Namespaces, quota.All, proto.MaxNamespaces)
 	return &Registry{add: add, forget: func(wire.Namespace) bool { return false }, book: book, by: map[wire.Namespace]*space{}}
 }
 
-// NewStoreRegistry makes an empty registry over a block store, with the shares of
+// Over makes an empty registry over a block store, with the shares of
 // a book.
-func NewStoreRegistry(st Spaces, book *quota.Book) *Registry {
+func Over(st Store, book *quota.Book) *Registry {
 	return &Registry{add: st.AddNamespace, forget: st.RemoveNamespace, book: book, by: map[wire.Namespace]*space{}}
 }
 
-// Manifest implements Namespaces.
+// Manifest returns the manifest of a namespace that is open here.
 func (r *Registry) Manifest(ns wire.Namespace) (wire.Manifest, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +68,7 @@ func (r *Registry) Manifest(ns wire.Namespace) (wire.Manifest, bool) {
 	return wire.Manifest{}, false
 }
 
-// Add implements Namespaces.
+// Add opens a namespace of this agent's own, for good.
 func (r *Registry) Add(m wire.Manifest) (wire.Namespace, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +108,9 @@ func (r *Registry) OpenEngine(engine quota.Holder, m wire.Manifest) (ns wire.Nam
 	}), nil
 }
 
-// OpenPeer implements Namespaces.
+// OpenPeer opens a namespace for a peer, whose tenant it has proved, until close is
+// called. A *wire.GeometryError where it contradicts what an engine has open; a
+// *quota.Error above a share.
 func (r *Registry) OpenPeer(peer quota.Holder, m wire.Manifest) (ns wire.Namespace, close func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -248,34 +234,3 @@ func (r *Registry) Len() int {
 	defer r.mu.Unlock()
 	return len(r.by)
 }
-
-// peerRegistry is what one session has open here, in the terms of the core. It is
-// used under the session's lock.
-type peerRegistry struct {
-	n      Namespaces
-	peer   quota.Holder
-	closes []func()
-}
-
-// Open implements core.Registry.
-func (p *peerRegistry) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string) {
-	ns, done, err := p.n.OpenPeer(p.peer, m)
-	if err == nil {
-		p.closes = append(p.closes, done)
-		return ns, wire.CodeOK, "", "", ""
-	}
-	if g, ok := errors.AsType[*wire.GeometryError](err); ok {
-		return ns, wire.CodeGeometry, g.Field, g.Ours, g.Theirs
-	}
-	return ns, wire.CodeOf(err), "", "", ""
-}
-
-// close ends the session's use of everything that it opened.
-func (p *peerRegistry) close() {
-	for _, done := range p.closes {
-		done()
-	}
-	p.closes = nil
-}
-
-var _ core.Registry = (*peerRegistry)(nil)

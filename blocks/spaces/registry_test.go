@@ -1,4 +1,4 @@
-package link
+package spaces
 
 import (
 	"errors"
@@ -34,7 +34,7 @@ func newShelf(limits map[quota.Kind]uint64) (*Registry, *shelf) {
 	for k, n := range limits {
 		b.SetLimit(quota.Namespaces, k, n)
 	}
-	return NewStoreRegistry(st, &b), st
+	return Over(st, &b), st
 }
 
 var (
@@ -42,6 +42,10 @@ var (
 	peerB   = quota.Holder{Kind: quota.Peer, Name: "b"}
 	engine1 = quota.Holder{Kind: quota.Engine, Name: "process 1"}
 )
+
+func testManifest(tenant string) wire.Manifest {
+	return wire.Manifest{Tenant: tenant, Model: "m", Role: "decode", BlockTokens: 16, BlockBytes: 4 << 20}
+}
 
 func numbered(tenant string, n int) wire.Manifest {
 	m := testManifest(tenant)
