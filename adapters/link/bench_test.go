@@ -16,8 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"meridian/adapters/link/internal/memstore"
-	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/internal/invariants/leak"
 	"meridian/wire"
@@ -80,7 +78,7 @@ func BenchmarkPull(b *testing.B) {
 func BenchmarkPuller(b *testing.B) {
 	for _, c := range []struct{ size, batch int }{{16 << 10, 64}, {64 << 10, 64}, {1 << 20, 16}} {
 		b.Run(fmt.Sprintf("%dKiB", c.size>>10), func(b *testing.B) {
-			p, ns := benchPeer(b, c.size)
+			p, ns, _ := benchPeer(b, c.size)
 			total := c.size * c.batch
 			b.SetBytes(int64(total))
 			before := usage(b)
@@ -131,14 +129,9 @@ func TestMain(m *testing.M) {
 
 // hold serves blocks of one size until its input ends.
 func hold(size int) error {
-	st := memstore.New(agentID(2), 20, 0)
-	reg := spaces.New(func(wire.Namespace, [32]byte) error { return nil })
-	ns, err := reg.Add(testManifest("t"))
+	st, reg, err := smallStore(size)
 	if err != nil {
 		return err
-	}
-	for i := range benchBlocks(size) {
-		st.Add(ns, key(ns, i), wire.OutputCritical, randomBody(size))
 	}
 	n, err := New(Config{Agent: agentID(2), Incarnation: 20, Store: st, Namespaces: reg, Insecure: true, Congestion: "cubic", Tenants: []string{"t"}})
 	if err != nil {
@@ -150,11 +143,11 @@ func hold(size int) error {
 	}
 	fmt.Println(a)
 	_, err = io.Copy(io.Discard, os.Stdin)
-	return errors.Join(err, n.Close())
+	return errors.Join(err, n.Close(), st.Close())
 }
 
 // benchPeer starts a holder's process, and an agent that is connected to it.
-func benchPeer(b *testing.B, size int) (*Peer, wire.Namespace) {
+func benchPeer(b *testing.B, size int) (*Peer, wire.Namespace, int) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), benchHolder+"="+strconv.Itoa(size))
 	cmd.Stderr = os.Stderr
@@ -184,11 +177,11 @@ func benchPeer(b *testing.B, size int) (*Peer, wire.Namespace) {
 		c.Peers = []PeerConfig{{Name: "b", Addr: "tcp://" + strings.TrimSpace(addr)}}
 	})
 	ready(b, here.Peer("b"))
-	ns, err := here.ns.Add(testManifest("t"))
+	ns, err := here.ns.Add(benchManifest(size))
 	if err != nil {
 		b.Fatal(err)
 	}
-	return here.Peer("b"), ns
+	return here.Peer("b"), ns, cmd.Process.Pid
 }
 
 func usage(b *testing.B) (u unix.Rusage) {

@@ -194,7 +194,7 @@ def standing(peer, tenant, name):
     s = Session(peer, tenant, features=STANDING)
     s.push({name: os.urandom(BLOCK)})
     homes = s.data.expect("STANDING")
-    assert (homes["ns"], homes["len"]) == (s.ns, BLOCK) and homes["n"] > 1, homes
+    assert (homes["ns"], homes["tier"], homes["len"]) == (s.ns, 0, BLOCK) and homes["n"] > 1, homes
     return s, homes["n"]
 
 

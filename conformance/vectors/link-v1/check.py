@@ -178,9 +178,9 @@ def push(c):
 
 
 def standing(c):
-    ns = c.u(2)
-    c.zero(2)
-    return {"ns": ns, "n": c.most(4, ITEMS_MAX), "len": c.u(4)}
+    out = {"ns": c.u(2), "tier": c.upto(2)}
+    c.zero(1)
+    return {**out, "n": c.most(4, ITEMS_MAX), "len": c.u(4)}
 
 
 def grant(c):

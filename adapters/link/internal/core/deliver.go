@@ -14,6 +14,7 @@ type allowance struct {
 	have int    // homes that no DELIVER has taken
 	out  int    // items of the DELIVERs that wait for END
 	size uint32 // bytes of a home
+	tier wire.Tier
 }
 
 // standing takes STANDING. What is under way may have been counted or not: it is
@@ -34,7 +35,7 @@ func (s *Session) standing(p []byte) error {
 		}
 		s.allowed[m.NS] = a
 	}
-	a.have, a.size = max(int(m.N)-a.out, 0), m.Len
+	a.have, a.size, a.tier = max(int(m.N)-a.out, 0), m.Len, m.Tier
 	return nil
 }
 
@@ -49,7 +50,12 @@ func (s *Session) oneFlight(c *Call) *allowance {
 		return nil
 	}
 	for i := range c.Items {
-		if it := &c.Items[i]; it.NS != c.Items[0].NS || !fitsHome(uint32(len(it.Room)), a.size) {
+		it := &c.Items[i]
+		tier := it.Tier
+		if c.Class == proto.ClassBulk {
+			tier = wire.ThinkComplete
+		}
+		if it.NS != c.Items[0].NS || tier < a.tier || !fitsHome(uint32(len(it.Room)), a.size) {
 			return nil
 		}
 	}

@@ -107,13 +107,51 @@ func TestAPushBeyondTheHomesWaitsForGrant(t *testing.T) {
 
 // pushCall starts a push of a of one block.
 func (r *rig) pushCall(num uint16, twoFlights bool, name string) *Call {
+	return r.tierCall(num, &Call{TwoFlights: twoFlights}, wire.OutputCritical, name)
+}
+
+func (r *rig) tierCall(num uint16, c *Call, tier wire.Tier, name string) *Call {
 	b := body(name, 3000)
-	h := wire.Header{BodyLen: 3000, Tier: wire.OutputCritical, Sum: wire.SumOf(b)}
-	c := &Call{Type: proto.TypePush, Timeout: 30 * time.Second, TwoFlights: twoFlights, Items: []Item{{
-		NS: num, Key: r.key(name), Room: b, Tier: wire.OutputCritical, Head: [32]byte(h.Append(nil)),
-	}}}
+	h := wire.Header{BodyLen: 3000, Tier: tier, Sum: wire.SumOf(b)}
+	c.Type, c.Timeout = proto.TypePush, 30*time.Second
+	c.Items = []Item{{NS: num, Key: r.key(name), Room: b, Tier: tier, Head: [32]byte(h.Append(nil))}}
 	r.end[0].Start(r.now, c)
 	return c
+}
+
+// Homes are of the tier of the push before them, and take nothing of a lower one: a
+// peer does not get room by a high tier and fill it with a low one, nor may a cold
+// block have a home that a warm one made way for.
+func TestAHomeTakesNothingOfALowerTier(t *testing.T) {
+	r, num := homeRig(t)
+	for _, b := range r.store[1].reserved {
+		if b.Tier != wire.OutputCritical {
+			t.Errorf("a home of %v", b.Tier)
+		}
+	}
+	r.end[0].allowed[num].tier = wire.ThinkComplete // as a liar would have it
+	c := r.tierCall(num, &Call{}, wire.ThinkActive, "warm")
+	r.mustDeliver(c)
+	r.run()
+	wantCodes(t, c, wire.CodeFull)
+	for _, c := range []*Call{
+		r.tierCall(num, &Call{}, wire.ThinkActive, "a"), // by GRANT; homes of its tier follow
+		r.tierCall(num, &Call{}, wire.ThinkActive, "b"),
+		r.tierCall(num, &Call{}, wire.OutputCritical, "c"),
+	} {
+		r.run()
+		wantCodes(t, c, wire.CodeOK)
+	}
+	if st := &r.end[1].nsIn[num-1].stock; st.tier != wire.ThinkActive || len(st.homes) == 0 {
+		t.Errorf("%d homes of %v", len(st.homes), st.tier)
+	}
+	r.mustDeliver(r.tierCall(num, &Call{}, wire.OutputCritical, "d"))
+	r.run()
+	if c := r.tierCall(num, &Call{Class: proto.ClassBulk}, wire.OutputCritical, "e"); c.Delivered {
+		t.Error("a bulk push took a home of a higher tier")
+	}
+	r.run()
+	r.over()
 }
 
 // A peer that uses more than it was told of, or what was given back meanwhile: what

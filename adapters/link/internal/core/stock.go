@@ -19,14 +19,15 @@ import (
 //	  all do when this side leaves or the session ends.
 //
 // Homes are reservations of the peer: they count for its share of the arena. They
-// are made in the lowest tier, so nothing but cold blocks of the same tenant makes
-// way for them.
+// are made in the tier of the push that they follow and take nothing of a lower one,
+// so a peer evicts no block of a higher tier than what it brings.
 
 // stock is the homes of one namespace.
 type stock struct {
-	homes  []home // the oldest first
-	told   int    // that the peer counts on: of the last STANDING, less what came since
-	making int    // that a job is reserving
+	homes  []home    // the oldest first
+	tier   wire.Tier // of all of them: the lowest that they take
+	told   int       // that the peer counts on: of the last STANDING, less what came since
+	making int       // that a job is reserving
 	rest   time.Duration
 }
 
@@ -44,7 +45,7 @@ func fitsHome(n, size uint32) bool { return n <= size && n > size/2 }
 func (s *Session) house(num uint16, b *Block) bool {
 	ns := &s.nsIn[num-1]
 	st := &ns.stock
-	if len(st.homes) == 0 || !fitsHome(b.Head.BodyLen, ns.blockBytes) {
+	if len(st.homes) == 0 || b.Tier < st.tier || !fitsHome(b.Head.BodyLen, ns.blockBytes) {
 		return false
 	}
 	h := &st.homes[0].block
@@ -66,26 +67,31 @@ func (s *Session) restock(now time.Duration, l *Lane, blocks []Block) {
 	if !s.cfg.OneFlight || s.draining || s.dead {
 		return
 	}
-	for i := range blocks {
-		if i > 0 && blocks[i].NS == blocks[i-1].NS {
-			continue
+	for i := 0; i < len(blocks); {
+		ns, tier, from := blocks[i].NS, wire.OutputCritical, i
+		for ; i < len(blocks) && blocks[i].NS == ns; i++ {
+			tier = min(tier, blocks[i].Tier)
 		}
-		num := s.nsNum[blocks[i].NS]
+		num := s.nsNum[ns]
 		if num == 0 {
 			continue
 		}
 		if st := &s.nsIn[num-1].stock; len(st.homes) > st.told {
 			s.tellStock(l, num)
 		}
-		s.makeHomes(now, l, num, len(blocks))
+		s.makeHomes(now, l, num, i-from, tier)
 	}
 }
 
 // makeHomes begins a job that reserves homes, as many as the limits leave, where a
-// push of that many items could use them.
-func (s *Session) makeHomes(now time.Duration, l *Lane, num uint16, items int) {
+// push of that many items of a tier could use them.
+func (s *Session) makeHomes(now time.Duration, l *Lane, num uint16, items int, tier wire.Tier) {
 	ns := &s.nsIn[num-1]
 	st, each := &ns.stock, uint64(max(ns.blockBytes, 1))
+	if st.making == 0 && (tier < st.tier || len(st.homes) == 0) {
+		s.giveHomes(ns, len(st.homes)) // they are too good for what comes
+		st.tier = tier
+	}
 	most := int(min(uint64(s.cfg.Homes), s.cfg.HomeBytes/each))
 	n := min(most-len(st.homes), s.cfg.Homes-s.homes)
 	if left := s.cfg.HomeBytes - s.homeBytes; uint64(n)*each > left {
@@ -96,7 +102,7 @@ func (s *Session) makeHomes(now time.Duration, l *Lane, num uint16, items int) {
 	}
 	b := make([]Block, n)
 	for i := range b {
-		b[i] = Block{NS: ns.ns, Tier: wire.ThinkComplete, Head: wire.Header{BodyLen: ns.blockBytes}}
+		b[i] = Block{NS: ns.ns, Tier: st.tier, Head: wire.Header{BodyLen: ns.blockBytes}}
 	}
 	st.making = n
 	s.making++
@@ -137,7 +143,7 @@ func (s *Session) tellStock(l *Lane, num uint16) {
 	}
 	ns := &s.nsIn[num-1]
 	ns.stock.told = len(ns.stock.homes)
-	l.send(proto.Frame{Type: proto.TypeStanding}, proto.Standing{NS: num, N: uint32(ns.stock.told), Len: ns.blockBytes})
+	l.send(proto.Frame{Type: proto.TypeStanding}, proto.Standing{NS: num, Tier: ns.stock.tier, N: uint32(ns.stock.told), Len: ns.blockBytes})
 }
 
 // tickStock gives back the homes that nobody took in time, and says so.
