@@ -161,6 +161,7 @@ func (a *Agent) openStore(context.Context) (err error) {
 		Shares: blocks.Shares{
 			Peer: a.cfg.Quota.PeerArena, Peers: a.cfg.Quota.PeersArena, Engine: a.cfg.Quota.EngineArena, Tenant: a.cfg.Quota.TenantArena,
 			EngineGuaranteed: a.cfg.Quota.EngineGuaranteed, TenantGuaranteed: a.cfg.Quota.TenantGuaranteed,
+			EngineStaging: a.cfg.Quota.EngineStaging, TenantStaging: a.cfg.Quota.TenantStaging,
 			ReserveTime: a.cfg.Quota.PeerReserve, LeaseAge: a.cfg.Quota.PeerLeaseAge,
 		},
 	})

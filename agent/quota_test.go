@@ -76,11 +76,14 @@ func twoTenants(t *testing.T, n *testNode) func() {
 	}
 }
 
-func ring(_ *testing.T, n *testNode) error {
-	o := n.store.NewOwner(0)
-	defer n.store.Drop(o)
-	_, _, err := n.store.Staging(o, quotaArena)
-	return err
+// ring asks for a staging ring larger than anybody may have.
+func ring(who ...quota.Holder) func(*testing.T, *testNode) error {
+	return func(_ *testing.T, n *testNode) error {
+		o := n.store.NewOwner(0)
+		defer n.store.Drop(o)
+		_, err := n.store.Staging(o, quotaArena, quotaArena, who...)
+		return err
+	}
 }
 
 // ruleCases has an entry for every limit: a new one cannot come without.
@@ -91,7 +94,9 @@ var ruleCases = map[quota.Rule]ruleCase{
 	{Resource: quota.ArenaBytes, Kind: quota.Engine}:      {"0.5", quotaArena / 2, reserve(quota.Holder{Kind: quota.Engine, Name: "process 1"}), nil},
 	{Resource: quota.GuaranteedBytes, Kind: quota.Engine}: {"1", quotaArena / 2, reserve(quotaPs[0]), twoEngines},
 	{Resource: quota.GuaranteedBytes, Kind: quota.Tenant}: {"0.9", quotaArena * 9 / 10 / 3, reserve(quota.Total), twoTenants},
-	{Resource: quota.StagingBytes, Kind: quota.All}:       {"0.4", quotaArena * 4 / 10, ring, nil},
+	{Resource: quota.StagingBytes, Kind: quota.All}:       {"0.4", quotaArena * 4 / 10, ring(), nil},
+	{Resource: quota.StagingBytes, Kind: quota.Tenant}:    {"0.75", quotaArena * 4 / 10 * 3 / 4, ring(quota.Holder{Kind: quota.Tenant, Name: "acme"}), nil},
+	{Resource: quota.StagingBytes, Kind: quota.Engine}:    {"0.25", quotaArena * 4 / 10 / 4, ring(quota.Holder{Kind: quota.Engine, Name: "process 1"}), nil},
 	{Resource: quota.Namespaces, Kind: quota.All}:         {"512", 512, nil, nil},
 	{Resource: quota.Namespaces, Kind: quota.Peers}:       {"300", 300, nil, nil},
 	{Resource: quota.Namespaces, Kind: quota.Peer}:        {"17", 17, nil, nil},
@@ -121,7 +126,7 @@ func TestEveryLimitHasAKeyADefaultAMetricAndItsNameInTheRefusal(t *testing.T) {
 	if err := n.store.AddNamespace(quotaNS.Namespace(), quotaNS.TenantID()); err != nil {
 		t.Fatal(err)
 	}
-	whole := map[string]bool{"quota.tenant_arena_share": true, "quota.engine_arena_share": true}
+	whole := map[string]bool{"quota.tenant_arena_share": true, "quota.engine_arena_share": true, "quota.tenant_staging_share": true}
 	for r, c := range ruleCases {
 		leave := func() {}
 		if c.come != nil {

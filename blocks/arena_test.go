@@ -130,17 +130,28 @@ func TestSegmentsCannotBeWrittenThroughADescriptor(t *testing.T) {
 	r.put("b", bodyOf(keyOf("b"), 4096))
 }
 
+// staged is an owner's ring and a descriptor of it.
+func (r *rig) staged(o Owner, n int) (fd int, b []byte) {
+	r.t.Helper()
+	b, err := r.Staging(o, n, n)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	fd, _, err = r.StagingFD(o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return fd, b
+}
+
 func TestStagingCannotBeTruncated(t *testing.T) {
 	r := newRig(t, nil)
-	fd, b, err := r.Staging(r.o, 10_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd, b := r.staged(r.o, 10_000)
 	defer unix.Close(fd)
 	if len(b)%os.Getpagesize() != 0 || len(b) < 10_000 {
 		t.Fatalf("%d bytes", len(b))
 	}
-	for _, n := range []int64{0, int64(len(b)) - 4096, int64(len(b)) + 4096} {
+	for _, n := range []int64{0, int64(len(b)) - 4096} {
 		if err := unix.Ftruncate(fd, n); !errors.Is(err, unix.EPERM) {
 			t.Errorf("truncation to %d: %v", n, err)
 		}
@@ -152,7 +163,8 @@ func TestStagingCannotBeTruncated(t *testing.T) {
 	if err := unix.Fstat(fd, &st); err != nil || st.Blocks*512 < int64(len(b)) {
 		t.Errorf("%d of %d bytes are allocated, %v", st.Blocks*512, len(b), err)
 	}
-	// A hole is allowed, and reads as zero: no fault in the daemon.
+	// A hole is allowed, and reads as zero: no fault in the daemon. So is a longer
+	// file, of which the daemon maps no more than it made.
 	engine := peerMap(t, fd, uint64(len(b)), unix.PROT_READ|unix.PROT_WRITE)
 	copy(engine, "engine")
 	if string(b[:6]) != "engine" {
@@ -164,24 +176,30 @@ func TestStagingCannotBeTruncated(t *testing.T) {
 	if b[0] != 0 {
 		t.Error("the hole is not empty")
 	}
+	if err := unix.Ftruncate(fd, 1<<30); err != nil {
+		t.Error(err)
+	}
+	if again, err := r.Staging(r.o, 1, 10_000); err != nil || len(again) != len(b) || r.Stats().StagingBytes != uint64(len(b)) {
+		t.Errorf("%d bytes of a file that the engine made longer, %v", len(again), err)
+	}
 }
 
 func TestStagingIsCapped(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.StagingBytes = 1 << 20 })
-	fd, _, err := r.Staging(r.o, 1<<19)
-	if err != nil {
+	if _, err := r.Staging(r.o, 1<<19, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	_ = unix.Close(fd)
-	_, _, err = r.Staging(r.o, 1<<20)
+	_, err := r.Staging(r.NewOwner(0), 1<<20, 1<<20)
 	wantCode(t, "a ring beyond the cap", err, wire.CodeBusy)
-	_, _, err = r.Staging(r.o, 0)
+	_, err = r.Staging(r.o, 0, 1)
 	wantCode(t, "an empty ring", err, wire.CodeInvalid)
+	_, err = r.Staging(r.o, 2, 1)
+	wantCode(t, "a ring of less than the least", err, wire.CodeInvalid)
 	r.Drop(r.o)
 	if n := r.Stats().StagingBytes; n != 0 {
 		t.Fatalf("%d bytes of staging after Drop", n)
 	}
-	_, _, err = r.Staging(r.o, 4096)
+	_, err = r.Staging(r.o, 4096, 4096)
 	wantCode(t, "a ring of a dropped owner", err, wire.CodeInvalid)
 }
 
@@ -190,10 +208,7 @@ func TestStagingIsCapped(t *testing.T) {
 func TestAScribblerNeverGetsABadBlockPublished(t *testing.T) {
 	r := newRig(t, nil)
 	const body = 64 << 10
-	fd, ring, err := r.Staging(r.o, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd, ring := r.staged(r.o, body)
 	defer unix.Close(fd)
 	engine := peerMap(t, fd, uint64(len(ring)), unix.PROT_READ|unix.PROT_WRITE)
 	stop, stopped := make(chan struct{}), make(chan struct{})

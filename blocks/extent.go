@@ -10,9 +10,9 @@ import (
 type extent struct {
 	slots    []slot
 	peers    []uint32 // leases of peers, by slot; nil: there was none in this cut
-	seg      uint32 // segment number; 0: the extent has no memory
-	segPos   uint32 // index in Core.segs
-	off      uint64 // in the segment
+	seg      uint32   // segment number; 0: the extent has no memory
+	segPos   uint32   // index in Core.segs
+	off      uint64   // in the segment
 	stride   uint32
 	room     uint32 // body bytes of a slot
 	genBase  uint32 // byte offset of slot 0's word in the generation table

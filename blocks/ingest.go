@@ -16,7 +16,7 @@ import (
 //
 // The error is also c.Err: see Core.Begin and Core.Finish. Ingest calls of one
 // owner may run at the same time; a session that is dropped meanwhile keeps its
-// rings mapped until they end.
+// ring mapped until they end.
 func (s *Store) Ingest(o Owner, from []byte, c *Commit) error {
 	s.mu.Lock()
 	room, w, err := s.beginIngest(o, from, c)
@@ -35,7 +35,7 @@ func (s *Store) Ingest(o Owner, from []byte, c *Commit) error {
 	s.core.Finish(s.cfg.Clock(), c, h, failed)
 	s.leave()
 	if w.busy--; w.busy == 0 && w.gone {
-		s.endRings(w)
+		s.endRing(w)
 		s.settle(o, w)
 	}
 	s.unlock()

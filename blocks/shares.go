@@ -24,6 +24,7 @@ import (
 type Shares struct {
 	Peer, Peers, Engine, Tenant        float64
 	EngineGuaranteed, TenantGuaranteed float64
+	EngineStaging, TenantStaging       float64       // of Config.StagingBytes: what one process's rings, and one tenant's, may have
 	ReserveTime                        time.Duration // a peer's reservation ends after it; 0: when it asked for
 	LeaseAge                           time.Duration // a peer's lease ends at this age, whatever renews it; 0: never
 }

@@ -11,12 +11,8 @@ import (
 	"meridian/wire"
 )
 
-// ring makes a staging ring and closes its descriptor.
-func (r *rig) ring(o Owner, n, least int) (int, error) {
-	fd, b, err := r.StagingUpTo(o, n, least)
-	if err == nil {
-		_ = unix.Close(fd)
-	}
+func (r *rig) ring(o Owner, n, least int, who ...quota.Holder) (int, error) {
+	b, err := r.Staging(o, least, n, who...)
 	return len(b), err
 }
 
@@ -41,7 +37,7 @@ func TestRingsArePartOfTheCapacity(t *testing.T) {
 		n, err := r.ring(o, 1<<20, 128<<10)
 		if err != nil {
 			var q *quota.Error
-			if !errors.As(err, &q) || !errors.Is(err, wire.CodeBusy) || q.Rule != stagingRule || q.Limit != capacity/2 {
+			if !errors.As(err, &q) || !errors.Is(err, wire.CodeBusy) || q.Rule != (quota.Rule{Resource: quota.StagingBytes, Kind: quota.All}) || q.Limit != capacity/2 {
 				t.Fatalf("the refusal: %v", err)
 			}
 			break
@@ -110,5 +106,109 @@ func TestTheFirstRingEvictsNothing(t *testing.T) {
 	}
 	if st := r.Stats(); st.Evictions != before {
 		t.Errorf("evictions %v, before %v", st.Evictions, before)
+	}
+}
+
+// A ring grows where it is: what lies in it stays, readable by the daemon under the
+// same addresses and by the engine through a new map.
+func TestARingGrowsInPlace(t *testing.T) {
+	r := newRig(t, nil)
+	o := r.NewOwner(0)
+	if _, err := r.Staging(o, 4096, 4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Staging(o, 8192, 8192); err == nil || r.Stats().StagingBytes != 4096 {
+		t.Errorf("growth beyond what the first call named: %v, %d bytes are counted", err, r.Stats().StagingBytes)
+	}
+	r.Drop(o)
+
+	o = r.NewOwner(0)
+	small, err := r.Staging(o, 5000, 1<<20, quota.Holder{Kind: quota.Engine, Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(small, "what was there")
+	fd, size, err := r.StagingFD(o)
+	if err != nil || size != uint64(len(small)) {
+		t.Fatalf("a descriptor of %d bytes, the ring has %d, %v", size, len(small), err)
+	}
+	unix.Close(fd)
+	large, err := r.Staging(o, 1<<20, 1<<20)
+	if err != nil || len(large) != 1<<20 {
+		t.Fatalf("%d bytes, %v", len(large), err)
+	}
+	if &large[0] != &small[0] {
+		t.Error("the ring moved")
+	}
+	if fd, size, err = r.StagingFD(o); err != nil || size != 1<<20 {
+		t.Fatalf("a descriptor of %d bytes, %v", size, err)
+	}
+	defer unix.Close(fd)
+	engine := peerMap(t, fd, size, unix.PROT_READ|unix.PROT_WRITE)
+	if string(engine[:14]) != "what was there" {
+		t.Errorf("the engine reads %q", engine[:14])
+	}
+	engine[size-1] = 7
+	if large[size-1] != 7 {
+		t.Error("daemon and engine have different memory")
+	}
+	again, err := r.Staging(o, 10, 1<<20)
+	if err != nil || len(again) != 1<<20 || r.Stats().StagingBytes != 1<<20 {
+		t.Errorf("a ring that suffices: %d bytes, %d counted, %v", len(again), r.Stats().StagingBytes, err)
+	}
+	r.Drop(o)
+	if n := r.Stats().StagingBytes; n != 0 {
+		t.Errorf("%d bytes are counted after Drop", n)
+	}
+	if _, _, err := r.StagingFD(o); err == nil {
+		t.Error("a descriptor of a ring that is gone")
+	}
+}
+
+// Each process and each tenant has a share of the rings, whatever the number of its
+// connections, and a refusal names it. A refused growth leaves the ring as it is.
+func TestRingsHaveShares(t *testing.T) {
+	const rings = 1 << 20
+	r := newRig(t, func(c *Config) {
+		c.StagingBytes, c.Shares.EngineStaging, c.Shares.TenantStaging = rings, 0.5, 0.75
+	})
+	one, other := quota.Holder{Kind: quota.Engine, Name: "process 1"}, quota.Holder{Kind: quota.Engine, Name: "process 2"}
+	acme, rest := quota.Holder{Kind: quota.Tenant, Name: "acme"}, quota.Holder{Kind: quota.Tenant, Name: "rest"}
+	first := r.NewOwner(0)
+	for o := first; ; o = r.NewOwner(0) {
+		if _, err := r.ring(o, 256<<10, 64<<10, one, acme); err != nil {
+			refusedShare(t, err, one, rings/2, "quota.engine_staging_share")
+			break
+		}
+	}
+	if n := r.Stats().StagingBytes; n > rings/2 || n < rings/2-64<<10 {
+		t.Errorf("one process has %d of %d bytes", n, rings)
+	}
+	before := r.Stats()
+	had, err := r.Staging(first, 1, 256<<10, one, acme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Staging(first, 256<<10, 256<<10, one, acme)
+	if len(had) < 256<<10 {
+		refusedShare(t, err, one, rings/2, "quota.engine_staging_share")
+	}
+	if r.Stats() != before {
+		t.Errorf("a refused growth changed %+v to %+v", before, r.Stats())
+	}
+	_, err = r.ring(r.NewOwner(0), 512<<10, 512<<10, other, acme)
+	refusedShare(t, err, acme, rings/4*3, "quota.tenant_staging_share")
+	if _, err := r.ring(r.NewOwner(0), 512<<10, 512<<10, other, rest); err != nil {
+		t.Errorf("another process and tenant: %v", err)
+	}
+	_, err = r.ring(r.NewOwner(0), 64<<10, 64<<10, quota.Holder{Kind: quota.Engine, Name: "process 3"}, rest)
+	refusedShare(t, err, quota.Total, rings, "quota.staging_share")
+}
+
+func refusedShare(t *testing.T, err error, who quota.Holder, limit uint64, key string) {
+	t.Helper()
+	var q *quota.Error
+	if !errors.As(err, &q) || !errors.Is(err, wire.CodeBusy) || q.Rule.Resource != quota.StagingBytes || q.Holder != who || q.Limit != limit || q.Rule.Key() != key {
+		t.Errorf("got %v, want a refusal of %s with limit %d (%s)", err, who, limit, key)
 	}
 }

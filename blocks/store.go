@@ -33,20 +33,19 @@ type Store struct {
 	cfg     Config
 	growing sync.Mutex
 
-	mu             sync.Mutex
-	core           *Core
-	arena          arena
-	sessions       map[Owner]*session
-	orphans        []Owner // dropped with holds, polled by Step
-	self           Owner   // pins for Verify
-	grown          uint64  // segments made
-	failed         uint64  // segments that the kernel refused
-	verified       uint64
-	staging        uint64 // bytes of all rings
-	stagingRefused uint64
-	busy           int // calls that use memory outside mu
-	quiet          *sync.Cond
-	closed         bool
+	mu       sync.Mutex
+	core     *Core
+	arena    arena
+	sessions map[Owner]*session
+	orphans  []Owner // dropped with holds, polled by Step
+	self     Owner   // pins for Verify
+	grown    uint64  // segments made
+	failed   uint64  // segments that the kernel refused
+	verified uint64
+	staging  quota.Book // bytes of rings
+	busy     int        // calls that use memory outside mu
+	quiet    *sync.Cond
+	closed   bool
 
 	copySum func(dst, src []byte) wire.Verified             // wire.CopySum
 	segment func(size, gens uint64) (*segmentMemory, error) // newSegmentMemory
@@ -54,11 +53,12 @@ type Store struct {
 
 // session is what the store keeps per owner in addition to the core's record.
 type session struct {
-	pid   int
-	proc  Process         // nil: pid 0, or the process could not be watched
-	rings []*memfd.Memory // unmapped at Drop, when busy is 0
-	busy  int             // Ingest calls in flight
-	gone  bool            // dropped
+	pid    int
+	proc   Process       // nil: pid 0, or the process could not be watched
+	ring   *memfd.Memory // unmapped at Drop, when busy is 0; nil: none yet
+	claims []claim       // of the ring's bytes
+	busy   int           // Ingest and Staging calls in flight
+	gone   bool          // dropped
 }
 
 // errClosed is returned by every call after Close that can return an error.
@@ -79,6 +79,7 @@ func Open(cfg Config) (*Store, error) {
 	s.quiet = sync.NewCond(&s.mu)
 	s.self = core.NewOwner(false)
 	core.freed.watch()
+	s.limitStaging()
 	return s, nil
 }
 
@@ -359,7 +360,7 @@ func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.core.Stats()
-	st.StagingBytes, st.Verified, st.SegmentsRefused = s.staging, s.verified, s.failed
+	st.StagingBytes, st.Verified, st.SegmentsRefused = s.staging.Used(quota.StagingBytes, quota.Total), s.verified, s.failed
 	return st
 }
 
@@ -367,9 +368,7 @@ func (s *Store) Stats() Stats {
 func (s *Store) Quota() []quota.Row {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append(s.core.Quota(), quota.Row{
-		Rule: stagingRule, Used: s.staging, Holders: 1, Limit: s.cfg.StagingBytes, Limited: true, Refused: s.stagingRefused,
-	})
+	return append(s.core.Quota(), s.staging.Stats()...)
 }
 
 // Stat describes a key in whatever namespace it is in: for the operator only.

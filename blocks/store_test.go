@@ -237,11 +237,10 @@ func TestIngestInFlight(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, nil)
-			fd, ring, err := r.Staging(r.o, 64<<10)
+			ring, err := r.Staging(r.o, 64<<10, 64<<10)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer unix.Close(fd)
 			v, err := r.Reserve(r.o, r.ns, []uint32{64 << 10}, time.Minute)
 			if err != nil {
 				t.Fatal(err)
@@ -312,7 +311,7 @@ func TestCloseWaitsForCopies(t *testing.T) {
 	wantCode(t, "Commit", k[0].Err, wire.CodeDraining)
 	wantCode(t, "Ingest", r.Ingest(r.o, nil, &k[0]), wire.CodeDraining)
 	wantCode(t, "Verify", r.Verify(View{NS: r.ns, Key: keyOf("a")}), wire.CodeDraining)
-	_, _, err = r.Staging(r.o, 4096)
+	_, err = r.Staging(r.o, 4096, 4096)
 	wantCode(t, "Staging", err, wire.CodeDraining)
 	if r.NewOwner(0) != 0 || r.Room(v[0]) != nil {
 		t.Fatal("something was granted after Close")

@@ -63,7 +63,7 @@ func (e *Engine) hello() (link.Hello, error) {
 	if err := e.sock.receiveTimeout(link.HelloTimeout); err != nil {
 		return link.Hello{}, err
 	}
-	ours := link.Hello{Min: link.Version, Max: link.Version, Features: link.FeatureLocal,
+	ours := link.Hello{Min: link.Version, Max: link.Version, Features: link.FeatureLocal | link.FeatureRing,
 		Limits: link.Limits{Reqs: link.MaxReqs, Items: link.MaxItems, Frame: link.MaxControl},
 		Auth:   []link.TLV{{Type: link.AuthPeer}}}
 	_, _ = rand.Read(ours.Nonce[:]) // never fails

@@ -49,7 +49,8 @@ type Engine struct {
 	renewer renewer
 	phases  phases
 
-	items     int // of a batch, at most
+	items     int    // of a batch, at most
+	features  uint64 // of the daemon's HELLO
 	agent     [16]byte
 	inc       uint64
 	draining  atomic.Bool
@@ -97,7 +98,7 @@ func (e *Engine) start(h link.Hello) {
 	if e.items <= 0 || e.items > link.MaxItems {
 		e.items = link.MaxItems
 	}
-	e.agent, e.inc = h.Agent, h.Inc
+	e.features, e.agent, e.inc = h.Features, h.Agent, h.Inc
 	e.calls = make([]*call, reqs)
 	e.free = make(chan *call, reqs)
 	for i := range e.calls {

@@ -101,7 +101,7 @@ func (e *Engine) mapped(p []byte, fds []int) ([]int, error) {
 	table := maps.Clone(*e.maps.table.Load())
 	for i, s := range x.Segs {
 		if s.Kind == link.SegStaging {
-			if e.ring.ready() {
+			if s.Size <= uint64(e.ring.size()) {
 				continue
 			}
 			b, err := e.maps.mmap(fds[i], s.Size, unix.PROT_READ|unix.PROT_WRITE)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"meridian/wire"
 	"meridian/wire/link"
@@ -53,9 +54,15 @@ type batch struct {
 	to   int
 }
 
-// putSome stages blocks from at on and sends them. It waits for room for the
-// first block only. next is the first block that is not dealt with.
+// putSome stages blocks from at on and sends them. It waits for a ring, and for room
+// in it, for the first block only. next is the first block that is not dealt with.
 func (e *Engine) putSome(ctx context.Context, blocks []Block, at int, errs []error) (b batch, next int, err error) {
+	if err := e.needRing(ctx, len(blocks[at].Body)); errors.Is(err, wire.CodeTooLarge) {
+		errs[at] = err
+		return batch{}, at + 1, nil
+	} else if err != nil {
+		return batch{}, at, err
+	}
 	c, err := e.take(ctx, "put")
 	if err != nil {
 		return batch{}, at, err
@@ -65,7 +72,7 @@ func (e *Engine) putSome(ctx context.Context, blocks []Block, at int, errs []err
 	next = at
 	for ; next < len(blocks) && len(c.put.Items) < e.items; next++ {
 		k := &blocks[next]
-		if bytes > 0 && bytes+len(k.Body) > part {
+		if bytes > 0 && bytes+len(k.Body) > part || next > at && len(k.Body) > e.ring.size() {
 			break
 		}
 		off, id, err := e.place(ctx, k.Body, len(c.spans) == 0)
@@ -108,9 +115,6 @@ func (e *Engine) place(ctx context.Context, body []byte, wait bool) (off, id uin
 	if off, id, ok := e.ring.unstage(body); ok {
 		e.maps.put() // Put's own use goes on
 		return off, id, nil
-	}
-	if err := e.fits(len(body)); err != nil {
-		return 0, 0, err
 	}
 	if !wait {
 		b, off, id, ok, _ := e.ring.take(len(body))
@@ -155,10 +159,4 @@ func (e *Engine) finishPut(ctx context.Context, b batch, errs []error) {
 		}
 		n++
 	}
-}
-
-func (r *ring) size() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.b)
 }

@@ -25,7 +25,7 @@ var ourTables = []table[Config]{
 	}},
 	{"engine", "The engines' block socket.", []field[Config]{
 		key("socket", func(c *Config) *string { return &c.Engine.Socket }, words, "", free[string](), "Path of the Unix socket, made with mode 0600.").hostDefault("`engine.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`"),
-		key("staging_bytes", func(c *Config) *uint64 { return &c.Engine.Staging }, sizes, 64<<20, bytesBetween(1<<20, 1<<32), "Size of one session's staging ring, part of kv_memory.capacity_bytes. Smaller where quota.staging_share does not leave twice as much."),
+		key("staging_bytes", func(c *Config) *uint64 { return &c.Engine.Staging }, sizes, 64<<20, bytesBetween(1<<20, 1<<32), "Most that one session's staging ring may have, part of kv_memory.capacity_bytes. It is made for the first put, smaller where the staging shares of quota do not leave twice as much, and grows when a larger block needs it."),
 		key("max_sessions", func(c *Config) *int { return &c.Engine.MaxSessions }, integers, 16, between(1, 1024), "Engines that have a namespace open, at the same time. Connections that have none yet count by user: quota.source_half_open."),
 	}},
 	{"link", "The protocol between agents.", []field[Config]{

@@ -13,6 +13,8 @@ type Quota struct {
 	TenantGuaranteed float64       // divided among the tenants that have a namespace here
 	EngineGuaranteed float64       // divided among the engines that are connected
 	Staging          float64       // of all engines' staging rings
+	EngineStaging    float64       // of them, of one engine process's
+	TenantStaging    float64       // of them, of one tenant's engines'
 	Namespaces       int
 	PeersNamespaces  int
 	PeerNamespaces   int
@@ -39,7 +41,9 @@ var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source
 	key("engine_arena_share", func(c *Config) *float64 { return &c.Quota.EngineArena }, floats, 1, fraction, "Share of kv_memory.capacity_bytes that one engine process may hold in reservations and leases together. A block leased twice counts twice. 1: no limit but what quota.engine_guaranteed_share leaves."),
 	key("tenant_guaranteed_share", func(c *Config) *float64 { return &c.Quota.TenantGuaranteed }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that is divided equally among the tenants that have a namespace here. What one of them does not use of its part, no other may hold in reservations and leases; blocks in the cache may lie there. A single tenant may use everything. Memory passes between tenants in whole extents (arena.extent_bytes), so an extent in which one block is held counts as free and is not."),
 	key("engine_guaranteed_share", func(c *Config) *float64 { return &c.Quota.EngineGuaranteed }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that is divided equally among the engine processes that are connected. What one of them does not use of its part, neither another engine nor a peer may hold in reservations and leases; blocks in the cache may lie there. A single engine may use everything."),
-	key("staging_share", func(c *Config) *float64 { return &c.Quota.Staging }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that the staging rings of all engines may take. Rings are part of the capacity: what they take, blocks cannot. A ring gets at most half of what is left of the share."),
+	key("staging_share", func(c *Config) *float64 { return &c.Quota.Staging }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that the staging rings of all engines may take. Rings are part of the capacity: what they take, blocks cannot. A session has no ring before its first put, which then gets at most half of what this and the next two leave, and at least one full block."),
+	key("engine_staging_share", func(c *Config) *float64 { return &c.Quota.EngineStaging }, floats, 0.5, fraction, "Share of the bytes of quota.staging_share that one engine process may have, over all its connections."),
+	key("tenant_staging_share", func(c *Config) *float64 { return &c.Quota.TenantStaging }, floats, 1, fraction, "Share of the bytes of quota.staging_share that the engines of one tenant may have. An engine of several tenants counts for each. 1: no limit, as a node with one tenant wants it."),
 	key("namespaces", func(c *Config) *int { return &c.Quota.Namespaces }, integers, 1024, between(16, 1024), "Namespaces that may be open or have blocks here, of engines and peers together."),
 	key("peers_namespaces", func(c *Config) *int { return &c.Quota.PeersNamespaces }, integers, 768, between(16, 1024), "Namespaces that peers opened first and that are open or have blocks here. What quota.namespaces has above it is for this node's engines."),
 	key("peer_namespaces", func(c *Config) *int { return &c.Quota.PeerNamespaces }, integers, 64, between(16, 1024), "Namespaces that one peer may hold open, over all its sessions."),

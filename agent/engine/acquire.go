@@ -119,7 +119,7 @@ func (s *session) answerAcquired(req uint64, lease blocks.Lease, p []link.Place)
 		if _, ok := s.mapped[last]; ok {
 			continue
 		}
-		if err := s.announce([]uint32{last}, 0); err != nil {
+		if err := s.announce([]uint32{last}, false, 0); err != nil {
 			s.log.Warn("segment cannot be announced", "segment", last, "err", err)
 			s.srv.cfg.Store.Release(s.owner, lease)
 			s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Code: wire.CodeInternal, Text: "a segment cannot be mapped"})

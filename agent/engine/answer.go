@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +15,23 @@ import (
 // segsAMap is how many segments one MAP announces: two descriptors each, within
 // link.MaxSegs.
 const segsAMap = link.MaxSegs / 2
+
+// errLeaving refuses what a draining daemon does not begin.
+var errLeaving = fmt.Errorf("this daemon is leaving: %w", wire.CodeDraining)
+
+// refusal is the END of a request that err refuses: its text says what, how much
+// and which limit. A bare code says no more than itself, as it must where a foreign
+// tenant asks.
+func refusal(err error) link.End {
+	e := link.End{Code: wire.CodeOf(err)}
+	if _, bare := err.(wire.Code); err != nil && !bare {
+		e.Text = err.Error()
+	}
+	if e.Code == wire.CodeBusy {
+		e.RetryMS = busyRetryMS
+	}
+	return e
+}
 
 // answerEnd appends END. The reader flushes when it has no more input; a flight
 // calls flush itself.
@@ -57,9 +75,9 @@ func (s *session) broken(err error) {
 	s.c.shutdown(unix.SHUT_RDWR)
 }
 
-// announce sends MAP for the staging ring and for those segments of ids that the
-// engine has not got yet. wmu is held.
-func (s *session) announce(ids []uint32, req uint64) error {
+// announce sends MAP for the staging ring, where it is to be sent, and for those
+// segments of ids that the engine has not got yet. wmu is held.
+func (s *session) announce(ids []uint32, ring bool, req uint64) error {
 	var m link.Map
 	var fds []int
 	send := func() error {
@@ -75,17 +93,18 @@ func (s *session) announce(ids []uint32, req uint64) error {
 			}
 		}
 		for _, fd := range fds {
-			if fd != s.ringFD {
-				_ = unix.Close(fd) // ours alone; the engine has its own copy
-			}
+			_ = unix.Close(fd) // ours alone; the engine has its own copy
 		}
 		m.Segs, fds = m.Segs[:0], fds[:0]
 		return err
 	}
-	if !s.rung && s.ringFD >= 0 {
-		s.rung = true
-		m.Segs = append(m.Segs, link.Seg{Size: uint64(len(s.ring)), Kind: link.SegStaging})
-		fds = append(fds, s.ringFD)
+	if ring {
+		fd, size, err := s.srv.cfg.Store.StagingFD(s.owner)
+		if err != nil {
+			return err
+		}
+		s.ringSent = size
+		m.Segs, fds = append(m.Segs, link.Seg{Size: size, Kind: link.SegStaging}), append(fds, fd)
 	}
 	for _, id := range ids {
 		if _, ok := s.mapped[id]; ok {

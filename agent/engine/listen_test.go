@@ -88,8 +88,8 @@ func TestSessionsAreBounded(t *testing.T) {
 
 func TestStagingMemoryIsBounded(t *testing.T) {
 	n := startNode(t, func(b *blocks.Config, _ *engine.Config) { b.StagingBytes = 1 << 20 })
-	n.open(t)
-	e := n.dial(t, client.Options{})
-	_, err := e.Open(ctx, manifest("acme"))
-	is(t, err, wire.CodeBusy)
+	first, ns := n.open(t)
+	put(t, first, client.Block{NS: ns, Key: keyOf("a"), Body: []byte{1}})
+	e, ns := n.open(t)
+	refusedRing(t, e.Put(ctx, []client.Block{{NS: ns, Key: keyOf("b"), Body: []byte{1}}})[0], "quota.staging_share")
 }

@@ -2,20 +2,23 @@ package engine
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
+	"meridian/blocks/quota"
 	"meridian/wire"
 	"meridian/wire/link"
 )
 
-// open answers OPEN. The staging ring and the tenant's segments are announced
-// before OPENED, so that an engine can put and acquire as soon as it has that.
+// open answers OPEN. The tenant's segments are announced before OPENED, so that an
+// engine can acquire as soon as it has that.
 func (s *session) open(f link.Frame, p []byte) error {
 	var x link.Open
 	if err := s.parse(&x, p); err != nil {
 		return err
 	}
 	if s.srv.draining.Load() {
-		s.answerEnd(f.Req, link.End{Code: wire.CodeDraining})
+		s.answerEnd(f.Req, refusal(errLeaving))
 		return nil
 	}
 	num, err := s.openManifest(x.Manifest)
@@ -24,7 +27,7 @@ func (s *session) open(f link.Frame, p []byte) error {
 			return err
 		}
 	}
-	answer := link.Opened{NS: num, Status: wire.CodeOf(err)}
+	answer, end := link.Opened{NS: num, Status: wire.CodeOf(err)}, refusal(err)
 	var ge *wire.GeometryError
 	if errors.As(err, &ge) {
 		answer.Field, answer.Ours, answer.Theirs = ge.Field, ge.Ours, ge.Theirs
@@ -32,15 +35,14 @@ func (s *session) open(f link.Frame, p []byte) error {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
 	if err == nil {
-		if err := s.announce(s.srv.cfg.Store.Segments(s.spaces[num].tenant), 0); err != nil {
-			s.log.Warn("segments cannot be announced", "err", err)
-			answer.Status = wire.CodeInternal
-		}
+		ring := !s.asks && s.ringSent < uint64(len(s.ring))
+		end = s.unmapped(s.announce(s.srv.cfg.Store.Segments(s.spaces[num].tenant), ring, 0))
+		answer.Status = end.Code
 	} else {
 		s.log.Info("namespace refused", "err", err)
 	}
 	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeOpened, Req: f.Req}, answer)
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: f.Req}, link.End{Code: answer.Status})
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: f.Req}, end)
 	return nil
 }
 
@@ -59,42 +61,62 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 			return uint16(i), nil
 		}
 	}
-	if len(s.spaces) >= s.srv.cfg.Limits.Namespaces {
-		return 0, wire.CodeTooMany
+	if most := s.srv.cfg.Limits.Namespaces; len(s.spaces) >= most {
+		return 0, fmt.Errorf("%d namespaces are open, the limit of a session is %d: %w", len(s.spaces), most, wire.CodeTooMany)
 	}
 	ns, done, err := s.srv.cfg.Host.OpenNamespace(s.holder(), m)
 	if err != nil {
 		return 0, err
 	}
-	if s.ring == nil {
-		fd, b, err := s.srv.cfg.Store.StagingUpTo(s.owner, s.srv.cfg.Limits.StagingBytes, leastRing(&m, s.srv.cfg.Limits.StagingBytes))
-		if err != nil {
+	sp := space{ns: ns, tenant: m.TenantID(), name: m.Tenant, body: m.BlockBytes}
+	if !s.asks { // of a time when the ring came with the first namespace
+		if err := s.stage(0, append(slices.Clip(s.spaces), sp)); err != nil {
 			done()
 			return 0, err
 		}
-		s.ring = b
-		s.wmu.Lock()
-		s.ringFD = fd
-		s.wmu.Unlock()
 	}
 	s.closes = append(s.closes, done)
-	s.spaces = append(s.spaces, space{ns: ns, tenant: m.TenantID(), body: m.BlockBytes})
+	s.spaces = append(s.spaces, sp)
 	return uint16(len(s.spaces) - 1), nil
 }
 
-// ringPage is the least that a ring is asked for.
-const ringPage = 4096
-
-// leastRing is the smallest ring that is of use: one block, where the limit allows.
-func leastRing(m *wire.Manifest, limit int) int {
-	return min(max(int(min(m.BlockBytes, 1<<30)), ringPage), limit)
+// stage sees to a staging ring that holds size bytes and a full block of each
+// namespace, as far as the limit allows: it makes one, or makes the one that is
+// there larger. Where it cannot, nothing has changed.
+func (s *session) stage(size uint64, spaces []space) error {
+	limit := s.srv.cfg.Limits.StagingBytes
+	if size > uint64(limit) {
+		return fmt.Errorf("a staging ring of %d bytes, the limit engine.staging_bytes is %d: %w", size, limit, wire.CodeTooLarge)
+	}
+	least := max(int(size), 1)
+	who := []quota.Holder{s.holder()}
+	for i := range spaces {
+		least = max(least, int(min(uint64(spaces[i].body), uint64(limit))))
+		if h := (quota.Holder{Kind: quota.Tenant, Name: spaces[i].name}); !slices.Contains(who, h) {
+			who = append(who, h)
+		}
+	}
+	if least <= len(s.ring) {
+		return nil
+	}
+	b, err := s.srv.cfg.Store.Staging(s.owner, least, limit, who...)
+	if err != nil {
+		return err
+	}
+	s.ring = b
+	return nil
 }
 
-// remap answers a MAP request: everything again, for an engine that lost it.
+// remap answers a MAP request: with the staging ring where the engine asks for it,
+// else with everything again, for an engine that lost it.
 func (s *session) remap(f link.Frame, p []byte) error {
 	var x link.Map
 	if err := s.parse(&x, p); err != nil {
 		return err
+	}
+	if s.asks && len(x.Segs) == 1 && x.Segs[0].Kind == link.SegStaging {
+		s.answerRing(f.Req, x.Segs[0].Size)
+		return nil
 	}
 	if len(x.Segs) > 0 {
 		return s.wrong(wire.CodeState, "an engine announces no segments")
@@ -102,15 +124,39 @@ func (s *session) remap(f link.Frame, p []byte) error {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
 	clear(s.mapped)
-	s.rung = false
-	code := wire.CodeOK
-	for i := range s.spaces {
-		if err := s.announce(s.srv.cfg.Store.Segments(s.spaces[i].tenant), f.Req); err != nil {
-			s.log.Warn("segments cannot be announced", "err", err)
-			code = wire.CodeInternal
-			break
-		}
+	err := s.announce(nil, s.ring != nil, f.Req)
+	for i := 0; i < len(s.spaces) && err == nil; i++ {
+		err = s.announce(s.srv.cfg.Store.Segments(s.spaces[i].tenant), false, f.Req)
 	}
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: f.Req}, link.End{Code: code})
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: f.Req}, s.unmapped(err))
 	return nil
+}
+
+// answerRing answers the request for a ring of at least size bytes.
+func (s *session) answerRing(req, size uint64) {
+	var err error
+	switch {
+	case s.srv.draining.Load():
+		err = errLeaving
+	case len(s.spaces) == 0:
+		err = fmt.Errorf("a staging ring needs an open namespace: %w", wire.CodeState)
+	default:
+		err = s.stage(size, s.spaces)
+	}
+	if err != nil {
+		s.answerEnd(req, refusal(err))
+		return
+	}
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, s.unmapped(s.announce(nil, true, req)))
+}
+
+// unmapped is the END of a request whose descriptors may not have been sent.
+func (s *session) unmapped(err error) link.End {
+	if err == nil {
+		return link.End{}
+	}
+	s.log.Warn("segments cannot be announced", "err", err)
+	return link.End{Code: wire.CodeInternal, Text: "memory cannot be handed to the engine"}
 }

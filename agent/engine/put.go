@@ -21,6 +21,7 @@ const inlinePut = 128 << 10
 type copyJob struct {
 	items  []link.PutItem
 	spaces []space
+	ring   []byte    // as large as it was when the PUT came
 	until  time.Time // the request's deadline
 
 	status []wire.Code
@@ -64,13 +65,13 @@ func (s *session) put(f link.Frame, p []byte) error {
 	until := start.Add(min(time.Duration(x.DeadlineMS)*time.Millisecond, link.MaxDeadline))
 	if total <= inlinePut && s.srv.cfg.Stored == nil {
 		j := &s.in.copy
-		j.items, j.spaces, j.until = x.Items, s.spaces, until
+		j.items, j.spaces, j.ring, j.until = x.Items, s.spaces, s.ring, until
 		code := s.copyIn(j, s.ctx)
 		s.answerPut(f.Req, j, code)
 		s.observe(link.TypePut, len(x.Items), start, code)
 		return nil
 	}
-	j := &copyJob{items: slices.Clone(x.Items), spaces: s.spaces, until: until}
+	j := &copyJob{items: slices.Clone(x.Items), spaces: s.spaces, ring: s.ring, until: until}
 	_, err := s.launch(f.Req, x.DeadlineMS, func(fl *flight) {
 		var code wire.Code
 		select {
@@ -149,7 +150,7 @@ func (s *session) checkItems(j *copyJob) {
 		switch {
 		case int(it.NS) >= len(j.spaces):
 			j.status[i] = wire.CodeNSUnknown
-		case it.Off > uint64(len(s.ring)) || uint64(it.Len) > uint64(len(s.ring))-it.Off:
+		case it.Off > uint64(len(j.ring)) || uint64(it.Len) > uint64(len(j.ring))-it.Off:
 			j.status[i] = wire.CodeInvalid
 		case it.Len > j.spaces[it.NS].body:
 			j.status[i] = wire.CodeTooLarge
@@ -302,7 +303,7 @@ func (s *session) ingest(j *copyJob, ctx context.Context) wire.Code {
 			Slot: v.Ref.Slot, Gen: v.Ref.Gen, NS: v.NS, Key: it.Key, Tier: tier, Len: it.Len,
 			Att: wire.AttestProducer, Live: live,
 		}
-		if err := s.srv.cfg.Store.Ingest(s.owner, s.ring[it.Off:it.Off+uint64(it.Len)], &j.commit); err != nil {
+		if err := s.srv.cfg.Store.Ingest(s.owner, j.ring[it.Off:it.Off+uint64(it.Len)], &j.commit); err != nil {
 			j.status[i] = wire.CodeOf(err)
 		}
 	}

@@ -43,6 +43,7 @@ const flushAt = 256 << 10
 type space struct {
 	ns     wire.Namespace
 	tenant [32]byte
+	name   string // of the tenant
 	body   uint32 // of a full block
 }
 
@@ -60,17 +61,17 @@ type session struct {
 	spaces []space
 	closes []func() // end the session's use of spaces
 	in     inbox
-	ring   []byte // staging; made once, before the first OPENED
+	ring   []byte // staging: none before the engine needs it, and then never moved
+	asks   bool   // for its ring: HELLO has feature RING
 
 	life *life
 
-	wmu     sync.Mutex
-	out     []byte
-	dead    bool                // the descriptor takes no more bytes
-	greeted bool                // our HELLO, the first frame, is out
-	mapped  map[uint32]struct{} // segments whose descriptors were sent
-	ringFD  int                 // -1: none
-	rung    bool                // the ring's descriptor was sent
+	wmu      sync.Mutex
+	out      []byte
+	dead     bool                // the descriptor takes no more bytes
+	greeted  bool                // our HELLO, the first frame, is out
+	mapped   map[uint32]struct{} // segments whose descriptors were sent
+	ringSent uint64              // bytes of the ring that the engine was given a descriptor for
 
 	fmu     sync.Mutex
 	flights map[uint64]*flight
@@ -114,7 +115,6 @@ func newSession(srv *Server, c *conn, pid int) *session {
 		pid:     max(pid, 0),
 		log:     srv.log.With("engine_pid", pid),
 		mapped:  make(map[uint32]struct{}),
-		ringFD:  -1,
 		flights: make(map[uint64]*flight),
 		oneCopy: make(chan struct{}, 1),
 	}
@@ -152,10 +152,6 @@ func (s *session) run() {
 	}
 	s.wmu.Lock()
 	s.dead = true
-	if s.ringFD >= 0 {
-		_ = unix.Close(s.ringFD)
-		s.ringFD = -1
-	}
 	s.wmu.Unlock()
 	s.c.close()
 	var why []any
@@ -248,6 +244,7 @@ func (s *session) hello() error {
 		return err
 	}
 	s.place.conn.Spoke(time.Since(s.srv.start))
+	s.asks = theirs.Features&link.FeatureRing != 0
 	ours := s.ourHello()
 	if _, err := ours.Agree(theirs); err != nil {
 		return err
@@ -277,7 +274,7 @@ func (s *session) ourHello() link.Hello {
 	h := link.Hello{
 		Min: link.Version, Max: link.Version,
 		Agent: cfg.Agent, Inc: cfg.Incarnation,
-		Features: link.FeatureLocal,
+		Features: link.FeatureLocal | link.FeatureRing,
 		Limits: link.Limits{
 			Reqs:          uint32(cfg.Limits.Reqs),
 			Items:         uint32(cfg.Limits.Items),

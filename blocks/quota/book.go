@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"slices"
 	"sync"
 )
@@ -80,6 +81,19 @@ func (b *Book) Take(r Resource, n uint64, who ...Holder) (*Hold, error) {
 		}
 	}
 	return hold, nil
+}
+
+// Left is what Take would give at most to the holders named.
+func (b *Book) Left(r Resource, who ...Holder) uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left := uint64(math.MaxUint64)
+	for _, h := range who {
+		if a := b.account(r, h.Kind); a.limited {
+			left = min(left, a.limit-min(a.used[h.Name], a.limit))
+		}
+	}
+	return left
 }
 
 // Used is what a holder has.

@@ -21,6 +21,8 @@ var keys = map[Rule]string{
 	{GuaranteedBytes, Tenant}: "quota.tenant_guaranteed_share",
 	{GuaranteedBytes, Engine}: "quota.engine_guaranteed_share",
 	{StagingBytes, All}:       "quota.staging_share",
+	{StagingBytes, Tenant}:    "quota.tenant_staging_share",
+	{StagingBytes, Engine}:    "quota.engine_staging_share",
 	{Namespaces, All}:         "quota.namespaces",
 	{Namespaces, Peers}:       "quota.peers_namespaces",
 	{Namespaces, Peer}:        "quota.peer_namespaces",

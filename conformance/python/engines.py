@@ -4,19 +4,18 @@ import struct
 
 import mrdn
 from agents import BLOCK, RUN, manifest, refused
-from link import Engine, batch, control, named, put_item, u32, want
+from link import LOCAL, RING, Engine, batch, control, named, put_item, seg, u32, want
 
 
 class Opened(Engine):
     """An engine with a namespace."""
 
     def __init__(self, address, tenant, **fields):
-        super().__init__(address, **fields)
+        super().__init__(address, **{"features": LOCAL | RING, **fields})
         m = manifest(tenant)
         self.space = mrdn.namespace(m)
         (kind, opened), (_, end) = self.ask("OPEN", u32(len(m)) + m)
         assert kind == "OPENED" and opened["status"] == end["code"] == 0, (opened, end)
-        assert self.ring is not None, "no staging ring before OPENED"
         self.ns = opened["ns"]
 
     def key(self, name):
@@ -26,7 +25,14 @@ class Opened(Engine):
         (_, end), = self.ask("PUT", batch(items, u32(deadline)))
         return end["code"], [named(s) for s in end["status"]], end["text"]
 
+    def need(self, size):
+        """Asks for a staging ring of at least size bytes."""
+        (_, end), = self.ask("MAP", u32(1) + seg(0, 3, size))
+        return named(end["code"]), end["text"]
+
     def stage(self, body, at=0):
+        if self.ring is None or at + len(body) > len(self.ring):
+            assert self.need(at + len(body)) == ("OK", ""), "no staging ring"
         self.ring[at:at + len(body)] = body
         return len(body), at
 
@@ -118,6 +124,30 @@ def check_maps(path, tenant):
     assert e.ask("MAP", u32(0))[-1][1]["code"] == 0
     assert e.ring[:3] == b"abc" and set(e.segs) == before and e.body(place)[1] == b"abc"
     e.close()
+
+
+def check_ring(path, tenant):
+    """A staging ring comes when it is asked for, and to an engine that cannot ask with OPENED"""
+    e = Opened(path, tenant)
+    assert e.ring is None, "a staging ring that nobody asked for"
+    code, text = e.need(1 << 50)
+    assert code == "TOO_LARGE" and text, (code, text)
+    e.stage(b"abc")
+    size = len(e.ring)
+    assert size >= BLOCK, f"a ring of {size} bytes for blocks of {BLOCK}"
+    for least in (0, 1, size):
+        e.ring = None
+        assert e.need(least) == ("OK", "") and len(e.ring) == size and e.ring[:3] == b"abc"
+    e.close()
+    nothing = Engine(path, features=LOCAL | RING)
+    (_, end), = nothing.ask("MAP", u32(1) + seg(0, 3, 1))
+    assert named(end["code"]) == "STATE", end
+    nothing.close()
+    old = Opened(path, tenant, features=LOCAL)
+    assert old.ring is not None and len(old.ring) >= BLOCK, "no staging ring before OPENED"
+    old.stage(b"old")
+    assert old.put(put_item(old.ns, old.key("r-old"), 3, 0))[:2] == (0, ["OK"])
+    old.close()
 
 
 def check_generation(path, tenant):

@@ -20,7 +20,7 @@ CODE = {"OK": 0, "ABSENT": 100, "STALE": 101, "EXISTS": 102, "FULL": 103, "CHECK
         "UNSUPPORTED": 204, "LINK_MAGIC": 300, "CRC": 301, "LENGTH": 302, "STATE": 303, "FLOW_VIOLATION": 304, "AUTH": 305,
         "LINK_VERSION": 306, "HELLO_TIMEOUT": 307, "INCARNATION": 308, "TOO_MANY": 309, "MANIFEST": 407}
 NAME = {number: name for name, number in CODE.items()}
-CRITICAL, LOCAL, STANDING = 1, 1, 2
+CRITICAL, LOCAL, STANDING, RING = 1, 1, 2, 4
 FETCH, TRANSIENT, KEEP_LEASE = 1, 2, 4
 DATA = 9
 REQUESTS = ("OPEN", "HAS", "PULL", "PUSH", "STAT", "RENEW", "RELEASE", "PING")  # that the acceptor may send; only PING is served here
@@ -72,6 +72,10 @@ def push_item(ns, key, body_len, header, tier=0, attest=2):
 
 def put_item(ns, key, length, off, tier=0, req=0):
     return struct.pack("<HBBIQ", ns, tier, 0, length, off) + key + struct.pack("<I", req)
+
+
+def seg(number, kind, size):
+    return struct.pack("<IBxxxQ", number, kind, size)
 
 
 def batch(items, *before):

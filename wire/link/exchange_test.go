@@ -269,6 +269,8 @@ func locals() []exchange {
 	x.add("STANDING", 0, nil, plain(TypeStanding, 0, sampleOf(TypeStanding)))
 	q = x.next()
 	x.add("DELIVER", 0, []answer{ended(q, wire.CodeUnsupported)}, plain(TypeDeliver, q, sampleOf(TypeDeliver)))
+	x.refused("MAP that asks for a staging ring, without RING in HELLO", 0, wire.CodeState,
+		plain(TypeMap, x.next(), Map{Segs: []Seg{{Size: 4096, Kind: SegStaging}}}))
 	return x.list
 }
 

@@ -10,6 +10,7 @@ import (
 const (
 	FeatureLocal    uint64 = 1 << 0 // the engine's block socket
 	FeatureStanding uint64 = 1 << 1 // pushes in one flight: Standing and Deliver
+	FeatureRing     uint64 = 1 << 2 // on it: the staging ring comes when it is asked for, not with the first namespace
 )
 
 // Auth elements of HELLO. Elements of other types are carried and ignored.

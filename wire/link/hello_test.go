@@ -21,6 +21,7 @@ var helloKind = newKind(TypeHello, ParseHello,
 	}},
 	sample{"nothing", Frame{Flags: FlagCritical}, Hello{}},
 	sample{"engine", Frame{Flags: FlagCritical}, Hello{Min: 1, Max: 1, Features: FeatureLocal}},
+	sample{"engine that asks for its ring", Frame{Flags: FlagCritical}, Hello{Min: 1, Max: 1, Features: FeatureLocal | FeatureRing}},
 )
 
 func TestHello(t *testing.T) { helloKind.check(t) }

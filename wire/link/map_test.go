@@ -11,6 +11,7 @@ var mapKind = newKind(TypeMap, ParseMap,
 	sample{"segment, generations, staging", Frame{}, Map{Segs: []Seg{
 		{ID: 1, Size: 1 << 30, Kind: SegBytes}, {ID: 1, Size: 1 << 13, Kind: SegGens}, {Size: 1 << 40, Kind: SegStaging}}}},
 	sample{"request", Frame{Req: 1}, Map{}},
+	sample{"request for a staging ring", Frame{Req: 1}, Map{Segs: []Seg{{Size: 1 << 20, Kind: SegStaging}}}},
 )
 
 func TestMap(t *testing.T) { mapKind.check(t) }

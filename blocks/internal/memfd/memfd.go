@@ -17,6 +17,10 @@ const ReadOnly = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRIT
 // ring would be a SIGBUS in the daemon.
 const Shared = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
+// growing seals memory that others write too and that Grow makes larger. Others can
+// make the file larger as well: the daemon maps no more than it made itself.
+const growing = unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
+
 // PageSize is the granule of memory.
 var PageSize = uint64(os.Getpagesize())
 
@@ -25,12 +29,23 @@ func WholePages(n uint64) uint64 { return (n + PageSize - 1) &^ (PageSize - 1) }
 
 // Memory is a sealed memfd and the map of it that came before the seals.
 type Memory struct {
-	FD int    // -1: given away, or closed
-	B  []byte // nil once closed
+	FD  int    // -1: given away, or closed
+	B   []byte // nil once closed
+	all []byte // the addresses that B may grow into, B first
 }
 
 // New makes size bytes with the given seals.
 func New(name string, size uint64, seals int) (*Memory, error) {
+	return open(name, size, size, seals)
+}
+
+// NewGrowing makes size bytes that others may write, and that Grow makes more, up to
+// most, where they are.
+func NewGrowing(name string, size, most uint64) (*Memory, error) {
+	return open(name, size, most, growing)
+}
+
+func open(name string, size, most uint64, seals int) (*Memory, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -39,35 +54,53 @@ func New(name string, size uint64, seals int) (*Memory, error) {
 		return nil, fmt.Errorf("memfd %s: %w", name, err)
 	}
 	m := &Memory{FD: fd}
-	if err := m.open(size, seals); err != nil {
+	if err := m.open(size, most, seals); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("memfd %s of %d bytes: %w", name, size, err)
 	}
 	return m, nil
 }
 
-func (m *Memory) open(size uint64, seals int) (err error) {
+func (m *Memory) open(size, most uint64, seals int) (err error) {
 	if err := unix.Ftruncate(m.FD, int64(size)); err != nil {
 		return err
 	}
-	for {
-		if err = unix.Fallocate(m.FD, 0, 0, int64(size)); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
+	if err := m.allocate(size); err != nil {
 		return err
 	}
-	m.B, err = unix.Mmap(m.FD, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
-	if err != nil {
+	if m.all, err = unix.Mmap(m.FD, 0, int(most), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
 		return err
 	}
+	m.B = m.all[:size:size]
 	// KV bytes are a tenant's; they have no place in a core file.
-	if err := unix.Madvise(m.B, unix.MADV_DONTDUMP); err != nil {
+	if err := unix.Madvise(m.all, unix.MADV_DONTDUMP); err != nil {
 		return err
 	}
 	_, err = unix.FcntlInt(uintptr(m.FD), unix.F_ADD_SEALS, seals)
 	return err
+}
+
+// allocate makes the first size bytes of the file exist.
+func (m *Memory) allocate(size uint64) error {
+	for {
+		if err := unix.Fallocate(m.FD, 0, 0, int64(size)); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Grow makes B size bytes, which are more than it has. What was there stays as and
+// where it is. After an error B is as before.
+func (m *Memory) Grow(size uint64) error {
+	if size > uint64(len(m.all)) {
+		return fmt.Errorf("memfd of %d bytes at most: %d", len(m.all), size)
+	}
+	if err := m.allocate(size); err != nil {
+		return fmt.Errorf("memfd of %d bytes: %w", size, err)
+	}
+	_ = unix.Madvise(m.all[len(m.B):size], unix.MADV_POPULATE_WRITE) // before Linux 5.14 pages come at their first use
+	m.B = m.all[:size:size]
+	return nil
 }
 
 // Dup returns a descriptor of the caller's own.
@@ -75,9 +108,9 @@ func (m *Memory) Dup() (int, error) { return unix.FcntlInt(uintptr(m.FD), unix.F
 
 // Close unmaps and closes. The pages live on for other processes that map them.
 func (m *Memory) Close() {
-	if m.B != nil {
-		_ = unix.Munmap(m.B)
-		m.B = nil
+	if m.all != nil {
+		_ = unix.Munmap(m.all)
+		m.B, m.all = nil, nil
 	}
 	if m.FD >= 0 {
 		_ = unix.Close(m.FD)
