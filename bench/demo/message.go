@@ -1,13 +1,6 @@
 package demo
 
-import (
-	"bufio"
-	"encoding/json"
-	"fmt"
-	"io"
-	"sync"
-	"time"
-)
+import "time"
 
 // Engines get their work and give their results as JSON lines: start first,
 // then one order a request; results in any order, and a summary at the end.
@@ -51,39 +44,6 @@ type summary struct {
 	WrongBytes  uint64  `json:"wrong_bytes"`
 	Local       []int64 `json:"local_ns"` // ACQUIREs with everything in the arena
 	PerBlock    []int   `json:"local_n"`  // blocks of each of those
-}
-
-// lines writes JSON lines from several goroutines.
-type lines struct {
-	mu  sync.Mutex
-	enc *json.Encoder
-}
-
-func newLines(w io.Writer) *lines { return &lines{enc: json.NewEncoder(w)} }
-
-func (l *lines) put(v any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_ = l.enc.Encode(v) // a parent that is gone closes our input too
-}
-
-// maxLine bounds a summary of the large size: two numbers a request.
-const maxLine = 16 << 20
-
-// readLines calls f with each line of r.
-func readLines[T any](r io.Reader, f func(T) error) error {
-	sc := bufio.NewScanner(r)
-	sc.Buffer(make([]byte, 64<<10), maxLine)
-	for sc.Scan() {
-		var v T
-		if err := json.Unmarshal(sc.Bytes(), &v); err != nil {
-			return fmt.Errorf("%.200q: %w", sc.Text(), err)
-		}
-		if err := f(v); err != nil {
-			return err
-		}
-	}
-	return sc.Err()
 }
 
 // requestTimeout bounds each call of an engine.

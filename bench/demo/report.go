@@ -102,7 +102,7 @@ func (r *runner) report(ctx context.Context, sums map[string]summary, elapsed ti
 	if r.proxy != nil {
 		rep.BitsFlipped = len(r.proxy.Flips())
 	} else {
-		n, err := r.corrupted()
+		n, err := r.corrupted(ctx)
 		if err != nil {
 			return Report{}, err
 		}

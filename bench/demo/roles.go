@@ -13,6 +13,7 @@ import (
 	"meridian/agent"
 	"meridian/agent/config"
 	"meridian/agent/openers"
+	"meridian/bench/harness"
 	"meridian/fabric"
 	"meridian/fabric/synthetic"
 )
@@ -71,9 +72,9 @@ func playDaemons(ctx context.Context, args []string, in io.Reader, out io.Writer
 			// Each line of in asks how often the fabric has corrupted an item.
 			f := opt.Fabrics[synthetic.Label].(*synthetic.Fabric)
 			go func() {
-				_ = readLines(in, func(order) error {
-					newLines(out).put(corrupted{f.Stats().Hits[synthetic.Corrupt.String()]})
-					return nil
+				to := harness.NewWriter(out)
+				_ = harness.Lines(in, func(order) error { // until the parent is gone
+					return to.Put(corrupted{f.Stats().Hits[synthetic.Corrupt.String()]})
 				})
 			}()
 		}

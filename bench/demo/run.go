@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"meridian/bench/harness"
 	"meridian/bench/trace"
 	"meridian/conformance/chaos"
 )
@@ -30,10 +31,10 @@ type runner struct {
 	dir   string
 	psk   string
 	proxy *chaos.Proxy
-	world *process // of both daemons, with the synthetic fabric
+	world *harness.Process // of both daemons, with the synthetic fabric
 
 	mu    sync.Mutex
-	procs []*process
+	procs []*harness.Process
 
 	http   map[string]string // daemon to address of /metrics
 	judge  string            // socket
@@ -77,11 +78,9 @@ func (r *runner) up(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	r.judge = filepath.Join(r.dir, "judge.sock")
-	p, err := r.spawn("judge", RoleJudge, r.judge)
-	if err != nil {
+	if _, err := r.spawn("judge", nil, RoleJudge, r.judge); err != nil {
 		return err
 	}
-	go p.wait(nil)
 	if err := r.upDaemons(ctx); err != nil {
 		return err
 	}
@@ -191,7 +190,7 @@ func (r *runner) feed(ctx context.Context, began time.Time, speed float64) error
 				timer.Reset(wait)
 				break
 			}
-			prefill.to.put(order{N: next})
+			_ = prefill.Put(order{N: next})
 			next, running = next+1, running+1
 		}
 		select {
@@ -204,12 +203,12 @@ func (r *runner) feed(ctx context.Context, began time.Time, speed float64) error
 			if err := failed(prefill, res, ok); err != nil {
 				return err
 			}
-			decode.to.put(order{N: res.N})
+			_ = decode.Put(order{N: res.N})
 		case res, ok := <-decode.results:
 			if err := failed(decode, res, ok); err != nil {
 				return err
 			}
-			prefill.to.put(order{N: res.N, Release: true})
+			_ = prefill.Put(order{N: res.N, Release: true})
 			finished, running = finished+1, running-1
 			took := time.Since(began).Seconds()
 			r.opt.Progress.step(time.Now(), "%s", progressText(finished, len(r.reqs), r.total(finished, took)-took, &watch))
@@ -232,9 +231,9 @@ func (r *runner) total(finished int, took float64) float64 {
 func failed(e *engineProc, res result, ok bool) error {
 	switch {
 	case !ok:
-		return fmt.Errorf("%s ended: %w%s", e.name, errors.Join(e.err), e.tail())
+		return fmt.Errorf("%s ended: %s", e.Name, e.Ending())
 	case res.Error != "":
-		return fmt.Errorf("%s, request %d: %s", e.name, res.N, res.Error)
+		return fmt.Errorf("%s, request %d: %s", e.Name, res.N, res.Error)
 	}
 	return nil
 }
@@ -243,10 +242,10 @@ func failed(e *engineProc, res result, ok bool) error {
 func (r *runner) down() error {
 	var errs []error
 	r.mu.Lock()
-	procs := append([]*process{}, r.procs...)
+	procs := append([]*harness.Process{}, r.procs...)
 	r.mu.Unlock()
 	for i := len(procs) - 1; i >= 0; i-- {
-		errs = append(errs, procs[i].stop())
+		errs = append(errs, procs[i].End())
 	}
 	if r.proxy != nil {
 		errs = append(errs, r.proxy.Close())
@@ -259,7 +258,7 @@ func (r *runner) killAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.procs {
-		_ = p.cmd.Process.Kill()
+		p.Kill()
 	}
 	if r.proxy != nil {
 		_ = r.proxy.Close()

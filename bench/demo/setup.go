@@ -1,7 +1,7 @@
 package demo
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,11 +55,10 @@ write_through = %t
 }
 
 // corrupted asks the process of both daemons what their fabric has corrupted.
-func (r *runner) corrupted() (int, error) {
-	newLines(r.world.in).put(order{})
+func (r *runner) corrupted(ctx context.Context) (int, error) {
 	var c corrupted
-	if err := json.NewDecoder(r.world.out).Decode(&c); err != nil {
-		return 0, fmt.Errorf("%s: %w%s", r.world.name, err, r.world.tail())
+	if err := r.world.Ask(ctx, order{}, &c); err != nil {
+		return 0, fmt.Errorf("%s: %w%s", r.world.Name, err, r.world.Tail())
 	}
 	return int(c.N), nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/agent/client"
+	"meridian/bench/harness"
 	"meridian/conformance/chaos"
 	"meridian/wire"
 )
@@ -23,7 +24,7 @@ type standIn struct {
 	ns    wire.Namespace
 	jobs  []job
 	judge *witness
-	out   *lines
+	out   *harness.Writer
 
 	mu     sync.Mutex
 	sum    summary
@@ -34,7 +35,7 @@ type standIn struct {
 // start.Window at a time, and writes results to out.
 func runStandIn(ctx context.Context, name string, in io.Reader, out io.Writer, serve func(*standIn, context.Context, job) error) error {
 	dec := json.NewDecoder(in)
-	s := &standIn{out: newLines(out), leases: map[int]*client.Lease{}}
+	s := &standIn{out: harness.NewWriter(out), leases: map[int]*client.Lease{}}
 	if err := dec.Decode(&s.start); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
@@ -62,7 +63,7 @@ func runStandIn(ctx context.Context, name string, in io.Reader, out io.Writer, s
 			if err := serve(s, ctx, s.jobs[o.N]); err != nil {
 				res.Error = err.Error()
 			}
-			s.out.put(res)
+			_ = s.out.Put(res) // a parent that is gone ends our input too
 		})
 	}
 	wg.Wait()
@@ -76,8 +77,7 @@ func runStandIn(ctx context.Context, name string, in io.Reader, out io.Writer, s
 		return err
 	}
 	sum := s.final()
-	s.out.put(result{Summary: &sum})
-	return nil
+	return s.out.Put(result{Summary: &sum})
 }
 
 // adviceWait bounds the wait for the last advice of the daemon: it comes

@@ -1,9 +1,7 @@
 package linkbench
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +11,7 @@ import (
 
 	"meridian/adapters/link"
 	"meridian/agent/engine"
+	"meridian/bench/harness"
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/spaces"
@@ -99,25 +98,14 @@ func Hold(ctx context.Context, capacity uint64, lanes int, congestion, dir strin
 		return err
 	}
 	defer echo.close()
-	enc := json.NewEncoder(out)
-	if err := enc.Encode(answer{Link: "tcp://" + addr.String(), Plain: plain.Addr().String(), Engine: eng.Path(), Echo: dir + "/echo.sock"}); err != nil {
-		return err
-	}
-	sc := bufio.NewScanner(in)
-	for sc.Scan() {
-		var c command
-		a := answer{}
-		if err := json.Unmarshal(sc.Bytes(), &c); err != nil {
-			return err
-		}
-		if a.Bytes, err = h.do(ctx, c); err != nil {
+	first := answer{Link: "tcp://" + addr.String(), Plain: plain.Addr().String(), Engine: eng.Path(), Echo: dir + "/echo.sock"}
+	return harness.Serve(in, out, first, func(c command) (a answer) {
+		n, err := h.do(ctx, c)
+		if a.Bytes = n; err != nil {
 			a.Error = err.Error()
 		}
-		if err := enc.Encode(a); err != nil {
-			return err
-		}
-	}
-	return sc.Err()
+		return a
+	})
 }
 
 func (h *holder) do(ctx context.Context, c command) (uint64, error) {

@@ -70,7 +70,7 @@ func (r *run) overtaking(ctx context.Context, size uint32) (Overtaken, error) {
 	if err != nil {
 		return o, err
 	}
-	if _, err := r.ask(command{Offload: true, Size: size, Set: r.opt.Set}); err != nil {
+	if _, err := r.ask(ctx, command{Offload: true, Size: size, Set: r.opt.Set}); err != nil {
 		return o, err
 	}
 	began := time.Now()
@@ -82,7 +82,7 @@ func (r *run) overtaking(ctx context.Context, size uint32) (Overtaken, error) {
 	if err != nil {
 		return o, err
 	}
-	a, err := r.ask(command{Quiet: true})
+	a, err := r.ask(ctx, command{Quiet: true})
 	if err != nil {
 		return o, err
 	}

@@ -1,21 +1,17 @@
 package linkbench
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
-	"syscall"
 	"time"
 
 	"meridian/adapters/link"
 	"meridian/agent/config"
+	"meridian/bench/harness"
 	"meridian/bench/measure"
 	"meridian/blocks"
 	"meridian/blocks/spaces"
@@ -29,9 +25,7 @@ const mappedBatch = 16
 // run is one measuring process with its holder.
 type run struct {
 	opt   Options
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *bufio.Scanner
+	other *harness.Process
 	addrs answer
 
 	store *blocks.Store
@@ -88,29 +82,16 @@ func with(ctx context.Context, opt Options, size uint32, set uint64, f func(*run
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	capacity := set + set/4 + 128<<20
-	args := append(append([]string{}, opt.Self[1:]...), strconv.FormatUint(capacity, 10), strconv.Itoa(opt.Streams), opt.Congestion, dir)
-	r.cmd = exec.CommandContext(ctx, opt.Self[0], args...)
-	r.cmd.Stderr = os.Stderr
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if r.in, err = r.cmd.StdinPipe(); err != nil {
-		return err
-	}
-	out, err := r.cmd.StdoutPipe()
+	r.other, err = harness.Start("holder", harness.Again(opt.Self, strconv.FormatUint(capacity, 10), strconv.Itoa(opt.Streams), opt.Congestion, dir),
+		harness.Options{Talk: true})
 	if err != nil {
 		return err
 	}
-	r.out = bufio.NewScanner(out)
-	if err := r.cmd.Start(); err != nil {
+	defer func() { err = errors.Join(err, r.other.End()) }()
+	if r.addrs, err = r.told(ctx); err != nil {
 		return err
 	}
-	defer func() {
-		_ = r.in.Close()
-		err = errors.Join(err, r.cmd.Wait())
-	}()
-	if r.addrs, err = r.next(); err != nil {
-		return err
-	}
-	if _, err := r.ask(command{Fill: size, Set: set}); err != nil {
+	if _, err := r.ask(ctx, command{Fill: size, Set: set}); err != nil {
 		return err
 	}
 	if err := r.up(ctx, size); err != nil {
@@ -120,13 +101,10 @@ func with(ctx context.Context, opt Options, size uint32, set uint64, f func(*run
 	return f(r)
 }
 
-func (r *run) next() (answer, error) {
-	var a answer
-	if !r.out.Scan() {
-		return a, fmt.Errorf("the holder ended: %w", errors.Join(io.ErrUnexpectedEOF, r.out.Err()))
-	}
-	if err := json.Unmarshal(r.out.Bytes(), &a); err != nil {
-		return a, err
+// told is the holder's next answer.
+func (r *run) told(ctx context.Context) (a answer, err error) {
+	if err := r.other.Next(ctx, &a); err != nil {
+		return a, fmt.Errorf("the holder: %w", err)
 	}
 	if a.Error != "" {
 		return a, fmt.Errorf("holder: %s", a.Error)
@@ -134,15 +112,11 @@ func (r *run) next() (answer, error) {
 	return a, nil
 }
 
-func (r *run) ask(c command) (answer, error) {
-	b, err := json.Marshal(c)
-	if err != nil {
+func (r *run) ask(ctx context.Context, c command) (answer, error) {
+	if err := r.other.Put(c); err != nil {
 		return answer{}, err
 	}
-	if _, err := r.in.Write(append(b, '\n')); err != nil {
-		return answer{}, err
-	}
-	return r.next()
+	return r.told(ctx)
 }
 
 // up opens this side's arena, with room for what is under way and for

@@ -28,7 +28,7 @@ func dial(ctx context.Context, p *process, size uint32) (*engine, error) {
 	e := &engine{size: size}
 	var err error
 	if e.Engine, err = client.DialEngine(ctx, strings.TrimPrefix(p.address("engine"), "unix://"), client.Options{}); err != nil {
-		return nil, fmt.Errorf("engine of %s: %w", p.name, err)
+		return nil, fmt.Errorf("engine of %s: %w", p.Name, err)
 	}
 	if e.ns, err = e.Open(ctx, manifest(size)); err != nil {
 		return nil, errors.Join(err, e.close())

@@ -12,16 +12,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"meridian/agent"
 	"meridian/agent/config"
+	"meridian/bench/harness"
 	"meridian/bench/linkbench"
 )
 
@@ -92,119 +88,40 @@ func fill(b []byte, seed uint64) {
 	}
 }
 
-const (
-	// startWait bounds how long a process may take until it listens.
-	startWait = time.Minute
-	// stopWait bounds how long one may take to end before it is killed.
-	stopWait = 10 * time.Second
-	// tailBytes of a process's log go into an error.
-	tailBytes = 2000
-	pollEvery = 5 * time.Millisecond
-)
+// startWait bounds how long a process may take until it listens.
+const startWait = time.Minute
 
 // process is a daemon or plain server of a run.
 type process struct {
-	name  string
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	log   string // its stderr
+	*harness.Process
 	ports map[string][]string
-	done  chan struct{} // closed when it has ended
-	err   error         // how, once done
 }
 
 // start starts this program again in a role, on the given processors (none: all),
 // and waits until it listens. The last argument is the ports file, which is added.
 func (r *run) start(ctx context.Context, name string, cpus []int, args ...string) (*process, error) {
 	r.started++
-	base := filepath.Join(r.dir, fmt.Sprintf("%s-%d", name, r.started))
-	p := &process{name: name, log: base + ".log", done: make(chan struct{})}
-	argv := append(append(append([]string{}, r.opt.Self[1:]...), args...), base+".ports")
-	p.cmd = exec.Command(r.opt.Self[0], argv...)
-	// Should the measuring process die, so do its daemons.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	f, err := os.Create(p.log)
+	name = fmt.Sprintf("%s-%d", name, r.started)
+	path := filepath.Join(r.dir, name+".ports")
+	p, err := harness.Start(name, harness.Again(r.opt.Self, append(args[:len(args):len(args)], path)...),
+		harness.Options{Log: harness.LogIn(r.dir, name), Term: true, CPUs: cpus})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }()
-	p.cmd.Stderr = f
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	if err := startOn(p.cmd, cpus); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	err = poll(ctx, func() error {
-		select {
-		case <-p.done:
-			return errEnded
-		default:
-		}
-		b, err := os.ReadFile(base + ".ports")
-		if err == nil {
-			err = json.Unmarshal(b, &p.ports)
-		}
-		return err
-	})
+	ports, err := p.Ports(ctx, path)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s does not listen: %w%s", name, err, p.tail()), p.stop())
+		return nil, errors.Join(err, p.End())
 	}
-	return p, nil
-}
-
-var errEnded = errors.New("the process has ended")
-
-// poll calls f until it returns nil, the process has ended, or ctx ends.
-func poll(ctx context.Context, f func() error) error {
-	t := time.NewTicker(pollEvery)
-	defer t.Stop()
-	for {
-		err := f()
-		if err == nil || errors.Is(err, errEnded) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-t.C:
-		}
-	}
-}
-
-// startOn starts a process that may run on those processors only, from its first
-// instruction on: a Go program counts them then.
-func startOn(cmd *exec.Cmd, cpus []int) error {
-	if len(cpus) == 0 {
-		return cmd.Start()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, want unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return err
-	}
-	for _, c := range cpus {
-		want.Set(c)
-	}
-	if err := unix.SchedSetaffinity(0, &want); err != nil {
-		return fmt.Errorf("processors %v: %w", cpus, err)
-	}
-	err := cmd.Start()
-	return errors.Join(err, unix.SchedSetaffinity(0, &before))
+	return &process{p, ports}, nil
 }
 
 // ready waits until the daemon says that it is: all its peers are there.
 func (p *process) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	err := poll(ctx, func() error {
+	err := harness.Poll(ctx, p.Process, func() error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address("http")+"/readyz", nil)
 		if err != nil {
 			return err
@@ -215,13 +132,13 @@ func (p *process) ready(ctx context.Context) error {
 		}
 		defer func() { _ = res.Body.Close() }()
 		if res.StatusCode != http.StatusOK {
-			b, _ := io.ReadAll(io.LimitReader(res.Body, tailBytes))
+			b, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
 			return fmt.Errorf("%s: %s", res.Status, bytes.TrimSpace(b))
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("%s is not ready: %w%s", p.name, err, p.tail())
+		return fmt.Errorf("%s is not ready: %w%s", p.Name, err, p.Tail())
 	}
 	return nil
 }
@@ -232,31 +149,4 @@ func (p *process) address(kind string) string {
 		return a[0]
 	}
 	return ""
-}
-
-// stop ends the process. One that does not end, or ends badly, is an error.
-func (p *process) stop() error {
-	_ = p.in.Close()
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	t := time.NewTimer(stopWait)
-	defer t.Stop()
-	select {
-	case <-p.done:
-	case <-t.C:
-		_ = p.cmd.Process.Kill()
-		<-p.done
-		return fmt.Errorf("%s did not end within %v and was killed%s", p.name, stopWait, p.tail())
-	}
-	if p.err != nil {
-		return fmt.Errorf("%s: %w%s", p.name, p.err, p.tail())
-	}
-	return nil
-}
-
-func (p *process) tail() string {
-	b, err := os.ReadFile(p.log)
-	if err != nil || len(b) == 0 {
-		return ""
-	}
-	return "\n  its log ends: " + string(bytes.TrimSpace(b[max(0, len(b)-tailBytes):]))
 }

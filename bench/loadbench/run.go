@@ -72,7 +72,7 @@ func (r *run) size(ctx context.Context, size uint32, rep *Report) (err error) {
 	var holders []*process
 	defer func() {
 		for _, h := range holders {
-			err = errors.Join(err, h.stop())
+			err = errors.Join(err, h.End())
 		}
 	}()
 	for _, n := range r.opt.Holders {
@@ -150,7 +150,7 @@ func (r *run) load(ctx context.Context, size uint32, holders []*process, cpus []
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, p.stop()) }()
+	defer func() { err = errors.Join(err, p.End()) }()
 	if err := p.ready(ctx); err != nil {
 		return 0, 0, err
 	}
@@ -161,10 +161,10 @@ func (r *run) load(ctx context.Context, size uint32, holders []*process, cpus []
 	defer func() { err = errors.Join(err, e.close()) }()
 	keys := r.opt.keys(size, 0)
 	if cold, err = e.load(ctx, keys); err != nil {
-		return 0, 0, fmt.Errorf("cold load: %w%s", err, p.tail())
+		return 0, 0, fmt.Errorf("cold load: %w%s", err, p.Tail())
 	}
 	if warm, err = e.load(ctx, keys); err != nil {
-		return 0, 0, fmt.Errorf("warm load: %w%s", err, p.tail())
+		return 0, 0, fmt.Errorf("warm load: %w%s", err, p.Tail())
 	}
 	return cold, warm, nil
 }
@@ -193,7 +193,7 @@ func (r *run) put(ctx context.Context, size uint32) (cold, warm float64, err err
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, p.stop()) }()
+	defer func() { err = errors.Join(err, p.End()) }()
 	e, err := dial(ctx, p, size)
 	if err != nil {
 		return 0, 0, err
@@ -217,7 +217,7 @@ func (r *run) holder(ctx context.Context, size uint32, i int) (*process, error) 
 		err = errors.Join(err, e.close())
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.stop())
+		return nil, errors.Join(err, p.End())
 	}
 	return p, nil
 }
@@ -306,7 +306,7 @@ func (f *floor) close() error {
 	for _, c := range f.readers {
 		_ = c.Close()
 	}
-	return f.server.stop()
+	return f.server.End()
 }
 
 // copyRates are one core's copy, and its copy and hash in one pass, over more

@@ -69,3 +69,10 @@ func TestDuringTimesEveryCallThatSucceeds(t *testing.T) {
 		t.Errorf("%d timed in %v, %v; want the 10 that succeeded", len(took), elapsed, err)
 	}
 }
+
+func TestDuringCallsOnceAWorkerHoweverLittleTimeThereIs(t *testing.T) {
+	took, _, err := During(4, 0, func(int) error { return nil })
+	if err != nil || len(took) != 4 {
+		t.Errorf("%d calls, %v; want one a worker", len(took), err)
+	}
+}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"meridian/bench/harness"
 )
 
 // drivers are the Python programs of Mooncake and NIXL.
@@ -59,8 +61,7 @@ func (r *run) startPair(ctx context.Context, name string) (*pair, error) {
 
 // startOwn starts this program again.
 func (r *run) startOwn(ctx context.Context, pair, role string) (*process, error) {
-	args := append(append([]string{}, r.opt.Self[1:]...), pair, role, r.dir)
-	p, err := start(r.dir, pair+"-"+role, exec.Command(r.opt.Self[0], args...), true)
+	p, err := start(r.dir, pair+"-"+role, harness.Again(r.opt.Self, pair, role, r.dir), true)
 	if err != nil {
 		return nil, err
 	}
@@ -157,21 +158,19 @@ func freePort() (int, error) {
 func awaitRedis(ctx context.Context, p *process, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	t := time.NewTicker(5 * time.Millisecond)
-	defer t.Stop()
-	for {
-		if c, err := dialRESP("unix", path); err == nil {
-			v, err := c.info("redis_version")
-			return v, errors.Join(err, c.close())
+	version := ""
+	err := harness.Poll(ctx, p.Process, func() error {
+		c, err := dialRESP("unix", path)
+		if err != nil {
+			return err
 		}
-		select {
-		case <-p.done:
-			return "", p.failed("start", errors.Join(errors.New("it ended"), p.err))
-		case <-ctx.Done():
-			return "", p.failed("start", ctx.Err())
-		case <-t.C:
-		}
+		version, err = c.info("redis_version")
+		return errors.Join(err, c.close())
+	})
+	if err != nil {
+		return "", p.failed("start", err)
 	}
+	return version, nil
 }
 
 // prepare readies the pair for a cell and a mode, and proves that the bytes it
@@ -249,11 +248,11 @@ func (p *pair) measure(ctx context.Context, s system, c Cell, d time.Duration) (
 
 // cpu is the processor time of all processes of the pair.
 func (p *pair) cpu() (time.Duration, error) {
-	t, err := p.target.cpu()
+	t, err := p.target.CPU()
 	if err != nil {
 		return 0, err
 	}
-	i, err := p.initiator.cpu()
+	i, err := p.initiator.CPU()
 	return t + i, err
 }
 
@@ -262,17 +261,17 @@ func (p *pair) rest() error {
 	if !p.resting {
 		return nil
 	}
-	return errors.Join(p.target.rest(), p.initiator.rest())
+	return errors.Join(p.target.Rest(), p.initiator.Rest())
 }
 
-func (p *pair) wake() error { return errors.Join(p.target.wake(), p.initiator.wake()) }
+func (p *pair) wake() error { return errors.Join(p.target.Wake(), p.initiator.Wake()) }
 
 // stop ends both, the initiator first.
 func (p *pair) stop() error {
 	var errs []error
 	for _, q := range []*process{p.initiator, p.target} {
 		if q != nil {
-			errs = append(errs, q.stop())
+			errs = append(errs, q.Stop())
 		}
 	}
 	return errors.Join(errs...)

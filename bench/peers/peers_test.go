@@ -143,12 +143,12 @@ func TestAProcessThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	if _, err := p.initiator.ask(ctx, command{Do: doRun}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	<-p.initiator.done
+	<-p.initiator.Done()
 }
 
 func TestAProcessAtRestAnswersAgain(t *testing.T) {
 	p := faulty(t, "idle")
-	if err := errors.Join(p.initiator.rest(), p.initiator.rest(), p.initiator.wake(), p.initiator.wake()); err != nil {
+	if err := errors.Join(p.initiator.Rest(), p.initiator.Rest(), p.initiator.Wake(), p.initiator.Wake()); err != nil {
 		t.Fatal(err)
 	}
 	before, err := p.cpu()

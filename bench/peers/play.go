@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"meridian/bench/harness"
 	"meridian/bench/measure"
 )
 
@@ -56,37 +56,18 @@ func Play(ctx context.Context, args []string, in io.Reader, out io.Writer) (err 
 	}
 	p := &player{dir: args[2], pair: args[0], near: map[string]*nearSide{}}
 	defer func() { err = errors.Join(err, p.close()) }()
-	enc := json.NewEncoder(out)
-	first := answer{}
 	if args[1] == roleTarget {
 		if p.far, err = newTarget(args[0], args[2]); err != nil {
-			first.Error = err.Error()
+			return harness.NewWriter(out).Put(answer{Error: err.Error()})
 		}
 	}
-	if err := enc.Encode(first); err != nil || first.Error != "" {
-		return err
-	}
-	r := bufio.NewReader(in)
-	for {
-		line, err := r.ReadBytes('\n')
-		if err == io.EOF && len(line) == 0 {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		var c command
-		if err := json.Unmarshal(line, &c); err != nil {
-			return err
-		}
+	return harness.Serve(in, out, answer{}, func(c command) answer {
 		a, err := p.do(ctx, c)
 		if err != nil {
-			a = answer{Error: err.Error()}
+			return answer{Error: err.Error()}
 		}
-		if err := enc.Encode(a); err != nil {
-			return err
-		}
-	}
+		return a
+	})
 }
 
 // player is such a process.
