@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"meridian/adapters/link"
 	"meridian/agent/adminpb"
 	"meridian/agent/config"
 	"meridian/blocks"
@@ -56,10 +55,7 @@ func unknownName(what, name string, names []string) error {
 
 func (s *adminServer) peerNames() []string {
 	var names []string
-	for _, p := range s.a.cfg.Link.Peers {
-		names = append(names, p.Name)
-	}
-	for _, p := range s.a.node.Peers() {
+	for _, p := range s.a.peers() {
 		names = append(names, p.Name)
 	}
 	return names
@@ -73,8 +69,8 @@ func (s *adminServer) Status(context.Context, *adminpb.StatusRequest) (*adminpb.
 		Version: a.opt.Version, WireVersion: wire.Version, LinkVersion: proto.Version,
 		Pid: uint32(os.Getpid()), UptimeMs: uint64(time.Since(a.started).Milliseconds()),
 		Drain: adminpb.DrainState(a.drain.Load() + 1), Arena: s.arena(),
-		PeersConfigured: uint32(len(a.cfg.Link.Peers)), EngineSessions: uint32(a.engines.Stats().Sessions),
-		Namespaces: uint32(a.spaces.Len()), ConfigPath: a.cfg.File,
+		EngineSessions: uint32(a.engines.Stats().Sessions),
+		Namespaces:     uint32(a.spaces.Len()), ConfigPath: a.cfg.File,
 	}
 	for _, r := range a.unready() {
 		out.Reasons = append(out.Reasons, &adminpb.Reason{Id: r.id, Text: r.text})
@@ -83,8 +79,11 @@ func (s *adminServer) Status(context.Context, *adminpb.StatusRequest) (*adminpb.
 	for _, p := range a.listening() {
 		out.Ports = append(out.Ports, &adminpb.Port{Kind: p.Kind, Address: p.Address})
 	}
-	for _, p := range a.node.Peers() {
-		if p.State == link.StateReady {
+	for _, p := range a.peers() {
+		if p.Listed {
+			out.PeersConfigured++
+		}
+		if p.State == fabric.PeerReady {
 			out.PeersReady++
 		}
 	}
@@ -112,20 +111,20 @@ func pbTier(t wire.Tier) adminpb.Tier { return adminpb.Tier(t + 1) }
 // ListPeers lists every configured peer, connected or not.
 func (s *adminServer) ListPeers(_ context.Context, req *adminpb.ListPeersRequest) (*adminpb.ListPeersResponse, error) {
 	out := &adminpb.ListPeersResponse{}
-	for _, p := range s.a.node.Peers() {
+	for _, p := range s.a.peers() {
 		if req.Name != "" && req.Name != p.Name {
 			continue
 		}
 		row := &adminpb.Peer{
 			Name: p.Name, Incarnation: p.Inc, Address: p.Addr, State: pbState(p.State),
-			ReasonCode: uint32(p.Code), Reason: p.Text, Transport: p.Transport, Lanes: uint32(p.Lanes),
+			ReasonCode: uint32(p.Code), Reason: p.Text, Transport: p.Via, Lanes: uint32(p.Lanes),
 			RttNs: uint64(p.RTT), Tenants: p.Tenants,
 		}
 		if p.Agent != ([16]byte{}) {
 			row.Agent = hex.EncodeToString(p.Agent[:])
 		}
-		for _, ns := range p.Namespaces {
-			row.Namespaces = append(row.Namespaces, ns.NS.String())
+		for _, ns := range p.Spaces {
+			row.Namespaces = append(row.Namespaces, ns.String())
 		}
 		out.Peers = append(out.Peers, row)
 	}
@@ -135,13 +134,13 @@ func (s *adminServer) ListPeers(_ context.Context, req *adminpb.ListPeersRequest
 	return out, nil
 }
 
-func pbState(s link.State) adminpb.PeerState {
+func pbState(s fabric.PeerState) adminpb.PeerState {
 	switch s {
-	case link.StateReady:
+	case fabric.PeerReady:
 		return adminpb.PeerState_PEER_STATE_READY
-	case link.StateRefused:
+	case fabric.PeerRefused:
 		return adminpb.PeerState_PEER_STATE_REFUSED
-	case link.StateDraining:
+	case fabric.PeerDraining:
 		return adminpb.PeerState_PEER_STATE_DRAINING
 	default:
 		return adminpb.PeerState_PEER_STATE_CONNECTING
@@ -262,11 +261,7 @@ func (s *adminServer) ListFabrics(context.Context, *adminpb.ListFabricsRequest) 
 	for _, m := range s.a.moved.list() {
 		via[m.Fabric] = appendNew(via[m.Fabric], m.Transport)
 	}
-	for _, name := range s.a.fabrics.Names() {
-		f, ok := s.a.fabrics.Get(name)
-		if _, peer := fabric.SplitName(name); !ok || peer != "" {
-			continue
-		}
+	for name, f := range s.a.whole {
 		c := f.Caps()
 		row := &adminpb.Fabric{
 			Label: name, Enabled: true, Via: via[name], Verified: c.Verified, Persistent: c.Persistent,
@@ -274,7 +269,9 @@ func (s *adminServer) ListFabrics(context.Context, *adminpb.ListFabricsRequest) 
 		}
 		if g, ok := f.(fabric.Peered); ok {
 			for _, p := range g.Peers() {
-				row.Peers = append(row.Peers, p.Name)
+				if p.Listed {
+					row.Peers = append(row.Peers, p.Name)
+				}
 			}
 			row.Probes = len(row.Peers) > 0
 		} else {

@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 
-	"meridian/adapters/link"
 	"meridian/agent/config"
 	"meridian/agent/engine"
 	"meridian/agent/openers"
@@ -62,7 +61,6 @@ type Agent struct {
 
 	store   *blocks.Store
 	spaces  *spaces.Registry
-	node    *link.Node
 	engines *engine.Server
 	fabrics fabric.Registry
 	routes  *fabric.Routes
@@ -118,7 +116,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a.log = loglimit.Logger(opt.Log, cfg.Quota.LogLines).With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
-	for _, step := range []func(context.Context) error{a.openStore, a.openRoutes, a.openFabrics, a.openLink, a.openEngines, a.openFaces, a.openLlama} {
+	for _, step := range []func(context.Context) error{a.openStore, a.openRoutes, a.openFabrics, a.openEngines, a.openFaces, a.openLlama} {
 		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {
 			return nil, err
 		}
@@ -309,7 +307,9 @@ func (a *Agent) Drain(ctx context.Context) error {
 	_ = notify("STOPPING=1")
 	a.log.Info("draining")
 	var wg sync.WaitGroup
-	wg.Go(func() { a.node.Drain(ctx) })
+	for _, s := range a.servers() {
+		wg.Go(func() { s.Drain(ctx) })
+	}
 	if f := a.llama.Load(); f != nil {
 		f.drain(ctx) // its node is an engine, whose requests end with the front's
 	}
@@ -345,8 +345,8 @@ func (a *Agent) close() (err error) {
 	if a.engines != nil {
 		err = errors.Join(err, a.engines.Close())
 	}
-	if a.node != nil {
-		err = errors.Join(err, a.node.Close())
+	for _, s := range a.servers() {
+		err = errors.Join(err, s.Close()) // before the mover waits for calls: they end with it
 	}
 	if a.http != nil {
 		a.http.close(ctx)

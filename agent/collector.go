@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"meridian/adapters/link"
+	"meridian/fabric"
 	"meridian/internal/loglimit"
 	"meridian/scheduler"
 	"meridian/wire"
@@ -86,10 +86,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	c.blocks(gauge, counter)
 	c.quota(gauge, counter)
-	if c.a.node != nil {
-		c.peers(gauge)
-		gauge(dReady, oneIf(len(c.a.unready()) == 0))
-	}
+	c.peers(gauge)
+	gauge(dReady, oneIf(len(c.a.unready()) == 0))
 	for _, m := range c.a.moved.all() {
 		counter(dMoved, m.Bytes, m.Fabric, m.Transport, m.Direction)
 	}
@@ -153,17 +151,18 @@ func (c *collector) quota(gauge func(*prometheus.Desc, float64, ...string), coun
 }
 
 func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {
-	for _, p := range onePerName(c.a.node.Peers()) {
-		gauge(dPeerReady, oneIf(p.State == link.StateReady), p.Name, p.Transport)
+	for _, p := range onePerName(c.a.peers()) {
+		gauge(dPeerReady, oneIf(p.State == fabric.PeerReady), p.Name, p.Via)
 		gauge(dPeerRTT, p.RTT.Seconds(), p.Name)
 	}
 }
 
 // onePerName bounds the values of the peer label; ListPeers shows the rest. An
 // agent that is on no list can have several sessions and so several rows, and
-// one name twice would fail the whole scrape. Rows come in order of name.
-func onePerName(rows []link.PeerInfo) []link.PeerInfo {
-	rows = slices.CompactFunc(rows, func(a, b link.PeerInfo) bool { return a.Name == b.Name })
+// one name twice would fail the whole scrape.
+func onePerName(rows []fabric.Peer) []fabric.Peer {
+	slices.SortStableFunc(rows, func(a, b fabric.Peer) int { return strings.Compare(a.Name, b.Name) })
+	rows = slices.CompactFunc(rows, func(a, b fabric.Peer) bool { return a.Name == b.Name })
 	return rows[:min(len(rows), maxPeerLabels)]
 }
 

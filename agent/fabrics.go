@@ -21,9 +21,10 @@ func (a *Agent) openFabrics(ctx context.Context) error {
 		}
 	}
 	site := openers.Site{
-		Agent: a.id.name, ID: a.id.agent, Incarnation: a.id.incarnation, StateDir: a.cfg.Agent.StateDir, Log: a.log,
+		Agent: a.id.name, ID: a.id.agent, Incarnation: a.id.incarnation, Config: a.cfg, Log: a.log,
+		Store: a.store, Spaces: a.spaces, Quota: &a.quota, Observer: fabricObserver{a},
 	}
-	for _, one := range a.cfg.Fabrics {
+	for _, one := range openers.All(a.cfg) {
 		if _, ok := a.fabrics.Get(one.Name); ok {
 			continue
 		}
@@ -34,8 +35,71 @@ func (a *Agent) openFabrics(ctx context.Context) error {
 		if err := a.fabrics.Add(one.Name, f); err != nil {
 			return errors.Join(err, f.Close())
 		}
+		if err := a.addPeers(one.Name, f); err != nil {
+			return err
+		}
+		if s, ok := f.(fabric.Server); ok {
+			for _, at := range s.Addresses() {
+				a.addPort(one.Name, at)
+			}
+		}
 	}
 	return nil
+}
+
+// addPeers makes each listed peer of a fabric known as a fabric of its own.
+func (a *Agent) addPeers(name string, f fabric.Fabric) error {
+	g, ok := f.(fabric.Peered)
+	if !ok {
+		return nil
+	}
+	for _, p := range g.Peers() {
+		if !p.Listed {
+			continue
+		}
+		if err := a.fabrics.Add(fabric.PeerName(name, p.Name), g.Peer(p.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whole are the fabrics by name, their peers' own entries left out.
+func (a *Agent) whole(yield func(name string, f fabric.Fabric) bool) {
+	for _, name := range a.fabrics.Names() {
+		f, ok := a.fabrics.Get(name)
+		if _, peer := fabric.SplitName(name); ok && peer == "" && !yield(name, f) {
+			return
+		}
+	}
+}
+
+// server is a fabric that serves its peers by itself.
+type server interface {
+	fabric.Fabric
+	fabric.Server
+}
+
+func (a *Agent) servers() []server {
+	var out []server
+	for _, f := range a.whole {
+		if s, ok := f.(server); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// peers are those of all fabrics, in the order of the fabrics' names and then of
+// theirs.
+func (a *Agent) peers() []fabric.Peer {
+	var out []fabric.Peer
+	for _, f := range a.whole {
+		if g, ok := f.(fabric.Peered); ok {
+			out = append(out, g.Peers()...)
+		}
+	}
+	return out
 }
 
 // openRoutes turns the config's routes into the table; disagg.fabric is short

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"meridian/adapters/link"
 	"meridian/agent/finding"
 	"meridian/blocks"
 	"meridian/fabric"
@@ -13,7 +12,7 @@ import (
 // findings are those of the host, as this process sees it, and those of the
 // daemon's own state.
 func (a *Agent) findings() []finding.Finding {
-	out := append(stateFindings(a.store.Stats(), a.checksums.Load(), a.node.Peers()), linkFindings(a.node.Duplicates(), a.node.Refusals())...)
+	out := stateFindings(a.store.Stats(), a.checksums.Load(), a.peers())
 	out = append(out, a.fabricFindings()...)
 	out = append(out, a.partnerFindings()...)
 	out = append(out, finding.Run(finding.ThisHost(a.cfg))...)
@@ -24,8 +23,7 @@ func (a *Agent) findings() []finding.Finding {
 // fabricFindings are what the fabrics say of themselves.
 func (a *Agent) fabricFindings() []finding.Finding {
 	var out []finding.Finding
-	for _, name := range a.fabrics.Names() {
-		f, _ := a.fabrics.Get(name)
+	for name, f := range a.whole {
 		advisor, ok := f.(fabric.Advisor)
 		if !ok {
 			continue
@@ -45,7 +43,7 @@ func (a *Agent) fabricFindings() []finding.Finding {
 }
 
 // stateFindings judges what a daemon counts and whom it reaches.
-func stateFindings(st blocks.Stats, checksums uint64, peers []link.PeerInfo) []finding.Finding {
+func stateFindings(st blocks.Stats, checksums uint64, peers []fabric.Peer) []finding.Finding {
 	var out []finding.Finding
 	add := func(bad bool, sev finding.Severity, id, subject, reason, fix string) {
 		if !bad {
@@ -62,27 +60,8 @@ func stateFindings(st blocks.Stats, checksums uint64, peers []link.PeerInfo) []f
 	add(checksums != 0, finding.Err, "integrity.checksum", fmt.Sprintf("checksum failures: %d", checksums),
 		"bodies arrived or lay changed; none was served", "the log names peer and transport: check that path's NIC, cable, memory")
 	for _, p := range peers {
-		add(p.State != link.StateReady, finding.Warn, "peer."+p.Name, fmt.Sprintf("peer %s: %s %s", p.Name, p.State, p.Transport),
+		add(p.State != fabric.PeerReady, finding.Warn, "peer."+p.Name, fmt.Sprintf("peer %s: %s %s", p.Name, p.State, p.Via),
 			fmt.Sprintf("%s: %s", p.Code, p.Text), "mrdn errors lookup "+p.Code.String())
-	}
-	return out
-}
-
-// linkFindings are daemons that share a name or an id, and connections that were
-// refused, both of the last minute.
-func linkFindings(twins []link.Duplicate, refused []link.Refused) []finding.Finding {
-	var out []finding.Finding
-	for _, d := range twins {
-		out = append(out, finding.Finding{
-			ID: "link.duplicate", Severity: finding.Err, Subject: "peer " + d.OtherName, Reason: d.Text(),
-			Fix: "give each daemon an agent.name and a state folder of its own: remove agent-id from a copied agent.state_dir, and pin link.peer.agent",
-		})
-	}
-	for _, r := range refused {
-		out = append(out, finding.Finding{
-			ID: "link.refused", Severity: finding.Warn, Subject: fmt.Sprintf("connections from %s that were refused: %d", r.Source, r.Seen),
-			Reason: fmt.Sprintf("the last one, from %s with the name %q: %s", r.Addr, r.Claimed, r.Text), Fix: "mrdn errors lookup " + r.Code.String(),
-		})
 	}
 	return out
 }

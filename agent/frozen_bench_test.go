@@ -45,7 +45,7 @@ func BenchmarkFrozenHolder(b *testing.B) {
 	decode := startConfig(b, cfg)
 	until(b, "all holders are ready", func() bool {
 		v := decode.varz()
-		return v.Ready && v.Link.Sessions == 3 && v.Link.Lanes == 9
+		return v.Ready && v.Fabrics[linkFabric].Sessions == 3 && v.Fabrics[linkFabric].Lanes == 9
 	})
 	e := decode.engine(b)
 	chain := func(i int) []wire.Key { return e.keys(fmt.Sprint("load ", i%chains), blocks+1) }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/adapters/link"
 	"meridian/agent/client"
 	"meridian/agent/config"
 	"meridian/agent/openers"
@@ -84,6 +85,9 @@ tenants = ["acme"]
 	return cfg
 }
 
+// linkFabric is the registry name of the link's peers together.
+const linkFabric = "link"
+
 const linkTable = "[link]\npsk = \"5b1e7f0c92d84a63b0f6a9d13e57c248\"\nlanes = 2\n"
 
 // listener is the configuration of a daemon that peer dials.
@@ -117,7 +121,8 @@ func (b *logBuffer) String() string {
 // testNode is a daemon under test.
 type testNode struct {
 	*Agent
-	log *logBuffer
+	log  *logBuffer
+	node *link.Node
 }
 
 // startNode starts a daemon and stops it with the test. Fabrics go in by their
@@ -139,6 +144,8 @@ func startConfig(t testing.TB, cfg *config.Config, fabrics ...fabric.Fabric) *te
 	if n.Agent, err = Start(t.Context(), cfg, opt); err != nil {
 		t.Fatal(err)
 	}
+	f, _ := n.fabrics.Get(linkFabric)
+	n.node = f.(*openers.Link).Node
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Errorf("close %s: %v", cfg.Agent.Name, err)
@@ -174,13 +181,14 @@ func (n *testNode) quietNow(t testing.TB) {
 	var v Varz
 	defer func() {
 		if t.Failed() {
-			t.Logf("%s: blocks %+v, link %+v", n.id.name, st, v.Link)
+			t.Logf("%s: blocks %+v, link %+v", n.id.name, st, v.Fabrics[linkFabric])
 		}
 	}()
 	until(t, "the counts of "+n.id.name+" are back to zero", func() bool {
 		st, v = n.store.Stats(), n.varz()
+		l := v.Fabrics[linkFabric]
 		return st.Reserved == 0 && st.Leases == 0 && st.Quarantined == 0 && st.Transient == 0 && st.Leaked == 0 &&
-			v.TransfersIn == 0 && v.TransfersOut == 0 && v.Link.Calls == 0 && v.Link.Waiting == 0 && v.Link.Served == 0 && v.Link.Refs == 0
+			v.TransfersIn == 0 && v.TransfersOut == 0 && l.Calls == 0 && l.Waiting == 0 && l.Served == 0 && l.Refs == 0
 	})
 }
 

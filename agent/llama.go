@@ -97,7 +97,7 @@ func (a *Agent) llamaConfig() llama.Config {
 			return client.DialEngine(ctx, a.cfg.Engine.Socket, o)
 		},
 		Learn: a.learnModel,
-		Link:  func(partner string) error { return partnerLink(a.node.Peers(), partner) },
+		Link:  func(partner string) error { return partnerLink(a.peers(), partner) },
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"meridian/adapters/link"
 	"meridian/agent/finding"
+	"meridian/fabric"
 )
 
 // errNoPeer is why no block of a partner can be had: nobody is there to have it
@@ -15,13 +15,13 @@ var errNoPeer = errors.New("no peer is connected and none is configured, so the 
 // partnerLink says why blocks of the partner's daemon cannot be had, as far as the
 // link knows; nil: they can. While its name is not known, any peer that is ready
 // may be it.
-func partnerLink(peers []link.PeerInfo, name string) error {
+func partnerLink(peers []fabric.Peer, name string) error {
 	if len(peers) == 0 {
 		return errNoPeer
 	}
 	var why error
 	for _, p := range peers {
-		if p.State == link.StateReady && (name == "" || p.Name == name) {
+		if p.State == fabric.PeerReady && (name == "" || p.Name == name) {
 			return nil
 		}
 		if why == nil || p.Name == name {
@@ -34,7 +34,7 @@ func partnerLink(peers []link.PeerInfo, name string) error {
 	return why
 }
 
-func named(peers []link.PeerInfo, name string) bool {
+func named(peers []fabric.Peer, name string) bool {
 	for _, p := range peers {
 		if p.Name == name {
 			return true

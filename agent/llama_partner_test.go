@@ -1,24 +1,23 @@
 package agent
 
 import (
+	"meridian/fabric"
 	"strings"
 	"testing"
-
-	"meridian/adapters/link"
 )
 
 func TestAPartnerIsWorthAskingOnlyWhereItsBlocksCanBeHad(t *testing.T) {
-	ready := link.PeerInfo{Name: "a", State: link.StateReady}
-	down := link.PeerInfo{Name: "b", State: link.StateConnecting, Text: "no route"}
+	ready := fabric.Peer{Name: "a", State: fabric.PeerReady}
+	down := fabric.Peer{Name: "b", State: fabric.PeerConnecting, Text: "no route"}
 	for _, c := range []struct {
 		name  string
-		peers []link.PeerInfo
+		peers []fabric.Peer
 		want  string // of the reason; empty: none
 	}{
 		{"", nil, "[[link.peer]]"}, {"a", nil, "[[link.peer]]"},
-		{"", []link.PeerInfo{down, ready}, ""}, {"a", []link.PeerInfo{down, ready}, ""},
-		{"", []link.PeerInfo{down}, "no route"}, {"b", []link.PeerInfo{ready, down}, "peer b is not ready"},
-		{"c", []link.PeerInfo{ready}, `no peer "c"`},
+		{"", []fabric.Peer{down, ready}, ""}, {"a", []fabric.Peer{down, ready}, ""},
+		{"", []fabric.Peer{down}, "no route"}, {"b", []fabric.Peer{ready, down}, "peer b is not ready"},
+		{"c", []fabric.Peer{ready}, `no peer "c"`},
 	} {
 		got := ""
 		if err := partnerLink(c.peers, c.name); err != nil {

@@ -35,12 +35,7 @@ func (o moveObserver) Failed(code wire.Code) {
 	o.a.metrics.failures.WithLabelValues(reasonOf(code)).Inc()
 }
 
-// ChecksumFailed leaves out the link, which reports its own, with what peers push.
-func (o moveObserver) ChecksumFailed(fabric string) {
-	if fabric != linkFabric {
-		o.a.checksumFailed(fabric)
-	}
-}
+func (o moveObserver) ChecksumFailed(fabric string) { o.a.checksumFailed(fabric) }
 
 func (o moveObserver) Refused(code wire.Code) {
 	o.a.metrics.refusals.WithLabelValues(reasonOf(code)).Inc()

@@ -130,18 +130,14 @@ func (s *selfTest) begin(p path, now time.Time) (restarted, ok bool) {
 // paths are all ways out of the daemon, by registry name.
 func (a *Agent) paths() []path {
 	var out []path
-	for _, name := range a.fabrics.Names() {
-		f, ok := a.fabrics.Get(name)
-		if _, peer := fabric.SplitName(name); !ok || peer != "" {
-			continue
-		}
+	for name, f := range a.whole {
 		if g, made := f.(fabric.Peered); made {
 			for _, p := range g.Peers() {
-				one := path{name: fabric.PeerName(name, p.Name), inc: p.Inc, err: p.Err}
-				if f, ok := a.fabrics.Get(one.name); ok {
-					one.pr, _ = f.(fabric.Prober)
+				if p.Listed {
+					one := path{name: fabric.PeerName(name, p.Name), inc: p.Inc, err: p.Err()}
+					one.pr, _ = g.Peer(p.Name).(fabric.Prober)
+					out = append(out, one)
 				}
-				out = append(out, one)
 			}
 			continue
 		}
@@ -247,12 +243,24 @@ func (a *Agent) unready() []reason {
 			out = append(out, reason{id, err.Error()})
 		}
 	}
-	ready, failed := s.judge(a.paths(), ran)
+	paths := a.paths()
+	ready, failed := s.judge(paths, ran)
 	out = append(out, failed...)
 	if need := int(a.live.readyMinPeers.Load()); ready < need {
-		out = append(out, reason{"peers.too_few", fmt.Sprintf("%d of %d peers are ready, agent.ready_min_peers is %d", ready, len(a.cfg.Link.Peers), need)})
+		out = append(out, reason{"peers.too_few", fmt.Sprintf("%d of %d peers are ready, agent.ready_min_peers is %d", ready, listed(paths), need)})
 	}
 	return out
+}
+
+// listed is how many of the paths lead to a peer.
+func listed(paths []path) int {
+	n := 0
+	for _, p := range paths {
+		if _, peer := fabric.SplitName(p.name); peer != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // judge counts the peers whose path works, and lists the paths that do not. A path

@@ -16,23 +16,23 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
-	"meridian/adapters/link"
 	"meridian/agent/adminpb"
 	"meridian/agent/config"
 	"meridian/agent/finding"
 	"meridian/blocks"
+	"meridian/fabric"
 	"meridian/wire"
 )
 
 // Every finding about the daemon's own state says OK and says why not.
 func TestStateFindingsSayBothWays(t *testing.T) {
-	up := []link.PeerInfo{{Name: "p", State: link.StateReady, Transport: "tcp"}}
-	down := []link.PeerInfo{{Name: "p", State: link.StateRefused, Code: wire.CodeAuth, Text: "no proof"}}
+	up := []fabric.Peer{{Name: "p", State: fabric.PeerReady, Via: "tcp"}}
+	down := []fabric.Peer{{Name: "p", State: fabric.PeerRefused, Code: wire.CodeAuth, Text: "no proof"}}
 	for id, c := range map[string]struct {
 		sev       finding.Severity
 		st        blocks.Stats
 		checksums uint64
-		peers     []link.PeerInfo
+		peers     []fabric.Peer
 	}{
 		"blocks.leaked":         {finding.Err, blocks.Stats{Leaked: 1}, 0, up},
 		"blocks.live_evictions": {finding.Warn, blocks.Stats{LiveEvictions: 2}, 0, up},

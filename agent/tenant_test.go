@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/adapters/link"
 	"meridian/agent/client"
+	"meridian/fabric"
 	"meridian/wire"
 )
 
@@ -91,10 +91,10 @@ func TestGeometryMismatchNamesFieldAndBothValues(t *testing.T) {
 // An agent that is on no list can have several sessions, and there is no bound
 // on names: a scrape takes one row a name and a bounded number of names.
 func TestPeerRowsOfAScrapeAreUniqueAndBounded(t *testing.T) {
-	var rows []link.PeerInfo
+	var rows []fabric.Peer
 	for i := range maxPeerLabels + 50 {
 		name := fmt.Sprintf("%04d", i)
-		rows = append(rows, link.PeerInfo{Name: name, Lanes: 1}, link.PeerInfo{Name: name, Lanes: 2})
+		rows = append(rows, fabric.Peer{Name: name, Lanes: 1}, fabric.Peer{Name: name, Lanes: 2})
 	}
 	got := onePerName(rows)
 	if len(got) != maxPeerLabels {

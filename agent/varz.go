@@ -6,29 +6,29 @@ import (
 	"sync"
 	"time"
 
-	"meridian/adapters/link"
 	"meridian/agent/engine"
 	"meridian/blocks"
+	"meridian/fabric"
 )
 
 // Varz is what /varz shows: the rooms' own numbers, as JSON.
 type Varz struct {
-	Name             string              `json:"name"`
-	Agent            string              `json:"agent"`
-	Incarnation      uint64              `json:"incarnation"`
-	Version          string              `json:"version"`
-	UptimeSeconds    float64             `json:"uptime_seconds"`
-	Ready            bool                `json:"ready"`
-	Reasons          []string            `json:"reasons"`
-	Ports            map[string][]string `json:"ports"`
-	Moved            []MovedBytes        `json:"moved"`
-	ChecksumFailures uint64              `json:"checksum_failures"`
-	TransfersIn      int                 `json:"transfers_in_flight_in"`
-	TransfersOut     int                 `json:"transfers_in_flight_out"`
-	Offload          OffloadVarz         `json:"offload"`
-	Blocks           blocks.Stats        `json:"blocks"`
-	Link             link.Stats          `json:"link"`
-	Engine           engine.Stats        `json:"engine"`
+	Name             string                  `json:"name"`
+	Agent            string                  `json:"agent"`
+	Incarnation      uint64                  `json:"incarnation"`
+	Version          string                  `json:"version"`
+	UptimeSeconds    float64                 `json:"uptime_seconds"`
+	Ready            bool                    `json:"ready"`
+	Reasons          []string                `json:"reasons"`
+	Ports            map[string][]string     `json:"ports"`
+	Moved            []MovedBytes            `json:"moved"`
+	ChecksumFailures uint64                  `json:"checksum_failures"`
+	TransfersIn      int                     `json:"transfers_in_flight_in"`
+	TransfersOut     int                     `json:"transfers_in_flight_out"`
+	Offload          OffloadVarz             `json:"offload"`
+	Blocks           blocks.Stats            `json:"blocks"`
+	Fabrics          map[string]fabric.Stats `json:"fabrics"`
+	Engine           engine.Stats            `json:"engine"`
 }
 
 // MovedBytes are the body bytes of one path since the start.
@@ -84,7 +84,12 @@ func (a *Agent) varz() Varz {
 		UptimeSeconds: time.Since(a.started).Seconds(), Reasons: []string{}, Ports: a.Ports(),
 		Moved: a.moved.list(), ChecksumFailures: a.checksums.Load(),
 		TransfersIn: a.mover.Log.InFlight(true), TransfersOut: a.mover.Log.InFlight(false),
-		Offload: a.offloadVarz(), Blocks: a.store.Stats(), Link: a.node.Stats(), Engine: a.engines.Stats(),
+		Offload: a.offloadVarz(), Blocks: a.store.Stats(), Fabrics: map[string]fabric.Stats{}, Engine: a.engines.Stats(),
+	}
+	for name, f := range a.whole {
+		if c, ok := f.(fabric.Counter); ok {
+			v.Fabrics[name] = c.Stats()
+		}
 	}
 	for _, r := range a.unready() {
 		v.Reasons = append(v.Reasons, r.id+": "+r.text)

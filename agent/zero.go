@@ -60,22 +60,19 @@ func (a *Agent) zeroSeries() {
 		}
 	}
 	m.checksumFailures.WithLabelValues("arena")
-	for _, p := range a.cfg.Link.Peers {
-		m.incarnations.WithLabelValues(m.peer(p.Name))
-	}
-	for _, name := range a.fabrics.Names() {
-		if f, ok := a.fabrics.Get(name); ok {
-			a.zeroFabric(name, f)
+	for _, p := range a.peers() {
+		if p.Listed {
+			m.incarnations.WithLabelValues(m.peer(p.Name))
 		}
+	}
+	for name, f := range a.whole {
+		a.zeroFabric(name, f)
 	}
 	a.zeroFallbacks()
 }
 
 // zeroFabric makes the series of one fabric; its peers share them.
 func (a *Agent) zeroFabric(name string, f fabric.Fabric) {
-	if _, peer := fabric.SplitName(name); peer != "" {
-		return
-	}
 	m := a.metrics
 	m.checksumFailures.WithLabelValues(name)
 	m.offloadedBlocks.WithLabelValues(name)

@@ -16,6 +16,8 @@
 //	Keeper       may the copy that a handle names still be there
 //	Chooser      the peer that a block goes to
 //	Transporter  the transports that it can use
+//	Server       it serves its peers by itself: where, and until when
+//	Counter      what runs on it
 //	Advisor      what is wrong with it, for an operator
 //	Memory       one-sided reads and writes of a peer's ranges
 //	Target       the other end of Memory: windows that peers may touch

@@ -48,20 +48,56 @@ type Gate interface {
 	Usable(ns wire.Namespace) error
 }
 
-// Peered is a fabric that is made of peers. Each is a fabric of its own, whose
-// registry name is PeerName of this fabric's and the peer's.
+// Peered is a fabric that is made of peers. Each listed one is a fabric of its own,
+// whose registry name is PeerName of this fabric's and the peer's.
 type Peered interface {
 	// Peers tells how each peer stands, in ascending order of names.
 	Peers() []Peer
+	// Peer is the fabric that leads to the listed peer of that name; nil: there is none.
+	Peer(name string) Fabric
 }
 
-// Peer is how one peer of a fabric stands.
+// PeerState is where an agent stands with a peer.
+type PeerState uint8
+
+// The states. A refused peer was reached and said no, or was told no: see Peer.Code
+// and Text.
+const (
+	PeerConnecting PeerState = iota
+	PeerReady
+	PeerRefused
+	PeerDraining
+)
+
+var peerStates = [...]string{"connecting", "ready", "refused", "draining"}
+
+// String returns the state's name.
+func (s PeerState) String() string { return peerStates[min(int(s), len(peerStates)-1)] }
+
+// Peer is how one peer of a fabric stands. A fabric that does not know something
+// leaves it zero.
 type Peer struct {
-	Name string
-	Inc  uint64        // incarnation; another one is another peer
-	Via  string        // the transport really used; "" while there is none
-	RTT  time.Duration // of the last round trip; 0: not measured
-	Err  error         // why no call can be made; nil: it is ready
+	Name    string
+	Listed  bool // in the configuration; others came by themselves, and several may have one name
+	Agent   [16]byte
+	Inc     uint64 // incarnation; another one is another peer
+	Addr    string // as configured, else where it comes from
+	State   PeerState
+	Code    wire.Code     // why it is not ready
+	Text    string        // the same in words
+	Via     string        // the transport really used; "" while there is none
+	Lanes   int           // connections that carry blocks now
+	RTT     time.Duration // of the last round trip; 0: not measured
+	Tenants []string      // proved; "*" where any is taken
+	Spaces  []wire.Namespace
+}
+
+// Err is why no call can be made; nil: it is ready.
+func (p *Peer) Err() error {
+	if p.State == PeerReady {
+		return nil
+	}
+	return &Error{Code: p.Code, Text: "peer " + p.Name + " is " + p.State.String() + ": " + p.Text}
 }
 
 // Keeper is a fabric whose copies can go with the peer that has them.
@@ -97,4 +133,29 @@ type Finding struct {
 type Advisor interface {
 	// Findings answers at once from memory, in an order that does not change.
 	Findings() []Finding
+}
+
+// Server is a fabric that serves calls of its peers by itself.
+type Server interface {
+	// Addresses are those at which peers may connect, scheme://address.
+	Addresses() []string
+	// Drain takes no new calls, tells the peers, and returns when what runs has
+	// ended or ctx has. Close follows, before the daemon's own calls are ended.
+	Drain(ctx context.Context)
+}
+
+// Counter is a fabric that counts what runs on it.
+type Counter interface {
+	Stats() Stats
+}
+
+// Stats are the counts of a fabric. All but the totals are zero when nothing runs.
+type Stats struct {
+	Sessions, Lanes            int
+	Calls, Waiting, Served     int
+	Refs                       int // reads, writes and hashes under way
+	CallBytes, ServedBytes     uint64
+	BytesIn, BytesOut          uint64 // total
+	RequestsIn, RequestsOut    uint64 // total
+	ChecksumFailures, Refusals uint64 // total
 }

@@ -88,6 +88,7 @@ type Observer interface {
 	PeerState(peer string, state State, code wire.Code)
 	Transfer(t Transfer)
 	Refusal(peer string, code wire.Code)
+	// ChecksumFailure is a body that the peer pushed and that arrived wrong.
 	ChecksumFailure(peer string)
 }
 

@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 
 	"meridian/fabric"
@@ -23,6 +24,8 @@ var (
 	_ fabric.Keeper      = Group{}
 	_ fabric.Chooser     = Group{}
 	_ fabric.Transporter = Group{}
+	_ fabric.Counter     = Group{}
+	_ fabric.Advisor     = Group{}
 	_ fabric.Gate        = (*Peer)(nil)
 )
 
@@ -66,20 +69,52 @@ func (p *Peer) Usable(ns wire.Namespace) error {
 	return nil
 }
 
-// Peers implements fabric.Peered: those of the configuration, each of which is a
-// fabric.
+// Peers implements fabric.Peered. Those that are on no list are there too.
 func (g Group) Peers() []fabric.Peer {
-	var out []fabric.Peer
-	for _, i := range g.n.Peers() {
-		p := g.n.Peer(i.Name)
-		if p == nil {
-			continue
+	rows := g.n.Peers()
+	out := make([]fabric.Peer, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[i] = fabric.Peer{
+			Name: r.Name, Listed: g.n.Peer(r.Name) != nil, Agent: r.Agent, Inc: r.Inc, Addr: r.Addr, State: r.State, Code: r.Code,
+			Text: r.Text, Via: r.Transport, Lanes: r.Lanes, RTT: r.RTT, Tenants: r.Tenants,
 		}
-		row := fabric.Peer{Name: i.Name, Inc: i.Inc, Via: i.Transport, RTT: i.RTT}
-		if i.State != StateReady {
-			row.Err = &fabric.Error{Code: i.Code, Fabric: label, Text: "peer " + i.Name + " is " + i.State.String() + ": " + i.Text}
+		for _, ns := range r.Namespaces {
+			out[i].Spaces = append(out[i].Spaces, ns.NS)
 		}
-		out = append(out, row)
+	}
+	return out
+}
+
+// Peer implements fabric.Peered.
+func (g Group) Peer(name string) fabric.Fabric {
+	if p := g.n.Peer(name); p != nil {
+		return p
+	}
+	return nil
+}
+
+// Stats implements fabric.Counter.
+func (g Group) Stats() fabric.Stats { return g.n.Stats() }
+
+// Drain is a part of fabric.Server.
+func (g Group) Drain(ctx context.Context) { g.n.Drain(ctx) }
+
+// Findings implements fabric.Advisor: daemons that share a name or an id, and
+// connections that were refused, both of the last minute.
+func (g Group) Findings() []fabric.Finding {
+	var out []fabric.Finding
+	for _, d := range g.n.Duplicates() {
+		out = append(out, fabric.Finding{
+			ID: "duplicate", Bad: true, Severe: true, Subject: "peer " + d.OtherName, Reason: d.Text(),
+			Fix: "give each daemon an agent.name and a state folder of its own: remove agent-id from a copied agent.state_dir, and pin link.peer.agent",
+		})
+	}
+	for _, r := range g.n.Refusals() {
+		out = append(out, fabric.Finding{
+			ID: "refused", Bad: true, Subject: fmt.Sprintf("connections from %s that were refused: %d", r.Source, r.Seen),
+			Reason: fmt.Sprintf("the last one, from %s with the name %q: %s", r.Addr, r.Claimed, r.Text), Fix: "mrdn errors lookup " + r.Code.String(),
+		})
 	}
 	return out
 }
@@ -152,8 +187,8 @@ func (g Group) Quiesce(ctx context.Context) error {
 	return nil
 }
 
-// Close does nothing: the peers are closed with the node.
-func (g Group) Close() error { return nil }
+// Close closes the node.
+func (g Group) Close() error { return g.n.Close() }
 
 // split runs f once for each peer with that peer's items, at the same time.
 func (g Group) split(it []fabric.Item, pick func(*fabric.Item) *Peer, f func(*Peer, []fabric.Item)) {

@@ -129,7 +129,7 @@ func TestAGroupFindsItsCopiesAgain(t *testing.T) {
 		}
 	}
 	for i, p := range g.Peers() {
-		if p.Name != fmt.Sprint("p", i) || p.Err != nil || p.Via != viaTCP || p.Inc != others[i].cfg.Incarnation {
+		if p.Name != fmt.Sprint("p", i) || p.Err() != nil || p.Via != viaTCP || p.Inc != others[i].cfg.Incarnation {
 			t.Errorf("peer %d: %+v", i, p)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/adapters/link/internal/core"
+	"meridian/fabric"
 	"meridian/internal/halfopen"
 	"meridian/internal/socketfile"
 	"meridian/wire"
@@ -293,21 +294,9 @@ func (n *Node) Close() error {
 	return nil
 }
 
-// Stats are the counts of all sessions together. All but Totals are zero when
-// nothing runs.
-type Stats struct {
-	Sessions, Lanes            int
-	Calls, Waiting, Served     int
-	Refs                       int // reads, writes and hashes under way
-	CallBytes, ServedBytes     uint64
-	BytesIn, BytesOut          uint64
-	RequestsIn, RequestsOut    uint64
-	ChecksumFailures, Refusals uint64
-}
-
-// Stats counts.
-func (n *Node) Stats() Stats {
-	st := Stats{Refusals: n.refusals.Load()}
+// Stats counts all sessions together.
+func (n *Node) Stats() fabric.Stats {
+	st := fabric.Stats{Refusals: n.refusals.Load()}
 	for _, s := range n.allSessions() {
 		s.mu.Lock()
 		c := s.core.Stats()
@@ -318,12 +307,12 @@ func (n *Node) Stats() Stats {
 		}
 		s.mu.Unlock()
 		st.Sessions++
-		st.add(c)
+		add(&st, c)
 	}
 	return st
 }
 
-func (st *Stats) add(c core.Stats) {
+func add(st *fabric.Stats, c core.Stats) {
 	st.Calls += c.Calls
 	st.Waiting += c.Waiting
 	st.Served += c.Served

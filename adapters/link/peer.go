@@ -14,29 +14,15 @@ import (
 )
 
 // State is where this agent stands with a peer.
-type State uint8
+type State = fabric.PeerState
 
-// The states. A refused peer was reached and said no, or was told no: by the side
-// that dialled it, or after it had proved itself. See PeerInfo.Code and Text.
+// The states. See PeerInfo.Code and Text.
 const (
-	StateConnecting State = iota
-	StateReady
-	StateRefused
-	StateDraining
+	StateConnecting = fabric.PeerConnecting
+	StateReady      = fabric.PeerReady
+	StateRefused    = fabric.PeerRefused
+	StateDraining   = fabric.PeerDraining
 )
-
-// String returns the state's name.
-func (s State) String() string {
-	switch s {
-	case StateReady:
-		return "ready"
-	case StateRefused:
-		return "refused"
-	case StateDraining:
-		return "draining"
-	}
-	return "connecting"
-}
 
 // Peer is one entry of the allow list, and the fabric that leads to it.
 type Peer struct {

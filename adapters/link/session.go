@@ -178,7 +178,9 @@ func (s *session) tell(e *core.Event) {
 		log.Info("link peer is leaving", "in", e.Took, "code", e.Code.String(), "why", e.Text)
 	case core.EventChecksum:
 		log.Error("link body failed its checksum", "lane", e.Lane)
-		n.cfg.Observer.ChecksumFailure(s.peer.name)
+		if e.Push { // a pull's failure is in its items
+			n.cfg.Observer.ChecksumFailure(s.peer.name)
+		}
 	case core.EventGone:
 		log.Info("link session ended", "code", e.Code.String())
 		n.forget(s)

@@ -7,6 +7,9 @@
 // agent.Options.Openers, and its keys to config.Load by Kinds. docs/adding-a-fabric.md
 // is the recipe.
 //
+// The link is opened in every daemon, since it serves peers whether a route names it
+// or not.
+//
 // It may import config, fabric, blocks, wire and the adapters. It must never start
 // what outlives the fabric that it returns: Close of the fabric ends everything.
 package openers

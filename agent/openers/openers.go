@@ -4,8 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"time"
 
 	"meridian/agent/config"
+	"meridian/blocks"
+	"meridian/blocks/quota"
+	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -16,14 +21,47 @@ type Opener struct {
 	open func(ctx context.Context, s Site, settings any) (fabric.Fabric, error)
 }
 
-// Site is what a daemon tells the fabric that is opened in it.
+// Site is what a daemon tells and lends to the fabric that is opened in it.
 type Site struct {
 	Name        string // of the fabric in the registry: [fabric.NAME]
 	Agent       string // the daemon's name
 	ID          [16]byte
 	Incarnation uint64 // new at each start
-	StateDir    string // what survives a restart
+	Config      *config.Config
 	Log         *slog.Logger
+
+	// What a fabric needs that serves its peers by itself.
+	Store    *blocks.Store
+	Spaces   *spaces.Registry
+	Quota    *quota.Book
+	Observer Observer
+}
+
+// Observer hears what happens on a fabric without a call of the daemon. Calls may be
+// concurrent and must not block. None comes after Close of the fabric.
+type Observer interface {
+	// PeerChanged is for a peer that came, went or restarted.
+	PeerChanged()
+	// Served is a peer's call that has ended.
+	Served(s Served)
+	// Refused is a connection or call that was turned away.
+	Refused(code wire.Code)
+	// ArrivedWrong is a body that a peer pushed and that did not match its checksum.
+	ArrivedWrong(fabric, peer string)
+}
+
+// Served is a pull or push that a peer asked for.
+type Served struct {
+	Fabric  string
+	Peer    string
+	In      bool // a push: body bytes came to this agent
+	Class   fabric.Class
+	Via     string
+	Items   int    // that succeeded
+	Bytes   uint64 // body bytes of those
+	Took    time.Duration
+	Code    wire.Code
+	Refused []wire.Code // a code for each block that the peer did not get, or may not give
 }
 
 // New makes the opener of a kind, the settings of which are in an S. open returns
@@ -38,24 +76,36 @@ func New[S any](kind config.FabricKind, open func(ctx context.Context, s Site, s
 	}}
 }
 
-// shipped are the kinds that every daemon has. The link is none of them: it serves
-// peers whether a route names it or not.
+// shipped are the kinds that a table or a route can name in every daemon.
 var shipped = []Opener{openSynthetic}
+
+// always are opened in every daemon, named or not. Their tables are in package
+// config.
+var always = []Opener{openLink}
 
 // Kinds are the kinds of every daemon, and those of others that it is given, for
 // config.Options.
 func Kinds(others ...Opener) []config.FabricKind {
 	var out []config.FabricKind
-	for _, o := range append(shipped[:len(shipped):len(shipped)], others...) {
+	for _, o := range slices.Concat(shipped, others) {
 		out = append(out, o.Kind)
 	}
 	return out
 }
 
-// Open opens the fabric of one table, by an opener of every daemon or one of others.
+// All are the fabrics that a configuration asks for, those that every daemon has last.
+func All(c *config.Config) []config.Fabric {
+	all := slices.Clone(c.Fabrics)
+	for _, o := range always {
+		all = append(all, config.Fabric{Name: o.Kind.Name, Kind: o.Kind.Name})
+	}
+	return all
+}
+
+// Open opens a fabric, by an opener of every daemon or one of others.
 func Open(ctx context.Context, f config.Fabric, s Site, others ...Opener) (fabric.Fabric, error) {
 	var found []Opener
-	for _, o := range append(shipped[:len(shipped):len(shipped)], others...) {
+	for _, o := range slices.Concat(shipped, always, others) {
 		if o.Kind.Name == f.Kind {
 			found = append(found, o)
 		}

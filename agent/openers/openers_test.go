@@ -66,8 +66,8 @@ func TestAnOpenerLearnsItsNameAndItsSettings(t *testing.T) {
 		site = s
 		return synthetic.New(synthetic.Options{Capacity: own.capacity}), nil
 	})
-	f, err := Open(t.Context(), config.Fabric{Name: "left", Kind: "tape", Settings: &syntheticSettings{1 << 20}}, Site{Agent: "a", StateDir: "/s"}, tape)
-	if err != nil || site.Name != "left" || site.Agent != "a" || site.StateDir != "/s" {
+	f, err := Open(t.Context(), config.Fabric{Name: "left", Kind: "tape", Settings: &syntheticSettings{1 << 20}}, Site{Agent: "a", Incarnation: 7}, tape)
+	if err != nil || site.Name != "left" || site.Agent != "a" || site.Incarnation != 7 {
 		t.Fatalf("%+v, %v", site, err)
 	}
 	if err := f.Close(); err != nil {

@@ -128,12 +128,15 @@ func settled(ctx context.Context, base string) (agent.Varz, error) {
 
 // openCounts are the counts that must be zero when nobody asks for anything.
 func openCounts(v agent.Varz) map[string]int {
-	b := v.Blocks
+	b, moving := v.Blocks, 0
+	for _, f := range v.Fabrics {
+		moving += f.Calls + f.Served
+	}
 	return map[string]int{
 		"leases": b.Leases, "reserved slots": b.Reserved, "quarantined slots": b.Quarantined, "leaked slots": b.Leaked,
 		"transient blocks": b.Transient, "orphaned sessions": b.Orphans, "engine sessions": v.Engine.Sessions,
 		"tracked requests": int(v.Engine.Scheduler.Tracked()), "transfers in": v.TransfersIn, "transfers out": v.TransfersOut,
-		"waiting offloads": v.Offload.Waiting, "link requests": v.Link.Calls + v.Link.Served,
+		"waiting offloads": v.Offload.Waiting, "requests on fabrics": moving,
 	}
 }
 

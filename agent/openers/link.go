@@ -1,0 +1,115 @@
+package openers
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"meridian/adapters/link"
+	"meridian/agent/config"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// linkName is the registry name of all peers of the link together.
+const linkName = "link"
+
+// openLink opens the link, whose settings are the tables [link], [link.tls] and
+// [[link.peer]]. Every daemon has it: it serves peers whether a route names it or not.
+var openLink = Opener{
+	Kind: config.FabricKind{Name: linkName},
+	open: func(_ context.Context, s Site, _ any) (fabric.Fabric, error) {
+		l, err := newLink(s)
+		if err != nil {
+			return nil, err // not a nil *Link in an interface
+		}
+		return l, nil
+	},
+}
+
+// Link is the link as a fabric of the daemon.
+type Link struct {
+	link.Group
+	Node      *link.Node
+	addresses []string
+}
+
+var (
+	_ fabric.Server  = (*Link)(nil)
+	_ fabric.Peered  = (*Link)(nil)
+	_ fabric.Advisor = (*Link)(nil)
+)
+
+func newLink(s Site) (_ *Link, err error) {
+	c := s.Config
+	cfg := link.Config{
+		Agent: s.ID, Incarnation: s.Incarnation, Name: s.Agent,
+		Store: s.Store, Namespaces: s.Spaces, Tenants: c.Security.Tenants,
+		PSK: []byte(c.Link.PSK), UIDs: c.Security.UIDs, Insecure: c.Link.Insecure,
+		Lanes: c.Link.Lanes, Congestion: c.Link.Congestion, Log: s.Log, Observer: linkObserver{s.Observer},
+		Quota: s.Quota,
+	}
+	if t := c.Link.TLS; t.On() {
+		if cfg.TLS, err = link.LoadTLS(t.Cert, t.Key, t.CA); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range c.Link.Peers {
+		pc, err := peerConfig(p)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Peers = append(cfg.Peers, pc)
+	}
+	node, err := link.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l := &Link{Group: node.Group(), Node: node}
+	for _, addr := range c.Link.Listen {
+		at, err := node.Listen(addr)
+		if err != nil {
+			_ = node.Close()
+			return nil, fmt.Errorf("link.listen %s: %w", addr, err)
+		}
+		scheme, _, _ := strings.Cut(addr, "://")
+		l.addresses = append(l.addresses, scheme+"://"+at.String())
+	}
+	return l, nil
+}
+
+// Addresses implements fabric.Server.
+func (l *Link) Addresses() []string { return l.addresses }
+
+func peerConfig(p config.Peer) (link.PeerConfig, error) {
+	out := link.PeerConfig{Name: p.Name, Addr: p.Address, Tenants: p.Tenants, PSK: []byte(p.PSK)}
+	if p.Agent == "" {
+		return out, nil
+	}
+	b, err := hex.DecodeString(p.Agent)
+	if err != nil || len(b) != len(out.Agent) {
+		return out, fmt.Errorf("link.peer %s: agent %q: want 32 hexadecimal digits", p.Name, p.Agent)
+	}
+	copy(out.Agent[:], b)
+	return out, nil
+}
+
+// linkObserver passes on what the link reports by itself. What the daemon asked for
+// is counted by agent/transfer.
+type linkObserver struct{ to Observer }
+
+func (o linkObserver) PeerState(string, link.State, wire.Code) { o.to.PeerChanged() }
+
+func (o linkObserver) Transfer(t link.Transfer) {
+	if t.Served {
+		o.to.Served(Served{
+			Fabric: linkName, Peer: t.Peer, In: t.In, Class: fabric.Class(t.Class), Via: t.Via,
+			Items: t.Items, Bytes: t.Bytes, Took: t.Took, Code: t.Code, Refused: t.Refused,
+		})
+	}
+}
+
+func (o linkObserver) Refusal(_ string, code wire.Code) { o.to.Refused(code) }
+
+func (o linkObserver) ChecksumFailure(peer string) { o.to.ArrivedWrong(linkName, peer) }
