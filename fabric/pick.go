@@ -37,11 +37,13 @@ var errNotRegistered = errors.New("no fabric of this name is registered")
 
 // walk is Pick. Where steps is not nil every rule, also those below the choice,
 // leaves its reason there; without it a choice at the first try formats nothing.
-func (t *Routes) walk(q Query, steps *[]Step) (Choice, error) {
+func (t *Routes) walk(q *Query, steps *[]Step) (Choice, error) {
 	var c Choice
 	var failure *RouteError
 	done := false
-	for i, r := range *t.rules.Load() {
+	rules := *t.rules.Load()
+	for i := range rules {
+		r := &rules[i]
 		reason, held := "", false
 		switch why := r.mismatch(q); {
 		case why != matches:
@@ -69,7 +71,7 @@ func (t *Routes) walk(q Query, steps *[]Step) (Choice, error) {
 			}
 		}
 		if steps != nil {
-			*steps = append(*steps, Step{Rule: i, Route: r, Chosen: held, Reason: reason})
+			*steps = append(*steps, Step{Rule: i, Route: *r, Chosen: held, Reason: reason})
 		} else if done {
 			break
 		}
@@ -84,7 +86,7 @@ func (t *Routes) walk(q Query, steps *[]Step) (Choice, error) {
 }
 
 // peerOf is the destination: the query's, or the rule's where the query is open.
-func peerOf(r Route, q Query) string {
+func peerOf(r *Route, q *Query) string {
 	if q.AnyPeer && r.Peer != "" {
 		return r.Peer
 	}
@@ -93,17 +95,20 @@ func peerOf(r Route, q Query) string {
 
 // usable finds the fabric of a rule, the peer's own entry first, and says why it
 // cannot take the block.
-func (t *Routes) usable(r Route, q Query) (string, Fabric, error) {
-	name := PeerName(r.Fabric, peerOf(r, q))
-	f, ok := t.reg.Get(name)
-	if !ok && name != r.Fabric {
-		if f, ok = t.reg.Get(r.Fabric); ok {
-			name = r.Fabric
-		}
+func (t *Routes) usable(r *Route, q *Query) (string, Fabric, error) {
+	peer := peerOf(r, q)
+	var e *entry
+	if peer != "" {
+		e = t.reg.find(path{r.Fabric, peer})
 	}
-	if !ok {
+	if e == nil {
+		e = t.reg.find(pathOf(r.Fabric))
+	}
+	if e == nil {
+		name := PeerName(r.Fabric, peer)
 		return name, nil, &Error{Code: wire.CodeUnreachable, Fabric: name, Cause: errNotRegistered}
 	}
+	name, f := e.name, e.f
 	if err := q.Failed[name]; err != nil {
 		return name, nil, &Error{Code: wire.CodeUnreachable, Fabric: name, Text: "failed for this block before", Cause: err}
 	}
@@ -130,7 +135,7 @@ const (
 	tooBig
 )
 
-func (r Route) mismatch(q Query) mismatch {
+func (r *Route) mismatch(q *Query) mismatch {
 	switch {
 	case len(r.Tiers) > 0 && !slices.Contains(r.Tiers, q.Tier):
 		return otherTier
@@ -147,12 +152,13 @@ func (r Route) mismatch(q Query) mismatch {
 }
 
 // text names the condition and both values.
-func (m mismatch) text(r Route, q Query) string {
+func (m mismatch) text(r *Route, q *Query) string {
 	switch m {
 	case otherTier:
 		return fmt.Sprintf("tier %s is not in the rule", q.Tier)
 	case otherNS:
-		return fmt.Sprintf("namespace is %x, the rule wants %x", q.NS[:8], r.NS[:8])
+		ns := q.NS // a copy, so that queries stay off the heap
+		return fmt.Sprintf("namespace is %x, the rule wants %x", ns[:8], r.NS[:8])
 	case otherPeer:
 		return fmt.Sprintf("peer is %q, the rule wants %q", q.Peer, r.Peer)
 	case tooSmall:

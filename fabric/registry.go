@@ -34,10 +34,34 @@ func SplitName(name string) (fabric, peer string) {
 // Close, unless Remove took it back. The zero Registry is ready to use, by
 // several goroutines.
 type Registry struct {
-	mu     sync.RWMutex
-	byName map[string]Fabric
+	byPath sync.Map // path → *entry; written under mu, read for every block
+
+	mu     sync.Mutex
 	order  []string // in the order of Add
+	sorted []string // order, ascending; nil: not made
 	closed bool
+}
+
+// path is a registry name taken apart, so that the choice of a peer joins no strings.
+type path struct{ fabric, peer string }
+
+type entry struct {
+	name string
+	f    Fabric
+}
+
+func pathOf(name string) path {
+	f, peer := SplitName(name)
+	return path{f, peer}
+}
+
+// find returns the entry of a fabric's peer; nil: there is none.
+func (r *Registry) find(p path) *entry {
+	e, ok := r.byPath.Load(p)
+	if !ok {
+		return nil
+	}
+	return e.(*entry)
 }
 
 // Add makes f known as name. The error matches CodeExists for a name in use,
@@ -49,19 +73,16 @@ func (r *Registry) Add(name string, f Fabric) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch _, dup := r.byName[name]; {
+	switch dup := r.find(pathOf(name)) != nil; {
 	case r.closed:
 		return &Error{Code: wire.CodeDraining, Fabric: name, Text: "the registry is closed"}
 	case dup:
 		return &Error{Code: wire.CodeExists, Fabric: name, Text: "a fabric of this name is registered"}
-	case len(r.byName) >= MaxFabrics:
+	case len(r.order) >= MaxFabrics:
 		return &Error{Code: wire.CodeTooMany, Fabric: name, Have: MaxFabrics, Need: MaxFabrics + 1}
 	}
-	if r.byName == nil {
-		r.byName = make(map[string]Fabric)
-	}
-	r.byName[name] = f
-	r.order = append(r.order, name)
+	r.byPath.Store(pathOf(name), &entry{name, f})
+	r.order, r.sorted = append(r.order, name), nil
 	return nil
 }
 
@@ -69,43 +90,49 @@ func (r *Registry) Add(name string, f Fabric) error {
 func (r *Registry) Remove(name string) (Fabric, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f, ok := r.byName[name]
+	e, ok := r.byPath.LoadAndDelete(pathOf(name))
 	if !ok {
 		return nil, false
 	}
-	delete(r.byName, name)
-	r.order = slices.DeleteFunc(r.order, func(s string) bool { return s == name })
-	return f, true
+	r.order, r.sorted = slices.DeleteFunc(r.order, func(s string) bool { return s == name }), nil
+	return e.(*entry).f, true
 }
 
 // Get returns the fabric of that name.
 func (r *Registry) Get(name string) (Fabric, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	f, ok := r.byName[name]
-	return f, ok
+	e := r.find(pathOf(name))
+	if e == nil {
+		return nil, false
+	}
+	return e.f, true
 }
 
 // Names returns all names in ascending order.
 func (r *Registry) Names() []string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	names := slices.Clone(r.order)
-	slices.Sort(names)
-	return names
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sorted == nil {
+		r.sorted = slices.Sorted(slices.Values(r.order))
+	}
+	return slices.Clone(r.sorted)
 }
 
 // Close closes every fabric, the last added first, each one once, and returns
 // what went wrong, by name. Nothing can be added afterwards; Close again is nil.
 func (r *Registry) Close() error {
 	r.mu.Lock()
-	order, byName := r.order, r.byName
-	r.order, r.byName, r.closed = nil, nil, true
+	order := r.order
+	all := make([]Fabric, len(order))
+	for i, name := range order {
+		e, _ := r.byPath.LoadAndDelete(pathOf(name))
+		all[i] = e.(*entry).f
+	}
+	r.order, r.sorted, r.closed = nil, nil, true
 	r.mu.Unlock()
 
 	var errs []error
-	for _, name := range slices.Backward(order) {
-		if err := byName[name].Close(); err != nil {
+	for i, name := range slices.Backward(order) {
+		if err := all[i].Close(); err != nil {
 			errs = append(errs, fmt.Errorf("close fabric %s: %w", name, err))
 		}
 	}

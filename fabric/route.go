@@ -185,11 +185,11 @@ func (t *Routes) Rules() []Route {
 
 // Pick chooses. The error is a *RouteError: a required fabric cannot take the
 // block, or no rule has one that can.
-func (t *Routes) Pick(q Query) (Choice, error) { return t.walk(q, nil) }
+func (t *Routes) Pick(q Query) (Choice, error) { return t.walk(&q, nil) }
 
 // Explain is Pick with the reasons written out.
 func (t *Routes) Explain(q Query) Explanation {
 	var e Explanation
-	e.Choice, e.Err = t.walk(q, &e.Steps)
+	e.Choice, e.Err = t.walk(&q, &e.Steps)
 	return e
 }

@@ -196,9 +196,10 @@ func (n *Node) admit(h *hello, p *Peer, id identity, m *proto.Hello) (*session, 
 		if spare != nil {
 			older = append(older, spare)
 		}
-		s = n.newSession(m.Session, id, h.via, h.addr, false, m)
-		s.share, s.entry = share, p
+		s = n.newSession(p, m.Session, id, h.via, h.addr, false, m)
+		s.share = share
 		n.sessions[s.id] = s
+		p.addSession(s)
 	}
 	n.displace(&id, older)
 	n.mu.Unlock()

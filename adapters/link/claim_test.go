@@ -18,7 +18,7 @@ func proven(t *testing.T, n *side, name string, agent byte, inc uint64, from str
 		n.mu.Unlock()
 		return nil, err
 	}
-	s := n.newSession([16]byte{agent, byte(inc), byte(len(n.sessions))}, id, viaTCP, from, false, &proto.Hello{Limits: n.cfg.Limits})
+	s := n.newSession(newPeer(n.Node, PeerConfig{Name: name}), [16]byte{agent, byte(inc), byte(len(n.sessions))}, id, viaTCP, from, false, &proto.Hello{Limits: n.cfg.Limits})
 	n.sessions[s.id] = s
 	n.displace(&id, older)
 	n.mu.Unlock()

@@ -21,10 +21,7 @@ func (p *Peer) keepConnected() {
 	defer n.running.Done()
 	pause := redialMin
 	for n.ctx.Err() == nil {
-		p.mu.Lock()
-		closed := p.closed
-		p.mu.Unlock()
-		if closed {
+		if p.closed.Load() {
 			return
 		}
 		s, err := p.connect()
@@ -50,7 +47,7 @@ func (p *Peer) keepConnected() {
 			case <-n.ctx.Done():
 			}
 			n.state(p.cfg.Name)
-			if n.ctx.Err() != nil || p.isClosed() {
+			if n.ctx.Err() != nil || p.closed.Load() {
 				return
 			}
 		}
@@ -61,12 +58,6 @@ func (p *Peer) keepConnected() {
 		p.sleep(pause/2 + rand.N(pause/2+1))
 		pause = min(2*pause, redialMax)
 	}
-}
-
-func (p *Peer) isClosed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.closed
 }
 
 func (p *Peer) sleep(d time.Duration) {
@@ -187,9 +178,9 @@ func (n *Node) dialled(h *hello, p *Peer, id identity, m *proto.Hello) (*session
 		n.mu.Unlock()
 		return nil, err
 	}
-	s := n.newSession(m.Session, id, h.via, p.cfg.Addr, true, m)
-	s.entry = p
+	s := n.newSession(p, m.Session, id, h.via, p.cfg.Addr, true, m)
 	n.sessions[s.id] = s
+	p.addSession(s)
 	n.displace(&id, older)
 	n.mu.Unlock()
 	n.replace(&id, older)
@@ -220,6 +211,7 @@ func (p *Peer) attach(s *session, h *hello, idx uint8) error {
 	s.mu.Lock()
 	s.core.StartOn(s.now(), idx, &core.Call{Type: proto.TypePing, Timeout: proto.HelloTimeout, Done: make(chan struct{})})
 	s.unlock()
+	p.node.recount(p)
 	return nil
 }
 

@@ -52,8 +52,8 @@ func (p *Peer) Quiesce(ctx context.Context) error { return fabric.ContextError(c
 // Close implements fabric.Fabric: the peer is not dialled any more, and the
 // session that this side dialled ends.
 func (p *Peer) Close() error {
+	p.closed.Store(true)
 	p.mu.Lock()
-	p.closed = true
 	s := p.dialled
 	p.mu.Unlock()
 	p.poke()

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -47,8 +46,9 @@ func (g Group) Transports() []string { return []string{viaTCP, viaTLS, viaUnix} 
 
 // Usable implements fabric.Gate: one usable peer is enough.
 func (g Group) Usable(ns wire.Namespace) error {
-	for _, p := range g.n.peers() {
-		if p.Usable(ns) == nil {
+	tenant, peers := g.able(ns)
+	for _, p := range peers {
+		if ns == (wire.Namespace{}) && p.use() != nil || p.proved(tenant) {
 			return nil
 		}
 	}
@@ -58,9 +58,15 @@ func (g Group) Usable(ns wire.Namespace) error {
 // Usable implements fabric.Gate: the peer is ready, and has proved the tenant of
 // the namespace. Nobody else is told that a key exists, or sees the manifest (I11).
 func (p *Peer) Usable(ns wire.Namespace) error {
-	s, err := p.session()
-	if err != nil || ns == (wire.Namespace{}) {
-		return err
+	s := p.use()
+	if s == nil {
+		var err error
+		if s, err = p.session(); err != nil {
+			return err
+		}
+	}
+	if ns == (wire.Namespace{}) {
+		return nil
 	}
 	m, ok := p.node.cfg.Namespaces.Manifest(ns)
 	if !ok || !s.peer.tenants.Has(m.Tenant) {
@@ -123,12 +129,26 @@ func (g Group) Findings() []fabric.Finding {
 // lives, and is connected, that the handle names.
 func (g Group) Keeps(h fabric.Handle) bool {
 	ref := wire.RefOf(h)
-	for _, p := range g.n.peers() {
-		if s, err := p.session(); err == nil && s.made(ref) {
-			return true
-		}
+	p := g.n.callable.Load().byDigest[ref.Agent]
+	if p == nil {
+		return false
 	}
-	return false
+	s := p.use()
+	return s != nil && s.made(ref)
+}
+
+// able is the tenant of a namespace and the peers that may be called for it; all
+// peers for the zero one.
+func (g Group) able(ns wire.Namespace) (tenant string, peers []*Peer) {
+	c := g.n.callable.Load()
+	if ns == (wire.Namespace{}) {
+		return "", c.peers
+	}
+	m, ok := g.n.cfg.Namespaces.Manifest(ns)
+	if !ok {
+		return "", nil
+	}
+	return m.Tenant, c.of(m.Tenant)
 }
 
 // Choose implements fabric.Chooser: the usable peer whose hash with the key is
@@ -142,14 +162,11 @@ func (g Group) Choose(ns wire.Namespace, key wire.Key) string {
 
 func (g Group) choose(ns wire.Namespace, key wire.Key) *Peer {
 	var best *Peer
-	var top wire.Key
-	for _, p := range g.n.peers() {
-		if p.Usable(ns) != nil {
-			continue
-		}
-		h := wire.KeyOf(wire.Namespace(key), []byte(p.cfg.Name))
-		if best == nil || bytes.Compare(h[:], top[:]) > 0 {
-			best, top = p, h
+	var top uint64
+	tenant, peers := g.able(ns)
+	for _, p := range peers {
+		if s := score(p.home, key); (best == nil || s > top) && p.proved(tenant) {
+			best, top = p, s
 		}
 	}
 	return best
@@ -168,12 +185,11 @@ func (g Group) Pull(ctx context.Context, it []fabric.Item) {
 			return g.choose(i.NS, i.Key)
 		}
 		digest := wire.RefOf(i.H).Agent
-		for _, p := range g.n.peers() {
-			if s, err := p.session(); err == nil && s.digest == digest && p.Usable(i.NS) == nil {
-				return p
-			}
+		p := g.n.callable.Load().byDigest[digest]
+		if p == nil || p.Usable(i.NS) != nil {
+			return nil
 		}
-		return nil
+		return p
 	}, func(p *Peer, sub []fabric.Item) { p.Pull(ctx, sub) })
 }
 

@@ -34,6 +34,9 @@ type Node struct {
 	hot      atomic.Int32   // readers and workers of lanes that do not wait
 	procs    int            // processors that Go may use
 
+	counting sync.Mutex
+	callable atomic.Pointer[callable] // stored under counting
+
 	places halfopen.Table // accepted connections whose HELLOs are not through
 	turned chan struct{}  // connections that are being told why they were refused
 
@@ -62,6 +65,7 @@ func New(cfg Config) (*Node, error) {
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	r := n.newRoster(Update{Peers: cfg.Peers, Tenants: cfg.Tenants, PSK: cfg.PSK, TLS: cfg.TLS}, nil)
 	n.roster.Store(r)
+	n.recount(nil)
 	n.running.Add(1)
 	go n.ticker()
 	for _, p := range r.peers {
@@ -157,6 +161,7 @@ func (n *Node) forget(s *session) {
 	n.mu.Lock()
 	if n.sessions[s.id] == s {
 		delete(n.sessions, s.id)
+		s.entry.dropSession(s)
 	}
 	n.mu.Unlock()
 	s.share.Give()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"meridian/fabric"
@@ -28,7 +29,12 @@ const (
 type Peer struct {
 	node *Node
 	cfg  PeerConfig
+	home uint64        // where its keys are
 	kick chan struct{} // the dialler looks again
+
+	closed   atomic.Bool
+	sessions atomic.Pointer[[]*session] // stored under node.mu
+	shown    *session                   // that node.callable was made with; under node.counting
 
 	mu      sync.Mutex
 	dialled *session
@@ -37,34 +43,27 @@ type Peer struct {
 	turned  *refusal // its last connection that was refused; may be nil
 	changed chan struct{}
 	told    State
-	closed  bool
 }
 
 func newPeer(n *Node, cfg PeerConfig) *Peer {
-	return &Peer{node: n, cfg: cfg, kick: make(chan struct{}, 1), changed: make(chan struct{}), agent: cfg.Agent}
+	p := &Peer{
+		node: n, cfg: cfg, home: homeOf(cfg.Name), kick: make(chan struct{}, 1), changed: make(chan struct{}), agent: cfg.Agent,
+	}
+	p.sessions.Store(&[]*session{})
+	return p
 }
 
-// session chooses what calls go over: the session that this side dialled, or
-// else the youngest that the peer did.
+// session is the session that calls go over, or why there is none.
 func (p *Peer) session() (*session, error) {
-	p.mu.Lock()
-	s, refusal, closed := p.dialled, p.refusal, p.closed
-	p.mu.Unlock()
-	if closed {
-		return nil, &fabric.Error{Code: wire.CodeUnreachable, Fabric: label, Text: "peer " + p.cfg.Name + " is closed"}
-	}
-	if s != nil && s.ready() {
+	if s := p.choose((*session).ready); s != nil {
 		return s, nil
 	}
-	var best *session
-	for _, a := range p.node.allSessions() {
-		if !a.dialled && a.peer.listed && a.peer.name == p.cfg.Name && a.ready() && (best == nil || a.began > best.began) {
-			best = a
-		}
+	if p.closed.Load() {
+		return nil, &fabric.Error{Code: wire.CodeUnreachable, Fabric: label, Text: "peer " + p.cfg.Name + " is closed"}
 	}
-	if best != nil {
-		return best, nil
-	}
+	p.mu.Lock()
+	refusal := p.refusal
+	p.mu.Unlock()
 	return nil, &fabric.Error{Code: wire.CodeUnreachable, Fabric: label, Text: "peer " + p.cfg.Name, Cause: refusal}
 }
 
@@ -93,6 +92,7 @@ func (n *Node) state(name string) {
 	if p == nil {
 		return
 	}
+	n.recount(p)
 	st, code, _ := p.status()
 	p.mu.Lock()
 	close(p.changed)

@@ -158,6 +158,7 @@ func (n *Node) Apply(u Update) (Applied, error) {
 	old := n.roster.Load()
 	r := n.newRoster(u, old)
 	n.roster.Store(r)
+	n.recount(nil)
 	for _, p := range r.peers {
 		if old.entry(p.cfg.Name) != p {
 			n.dial(p)
@@ -217,9 +218,7 @@ func (n *Node) dial(p *Peer) {
 // leave ends the dialling of a peer whose entry is gone. Its sessions end by
 // retire.
 func (p *Peer) leave() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	p.closed.Store(true)
 	p.poke()
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"meridian/adapters/link/internal/core"
@@ -67,9 +68,10 @@ type session struct {
 
 	mu      sync.Mutex
 	core    *core.Session
-	lingers bool      // it has had lane 0
-	retired bool      // it ends, and takes no new calls
-	until   time.Time // a certificate of its lanes ends; zero: there is none
+	takes   atomic.Bool // calls; stored at the end of each visit to the core
+	lingers bool        // it has had lane 0
+	retired bool        // it ends, and takes no new calls
+	until   time.Time   // a certificate of its lanes ends; zero: there is none
 	lanes   [proto.MaxLanes + 1]*lane
 	ns      map[wire.Namespace]*nsEntry // what this side opened at the peer
 
@@ -101,10 +103,10 @@ func (e *nsEntry) answeredOK() bool {
 	}
 }
 
-func (n *Node) newSession(id [16]byte, peer identity, via, addr string, dialled bool, theirs *proto.Hello) *session {
+func (n *Node) newSession(entry *Peer, id [16]byte, peer identity, via, addr string, dialled bool, theirs *proto.Hello) *session {
 	spaces := &peerRegistry{n: n.cfg.Namespaces, peer: peer.account()}
 	return &session{
-		node: n, id: id, peer: peer, digest: peer.digest(), via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
+		node: n, entry: entry, id: id, peer: peer, digest: peer.digest(), via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
 		core: core.New(core.Config{
 			Dialler: dialled, Holder: newHolder(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
 			Registry: spaces, Tenants: peer.tenants,
@@ -140,6 +142,9 @@ func (s *session) leave(todo []*lane) []*lane {
 		}
 	})
 	events := s.core.TakeEvents()
+	if takes := !s.retired && s.core.Ready(); takes != s.takes.Load() {
+		s.takes.Store(takes)
+	}
 	s.mu.Unlock()
 	for i := range events {
 		s.tell(&events[i])
@@ -253,6 +258,8 @@ func (s *session) leaving() bool {
 	return s.core.Leaving()
 }
 
+// ready says whether the session takes calls. It waits until a visit to the core
+// is over: a call that has just ended may have ended the session too.
 func (s *session) ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

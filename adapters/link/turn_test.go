@@ -55,7 +55,7 @@ func narrow(t *testing.T, c net.Conn, buffer int) {
 // bare is a session without HELLO, whose lanes the test drives.
 func bare(n *side, dialler bool) *session {
 	id := identity{name: "peer", agent: agentID(9), inc: 90, tenants: core.Tenants{All: true}}
-	s := n.newSession([16]byte{1}, id, viaTCP, "", dialler, &proto.Hello{Limits: core.DefaultLimits})
+	s := n.newSession(newPeer(n.Node, PeerConfig{Name: "peer"}), [16]byte{1}, id, viaTCP, "", dialler, &proto.Hello{Limits: core.DefaultLimits})
 	n.mu.Lock()
 	n.sessions[s.id] = s
 	n.mu.Unlock()

@@ -213,7 +213,7 @@ func (s *Session) DataLanes() int {
 // Ready reports whether new calls can be sent: lane 0 and a data lane are up
 // and the peer is not leaving.
 func (s *Session) Ready() bool {
-	return !s.dead && !s.peerLeaves && s.lanes[0].open() && s.DataLanes() > 0
+	return !s.dead && !s.peerLeaves && s.lanes[0].open() && slices.ContainsFunc(s.lanes[1:], (*Lane).open)
 }
 
 // Dead reports whether the session has ended, and why.
