@@ -51,12 +51,10 @@ func rearm(t *testing.T, n *testNode, proxy *chaos.Proxy, plan ...chaos.Action) 
 
 // While one load runs, all who ask for the same wait for it: one pull.
 func TestManyEnginesCauseOnePull(t *testing.T) {
-	prefill, decode, proxy := proxied(t)
-	a := prefill.engine(t)
-	keys := a.keys("shared", 8)
-	a.put(t, keys, 64<<10, wire.OutputCritical, 0)
-	before := decode.pulls()
-	proxy.Stall(true)
+	far := waitingHolder(t)
+	decode := startNode(t, shortDir(t), "decode", "", far)
+	keys := decode.engine(t).keys("shared", 8)
+	far.give(t, testManifest("acme").Namespace(), keys, 64<<10)
 	const engines = 5
 	var wg sync.WaitGroup
 	for range engines {
@@ -70,9 +68,9 @@ func TestManyEnginesCauseOnePull(t *testing.T) {
 		})
 	}
 	until(t, "all have asked", func() bool { return decode.engines.Stats().InFlight == engines })
-	proxy.Stall(false)
+	far.let()
 	wg.Wait()
-	if n := decode.pulls() - before; n != 1 {
+	if n := decode.pulls(); n != 1 {
 		t.Errorf("%d pulls for one set of keys, want 1", n)
 	}
 	decode.quietNow(t)
@@ -80,12 +78,11 @@ func TestManyEnginesCauseOnePull(t *testing.T) {
 
 // The engine that asked first gives up in the middle: the second gets its blocks.
 func TestACancelledFirstAskerDoesNotFailTheSecond(t *testing.T) {
-	prefill, decode, proxy := proxied(t)
-	a := prefill.engine(t)
-	keys := a.keys("shared", 8)
-	a.put(t, keys, 64<<10, wire.OutputCritical, 0)
-	proxy.Stall(true)
+	far := waitingHolder(t)
+	decode := startNode(t, shortDir(t), "decode", "", far)
 	first, second := decode.engine(t), decode.engine(t)
+	keys := first.keys("shared", 8)
+	far.give(t, first.ns, keys, 64<<10)
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
@@ -102,7 +99,7 @@ func TestACancelledFirstAskerDoesNotFailTheSecond(t *testing.T) {
 	if err := <-gone; !errors.Is(err, context.Canceled) && !errors.Is(err, wire.CodeCancelled) {
 		t.Errorf("the first ends with %v", err)
 	}
-	proxy.Stall(false)
+	far.let()
 	for i, err := range <-fetched {
 		if err != nil {
 			t.Errorf("block %d of the second: %v", i, err)

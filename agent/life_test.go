@@ -2,13 +2,12 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -18,27 +17,28 @@ import (
 
 	"meridian/agent/adminpb"
 	"meridian/agent/client"
-	"meridian/conformance/chaos"
+	"meridian/fabric"
 	"meridian/wire"
 )
 
-// stalledFetch starts a fetch that hangs in the middle of its pull.
-func stalledFetch(t *testing.T) (decode *testNode, proxy *chaos.Proxy, fetched chan []error) {
+// heldFetch starts a fetch whose pull waits until let is called, however long that
+// is: no deadline of a peer ends it.
+func heldFetch(t *testing.T) (n *testNode, let func(), fetched chan []error) {
 	t.Helper()
-	prefill, decode, proxy := proxied(t)
-	a, b := prefill.engine(t), decode.engine(t)
-	keys := a.keys("slow", 4)
-	a.put(t, keys, 64<<10, wire.OutputCritical, 0)
-	proxy.Stall(true)
+	far := waitingHolder(t)
+	n = startNode(t, shortDir(t), "decode", "", far)
+	e := n.engine(t)
+	keys := e.keys("slow", 4)
+	far.give(t, e.ns, keys, 64<<10)
 	fetched = make(chan []error, 1)
-	go func() { fetched <- b.fetch(t, keys) }()
-	until(t, "the fetch hangs", func() bool { return decode.node.Stats().Calls > 0 })
-	return decode, proxy, fetched
+	go func() { fetched <- e.fetch(t, keys) }()
+	<-far.pulling
+	return n, far.let, fetched
 }
 
 // A drain refuses what is new and waits for what runs, which may still pull.
 func TestADrainLetsRunningRequestsEnd(t *testing.T) {
-	decode, proxy, fetched := stalledFetch(t)
+	decode, let, fetched := heldFetch(t)
 	late := decode.engine(t)
 	drained := make(chan error, 1)
 	go func() { drained <- decode.Drain(t.Context()) }()
@@ -58,7 +58,7 @@ func TestADrainLetsRunningRequestsEnd(t *testing.T) {
 		t.Fatalf("the drain did not wait: %v", err)
 	default:
 	}
-	proxy.Stall(false)
+	let()
 	for i, err := range <-fetched {
 		if err != nil {
 			t.Errorf("running block %d: %v", i, err)
@@ -74,7 +74,7 @@ func TestADrainLetsRunningRequestsEnd(t *testing.T) {
 
 // The context's end ends a drain whatever still runs.
 func TestADrainIsBounded(t *testing.T) {
-	decode, _, fetched := stalledFetch(t)
+	decode, _, fetched := heldFetch(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := decode.shutdown(ctx); err != nil {
@@ -92,36 +92,30 @@ func TestADrainIsBounded(t *testing.T) {
 
 // SIGTERM drains, a second one ends the drain at once.
 func TestASecondSignalEndsTheDrain(t *testing.T) {
-	dir := shortDir(t)
-	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
-	proxy, err := chaos.NewProxy(chaos.ProxyOptions{Listen: "tcp://127.0.0.1:0", Target: prefill.Ports()["link"][0]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = proxy.Close() })
-	cfg := loadConfig(t, dir, "decode", dialler(proxy.Addr(), "prefill"))
-	cfg.Agent.DrainTimeout = 10 * time.Minute // the fetch ends by its own deadline before that
+	signals := make(chan os.Signal, 2) // else a late signal would end the tests
+	signal.Notify(signals, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	dir, far := shortDir(t), waitingHolder(t)
+	cfg := loadConfig(t, dir, "decode", "")
+	cfg.Agent.DrainTimeout = time.Hour
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "notify"))
 	systemd := systemdSocket(t, filepath.Join(dir, "notify"))
 	log, ports := &logBuffer{}, filepath.Join(dir, "ports")
+	opt := Options{Log: NewLogger(log, cfg.Agent, new(slog.LevelVar)), Fabrics: map[string]fabric.Fabric{"far": far}}
 	ended := make(chan error, 1)
-	go func() {
-		ended <- Run(context.Background(), cfg, Options{Log: NewLogger(log, cfg.Agent, new(slog.LevelVar))}, ports)
-	}()
+	go func() { ended <- Run(context.Background(), cfg, opt, ports) }()
 	if got := hear(t, systemd); got != "READY=1" {
 		t.Fatalf("systemd hears %q", got)
 	}
-	a, b := prefill.engine(t), (&testNode{Agent: &Agent{cfg: cfg}}).engine(t)
-	keys := a.keys("slow", 4)
-	a.put(t, keys, 64<<10, wire.OutputCritical, 0)
-	until(t, "the peers are connected", func() bool {
-		have, err := b.Has(t.Context(), b.space, keys[:1], true)
-		return err == nil && have[0].Err == nil
-	})
-	proxy.Stall(true)
-	fetched := make(chan []error, 1)
-	go func() { fetched <- b.fetch(t, keys) }()
-	until(t, "the fetch hangs", func() bool { return varzAt(t, ports).Engine.InFlight == 1 })
+	b := (&testNode{Agent: &Agent{cfg: cfg}}).engine(t)
+	keys := b.keys("slow", 4)
+	far.give(t, b.ns, keys, 64<<10)
+	fetched := make(chan error, 1)
+	go func() {
+		_, err := b.Acquire(context.Background(), b.space, keys, client.AcquireOptions{Fetch: true, Deadline: 10 * time.Minute})
+		fetched <- err
+	}()
+	<-far.pulling
 	term := func() {
 		t.Helper()
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
@@ -136,32 +130,12 @@ func TestASecondSignalEndsTheDrain(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("run: %v", err)
 	}
-	<-fetched
+	if err := <-fetched; err == nil {
+		t.Error("the fetch ended well, which nothing let it do")
+	}
 	if !strings.Contains(log.String(), "drain ended early") {
 		t.Error("the drain was not cut short")
 	}
-}
-
-// varzAt reads /varz of a daemon that only its ports file names.
-func varzAt(t *testing.T, ports string) (v Varz) {
-	t.Helper()
-	var at map[string][]string
-	b, err := os.ReadFile(ports)
-	if err == nil {
-		err = json.Unmarshal(b, &at)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.Get(at["http"][0] + "/varz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	if err := json.NewDecoder(res.Body).Decode(&v); err != nil {
-		t.Fatal(err)
-	}
-	return v
 }
 
 // READY=1 is for systemd: the daemon serves. That peers are missing is readyz's.

@@ -73,6 +73,33 @@ func (h *heldUp) give(t *testing.T, ns wire.Namespace, keys []wire.Key, size int
 	}
 }
 
+// waiting is a holder whose pulls wait until let is called.
+type waiting struct {
+	*heldUp
+	pulling chan struct{} // closed by the first pull
+	let     func()
+}
+
+func waitingHolder(t *testing.T) *waiting {
+	t.Helper()
+	h := &waiting{heldUp: holderNamed(t, "far", nil), pulling: make(chan struct{})}
+	first := sync.OnceFunc(func() { close(h.pulling) })
+	open := make(chan struct{})
+	h.let = sync.OnceFunc(func() { close(open) })
+	h.pull = func(ctx context.Context, it []fabric.Item) {
+		first()
+		select {
+		case <-open:
+			h.Fabric.Pull(ctx, it)
+		case <-ctx.Done():
+			for i := range it {
+				it[i].Err = fabric.ContextError(ctx, "far")
+			}
+		}
+	}
+	return h
+}
+
 // within is e.fetch with a deadline, for loads that must not hang.
 func (e *testEngine) within(t *testing.T, d time.Duration, keys []wire.Key) {
 	t.Helper()
