@@ -15,41 +15,64 @@ type answer struct {
 	items  []fabric.Item
 }
 
-// inquiry asks holders for blocks. Slow ones are not asked.
+// inquiry asks holders for blocks. Slow ones are not asked at first.
 type inquiry struct {
 	m       *Mover
+	ns      wire.Namespace
+	keys    []wire.Key
 	holders []holder
-	silent  []bool // asked, and no answer yet
-	skipped []bool // slow before it began, so not asked
-	waiting int    // silent holders that are still waited for
+	stands  []standing // of each holder
+	waiting int        // holders that are still waited for
 	answers chan answer
 	late    *time.Timer // when nobody is waited for any more
-	about   fabric.Item // of the question, for askAgain
 }
+
+// standing is how a holder stands in an inquiry.
+type standing uint8
+
+const (
+	skipped  standing = iota // slow before it began, so not asked
+	awaited                  // asked, and waited for
+	overdue                  // asked, and not waited for any more
+	answered                 // it said what it has
+)
 
 // ask asks all holders of ns at the same time. The questions end with ctx.
 func (m *Mover) ask(ctx context.Context, ns wire.Namespace, keys []wire.Key) *inquiry {
-	q := &inquiry{m: m, holders: m.holders(ns), about: fabric.Item{NS: ns, Key: keys[0]}}
+	q := &inquiry{m: m, ns: ns, keys: keys, holders: m.holders(ns), late: time.NewTimer(m.cfg.FindWithin)}
 	q.answers = make(chan answer, len(q.holders)) // a late answer never waits
-	q.silent, q.skipped = make([]bool, len(q.holders)), make([]bool, len(q.holders))
+	q.stands = make([]standing, len(q.holders))
 	for i := range q.holders {
-		h := &q.holders[i]
-		if q.skipped[i] = m.isSlow(h.name); q.skipped[i] {
-			continue
+		if !m.isSlow(q.holders[i].name) {
+			q.askOne(ctx, i)
 		}
-		q.silent[i] = true
-		q.waiting++
-		items := make([]fabric.Item, len(keys))
-		for k := range keys {
-			items[k] = fabric.Item{NS: ns, Key: keys[k]}
-		}
-		go func() { // not waited for by Close: it touches nothing but its own items
-			findAll(ctx, h, items)
-			q.answers <- answer{i, items}
-		}()
 	}
-	q.late = time.NewTimer(m.cfg.FindWithin)
 	return q
+}
+
+func (q *inquiry) askOne(ctx context.Context, i int) {
+	h := &q.holders[i]
+	q.stands[i] = awaited
+	q.waiting++
+	items := make([]fabric.Item, len(q.keys))
+	for k := range q.keys {
+		items[k] = fabric.Item{NS: q.ns, Key: q.keys[k]}
+	}
+	go func() { // not waited for by Close: it touches nothing but its own items
+		findAll(ctx, h, items)
+		q.answers <- answer{i, items}
+	}()
+}
+
+// askSkipped asks those that were left alone because they were slow: one that has
+// a block has died or stands still, and nobody else may have it.
+func (q *inquiry) askSkipped(ctx context.Context) {
+	for i := range q.stands {
+		if q.stands[i] == skipped {
+			q.askOne(ctx, i)
+			q.late.Reset(q.m.cfg.FindWithin)
+		}
+	}
 }
 
 // findAll asks in calls of as many items as the fabric takes.
@@ -66,10 +89,10 @@ func findAll(ctx context.Context, h *holder, items []fabric.Item) {
 // heard notes an answer. One that came because the question was cancelled counts
 // neither way.
 func (q *inquiry) heard(ctx context.Context, a answer) {
-	if q.silent[a.holder] && q.waiting > 0 {
+	if q.stands[a.holder] == awaited {
 		q.waiting--
 	}
-	q.silent[a.holder] = false
+	q.stands[a.holder] = answered
 	if ctx.Err() == nil {
 		q.m.answered(q.holders[a.holder].name, false)
 	}
@@ -78,9 +101,10 @@ func (q *inquiry) heard(ctx context.Context, a answer) {
 // giveUp ends the waiting: who has not answered is slow.
 func (q *inquiry) giveUp() {
 	q.waiting = 0
-	for i := range q.silent {
-		if q.silent[i] {
-			q.m.missed(&q.holders[i], q.about, false)
+	for i := range q.stands {
+		if q.stands[i] == awaited {
+			q.stands[i] = overdue
+			q.m.missed(&q.holders[i], fabric.Item{NS: q.ns, Key: q.keys[0]}, false)
 		}
 	}
 }
@@ -95,7 +119,7 @@ func (q *inquiry) verdict(why error) error {
 		return why
 	}
 	for i := range q.holders {
-		if q.silent[i] || q.skipped[i] {
+		if q.stands[i] != answered {
 			return &fabric.Error{Code: wire.CodeNoProgress, Fabric: q.holders[i].name, Text: "the holder does not answer, and is not waited for"}
 		}
 	}

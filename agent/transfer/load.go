@@ -300,8 +300,8 @@ func (l *load) finish(w *want, err error) {
 
 // failed decides whether a block is asked for again, and where. A holder that
 // does not have it, sends nothing in time, or gave a length for which there is no
-// room is not asked a second time; one that sent it wrong is, where there is no
-// other. The slot that a handle names may be gone
+// room is not asked a second time; one that sent it wrong or cannot be reached is,
+// where there is no other. The slot that a handle names may be gone
 // after a reconnect, so the next try is by key.
 func (l *load) failed(w *want, s source, err error) {
 	w.err = err
@@ -316,7 +316,11 @@ func (l *load) failed(w *want, s source, err error) {
 			at = i
 		}
 	}
-	gone := errors.Is(err, wire.CodeAbsent) || errors.Is(err, wire.CodeNoProgress) || gaveUp(err) ||
+	dead, stuck := errors.Is(err, wire.CodeUnreachable), errors.Is(err, wire.CodeNoProgress)
+	if dead || stuck {
+		l.q.askSkipped(l.ctx)
+	}
+	gone := dead && (len(w.from) > 1 || l.q.waiting > 0) || stuck || errors.Is(err, wire.CodeAbsent) || gaveUp(err) ||
 		errors.Is(err, wire.CodeFull) || errors.Is(err, wire.CodeTooLarge) ||
 		errors.Is(err, wire.CodeStale) && s.h == (fabric.Handle{})
 	switch {

@@ -394,3 +394,55 @@ func TestATransientLoadIsItsOwnersAlone(t *testing.T) {
 		r.store.Drop(r.owner)
 	})
 }
+
+// A holder that was too slow for a load is still better than one that died in it.
+func TestABlockOfADeadHolderComesFromOneThatWasSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := world(t, 2)
+		slowly(f[0], 2*time.Second)
+		began := time.Now()
+		f[1].pull = func(ctx context.Context, it []fabric.Item) {
+			if time.Since(began) > pullPatience+100*time.Millisecond {
+				for i := range it {
+					it[i].Err = wire.CodeUnreachable
+				}
+				return
+			}
+			sleep(ctx, 40*time.Millisecond)
+			f[1].Fabric.Pull(ctx, it)
+		}
+		r := newRig(t, nil, named(f))
+		keys := r.keys("k", 480)
+		r.give(f[0], keys, size)
+		allAre(t, r.fetch(t.Context(), keys), wire.CodeOK)
+		r.holds(keys, size)
+	})
+}
+
+// A holder that is left alone because it was slow before is asked after all, once
+// the only one that answered has died.
+func TestAHolderLeftAloneIsAskedWhenTheOtherOneDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := world(t, 2)
+		r := newRig(t, nil, named(f))
+		keys := r.keys("k", 20)
+		r.give(f[0], keys, size)
+		f[0].find = frozen
+		allAre(t, r.fetch(t.Context(), r.keys("nobody has it", 1)), wire.CodeNoProgress)
+		f[0].find = nil
+		if !r.isSlow("a") {
+			t.Fatal("the holder is not left alone")
+		}
+		f[1].pull = func(_ context.Context, it []fabric.Item) {
+			for i := range it {
+				it[i].Err = wire.CodeUnreachable
+			}
+		}
+		began := time.Now()
+		allAre(t, r.fetch(t.Context(), keys), wire.CodeOK)
+		if d := time.Since(began); d > DefaultFindWithin {
+			t.Errorf("it took %v", d)
+		}
+		r.holds(keys, size)
+	})
+}
