@@ -110,8 +110,15 @@ func newKillRig(t *testing.T) *killRig {
 // ready waits until the daemon has all lanes to both holders.
 func (r *killRig) ready(t *testing.T) {
 	t.Helper()
+	var v Varz
+	var ok bool
+	defer func() {
+		if t.Failed() {
+			t.Logf("decode: ready %v %v, link %+v", v.Ready, v.Reasons, v.Link)
+		}
+	}()
 	until(t, "both holders are connected over all lanes", func() bool {
-		v, ok := r.decode.varz()
+		v, ok = r.decode.varz()
 		return ok && v.Ready && v.Link.Sessions == 2 && v.Link.Lanes == 2*(1+4)
 	})
 }

@@ -79,6 +79,9 @@ type AcquireOptions struct {
 // Lease is the right to read some blocks.
 type Lease struct {
 	Blocks []Block // one for each key, in order
+	// Why says for people what the codes of missing blocks do not: which holders
+	// could not be asked. Empty where the daemon has nothing to add.
+	Why string
 
 	e    *Engine
 	id   [16]byte
@@ -185,7 +188,7 @@ func (e *Engine) granted(c *call, l *Lease, ns NS, keys []wire.Key) error {
 			*b = Block{NS: ns, Key: keys[i], Err: err}
 		}
 	}
-	l.e, l.id = e, a.Lease
+	l.e, l.id, l.Why = e, a.Lease, c.end.Text
 	l.lost.Store(false)
 	return nil
 }

@@ -38,7 +38,7 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 	}
 	if !fetchable(x.Items, v) {
 		s.in.places = placesOf(s.in.places, s.spaces, x.Items, v)
-		code = s.answerAcquired(f.Req, lease, s.in.places)
+		code = s.answerAcquired(f.Req, lease, s.in.places, "")
 		s.observe(link.TypeAcquire, len(x.Items), start, code)
 		return nil
 	}
@@ -106,8 +106,9 @@ func placesOf(p []link.Place, spaces []space, items []link.Want, v []blocks.View
 
 // answerAcquired appends ACQUIRED and END, and before them MAP where an item lies
 // in a segment that the engine has not mapped. Where that fails nothing is
-// granted.
-func (s *session) answerAcquired(req uint64, lease blocks.Lease, p []link.Place) wire.Code {
+// granted. why is for people: of the first block that could not be had and has
+// more to say than its code.
+func (s *session) answerAcquired(req uint64, lease blocks.Lease, p []link.Place, why string) wire.Code {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
 	last := uint32(0)
@@ -127,7 +128,7 @@ func (s *session) answerAcquired(req uint64, lease blocks.Lease, p []link.Place)
 		}
 	}
 	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeAcquired, Req: req}, link.Acquired{Lease: lease, Items: p})
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, link.End{})
+	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Text: why})
 	if len(s.out) > flushAt {
 		s.flushLocked()
 	}
@@ -166,14 +167,19 @@ func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.V
 		s.endFetch(fl, len(x.Items), link.End{Code: wire.CodeOf(err), RetryMS: busyRetryMS, Text: err.Error()})
 		return
 	}
+	why := ""
 	for i := range v {
-		if failed[i] != nil && wire.CodeOf(v[i].Err) == wire.CodeAbsent {
-			v[i].Err = failed[i]
+		if failed[i] == nil || wire.CodeOf(v[i].Err) != wire.CodeAbsent {
+			continue
+		}
+		v[i].Err = failed[i]
+		if _, bare := failed[i].(wire.Code); why == "" && !bare {
+			why = failed[i].Error()
 		}
 	}
 	p := placesOf(nil, spaces, x.Items, v)
 	s.land(fl)
-	code := s.answerAcquired(fl.req, lease, p)
+	code := s.answerAcquired(fl.req, lease, p, why)
 	s.observe(link.TypeAcquire, len(p), fl.since, code)
 }
 

@@ -3,6 +3,8 @@ package transfer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"meridian/fabric"
@@ -21,6 +23,7 @@ type inquiry struct {
 	ns      wire.Namespace
 	keys    []wire.Key
 	holders []holder
+	down    []string   // holders that cannot be asked
 	stands  []standing // of each holder
 	waiting int        // holders that are still waited for
 	answers chan answer
@@ -39,7 +42,8 @@ const (
 
 // ask asks all holders of ns at the same time. The questions end with ctx.
 func (m *Mover) ask(ctx context.Context, ns wire.Namespace, keys []wire.Key) *inquiry {
-	q := &inquiry{m: m, ns: ns, keys: keys, holders: m.holders(ns), late: time.NewTimer(m.cfg.FindWithin)}
+	q := &inquiry{m: m, ns: ns, keys: keys, late: time.NewTimer(m.cfg.FindWithin)}
+	q.holders, q.down = m.holders(ns)
 	q.answers = make(chan answer, len(q.holders)) // a late answer never waits
 	q.stands = make([]standing, len(q.holders))
 	for i := range q.holders {
@@ -113,7 +117,8 @@ func (q *inquiry) giveUp() {
 func (q *inquiry) close() { q.late.Stop() }
 
 // verdict is why a block that nobody offered could not be had: ABSENT if all
-// holders said so, else why one could not say.
+// holders that can be asked said so, which names the others; else why one could
+// not say.
 func (q *inquiry) verdict(why error) error {
 	if why != nil && !saysAbsent(why) {
 		return why
@@ -123,8 +128,29 @@ func (q *inquiry) verdict(why error) error {
 			return &fabric.Error{Code: wire.CodeNoProgress, Fabric: q.holders[i].name, Text: "the holder does not answer, and is not waited for"}
 		}
 	}
-	return wire.CodeAbsent
+	if len(q.down) == 0 {
+		return wire.CodeAbsent
+	}
+	return &absentError{q.down}
 }
+
+// absentError is ABSENT where some holders could not be asked.
+type absentError struct{ down []string }
+
+// namedDown is how many holders an absentError names.
+const namedDown = 4
+
+func (e *absentError) Error() string {
+	n := min(len(e.down), namedDown)
+	s := "could not be asked: " + strings.Join(e.down[:n], ", ")
+	if more := len(e.down) - n; more > 0 {
+		s += fmt.Sprintf(" and %d more", more)
+	}
+	return s
+}
+
+// Unwrap is ABSENT.
+func (e *absentError) Unwrap() error { return wire.CodeAbsent }
 
 // worse keeps the error that says more: one that is not about absence.
 func worse(have, next error) error {

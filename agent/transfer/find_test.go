@@ -2,6 +2,8 @@ package transfer
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -157,3 +159,31 @@ func TestALookUpThatNeverReturnsHangsNobody(t *testing.T) {
 		close(release)
 	})
 }
+
+// A holder that is down may have what no other has: ABSENT names it.
+func TestAbsentNamesTheHoldersThatCouldNotBeAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := world(t, 3)
+		fabrics := named(f)
+		fabrics["c"] = &gated{f[2], &fabric.Error{Code: wire.CodeUnreachable, Text: "down"}}
+		fabrics["stranger"] = &gated{f[2], &fabric.Error{Code: wire.CodeNSUnknown, Text: "another tenant's"}}
+		r := newRig(t, nil, fabrics)
+		keys := r.keys("nobody has it", 2)
+		for i, err := range r.fetch(t.Context(), keys) {
+			if !errors.Is(err, wire.CodeAbsent) || !strings.HasSuffix(err.Error(), "could not be asked: c") {
+				t.Errorf("block %d: %v", i, err)
+			}
+		}
+		if err := r.Find(t.Context(), r.ns, keys)[0].Err; !errors.Is(err, wire.CodeAbsent) || !strings.Contains(err.Error(), "c") {
+			t.Errorf("find: %v", err)
+		}
+	})
+}
+
+// gated is a fabric that cannot be called, and says why.
+type gated struct {
+	*bent
+	why error
+}
+
+func (g *gated) Usable(wire.Namespace) error { return g.why }

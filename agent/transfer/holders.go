@@ -19,20 +19,27 @@ type holder struct {
 }
 
 // holders are those who may have a block of ns, in the order of their names: the
-// fabrics that can look a block up and can be asked now. A fabric that must not
-// learn of the namespace is not usable for it (I11).
-func (m *Mover) holders(ns wire.Namespace) []holder {
-	var out []holder
+// fabrics that can look a block up and can be asked now. down are those that could
+// be asked if they were there. A fabric that must not learn of the namespace is
+// neither (I11).
+func (m *Mover) holders(ns wire.Namespace) (out []holder, down []string) {
 	for _, name := range m.cfg.Fabrics.Names() {
 		f, ok := m.cfg.Fabrics.Get(name)
 		if !ok {
 			continue
 		}
-		if finder, ok := f.(fabric.Finder); ok && usable(f, ns) == nil {
+		finder, ok := f.(fabric.Finder)
+		if !ok {
+			continue
+		}
+		switch err := usable(f, ns); {
+		case err == nil:
 			out = append(out, holder{name, f, finder})
+		case !saysAbsent(err):
+			down = append(down, name)
 		}
 	}
-	return out
+	return out, down
 }
 
 // usable says why a fabric cannot be called now.

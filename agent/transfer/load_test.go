@@ -402,13 +402,13 @@ func TestABlockOfADeadHolderComesFromOneThatWasSlow(t *testing.T) {
 		slowly(f[0], 2*time.Second)
 		began := time.Now()
 		f[1].pull = func(ctx context.Context, it []fabric.Item) {
-			if time.Since(began) > pullPatience+100*time.Millisecond {
+			if time.Since(began) > pullPatience+40*time.Millisecond {
 				for i := range it {
 					it[i].Err = wire.CodeUnreachable
 				}
 				return
 			}
-			sleep(ctx, 40*time.Millisecond)
+			sleep(ctx, 100*time.Millisecond)
 			f[1].Fabric.Pull(ctx, it)
 		}
 		r := newRig(t, nil, named(f))

@@ -78,7 +78,10 @@ func (s *engineSession) Get(ctx context.Context, key wire.Key, fetch bool) (wire
 	}
 	defer l.Release()
 	b := &l.Blocks[0]
-	if b.Err != nil {
+	switch {
+	case b.Err != nil && l.Why != "":
+		return wire.Header{}, nil, fmt.Errorf("%s: %w", l.Why, b.Err)
+	case b.Err != nil:
 		return wire.Header{}, nil, b.Err
 	}
 	body := make([]byte, len(b.Body))
