@@ -62,7 +62,7 @@ func (c *childNode) quiet(t *testing.T, slots bool) {
 	}()
 	until(t, "nothing is left at "+c.name, func() (ok bool) {
 		v, ok = c.varz()
-		b, l := &v.Blocks, &v.Link
+		b, l := &v.Blocks, v.Fabrics[linkFabric]
 		return ok && (b.Reserved == 0 || !slots) && b.Leases == 0 && b.Quarantined == 0 && b.Transient == 0 && b.Leaked == 0 &&
 			v.TransfersIn == 0 && v.TransfersOut == 0 && l.Calls == 0 && l.Waiting == 0 && l.Served == 0 && l.Refs == 0
 	})
@@ -114,12 +114,13 @@ func (r *killRig) ready(t *testing.T) {
 	var ok bool
 	defer func() {
 		if t.Failed() {
-			t.Logf("decode: ready %v %v, link %+v", v.Ready, v.Reasons, v.Link)
+			t.Logf("decode: ready %v %v, link %+v", v.Ready, v.Reasons, v.Fabrics)
 		}
 	}()
 	until(t, "both holders are connected over all lanes", func() bool {
 		v, ok = r.decode.varz()
-		return ok && v.Ready && v.Link.Sessions == 2 && v.Link.Lanes == 2*(1+4)
+		l := v.Fabrics[linkFabric]
+		return ok && v.Ready && l.Sessions == 2 && l.Lanes == 2*(1+4)
 	})
 }
 
@@ -142,7 +143,7 @@ func TestKillNineInTheMiddleOfALargeLoad(t *testing.T) {
 		for _, h := range r.holders {
 			e := h.engine(t)
 			keys = e.keys(fmt.Sprint("round ", round), blocks)
-			e.put(t, keys, size, wire.OutputCritical, 0)
+			e.put(t, keys, size, wire.ThinkComplete, 0) // the next round's may evict them
 			if err := e.Close(); err != nil {
 				t.Fatal(err)
 			}
