@@ -123,6 +123,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a.zeroSeries()
 	a.background(a.housekeep)
+	a.background(a.prepareMemory)
 	a.background(func(ctx context.Context) { a.selftest.run(ctx, a) })
 	a.background(func(ctx context.Context) { watchdog(ctx, a.alive) })
 	a.log.Info("started", a.startedAttrs()...)
@@ -156,6 +157,7 @@ func (a *Agent) openStore(context.Context) (err error) {
 		Capacity: a.cfg.KVMemory.Capacity, ExtentBytes: extentFor(a.cfg.Arena.Extent, a.cfg.KVMemory.Capacity),
 		ThinkFraction: a.cfg.KVMemory.ThinkPhaseMemoryFraction, Agent: a.id.agent, Incarnation: a.id.incarnation,
 		HoldBytes: a.cfg.Arena.Hold, VerifyAlways: a.cfg.Arena.Verify == "always",
+		Ahead: a.cfg.Arena.Ahead, HostFree: func() uint64 { return config.HostMemory().Free() },
 		Shares: blocks.Shares{
 			Peer: a.cfg.Quota.PeerArena, Peers: a.cfg.Quota.PeersArena, Engine: a.cfg.Quota.EngineArena, Tenant: a.cfg.Quota.TenantArena,
 			EngineGuaranteed: a.cfg.Quota.EngineGuaranteed, TenantGuaranteed: a.cfg.Quota.TenantGuaranteed,
@@ -257,6 +259,30 @@ func (a *Agent) housekeep(ctx context.Context) {
 		}
 	}
 }
+
+// prepareMemory keeps the arena's memory ahead of its use.
+func (a *Agent) prepareMemory(ctx context.Context) {
+	t := time.NewTicker(prepareTick)
+	defer t.Stop()
+	for ctx.Err() == nil {
+		more, err := a.store.Prepare()
+		if err != nil {
+			a.logLimited(slog.LevelWarn, "arena.ahead", "no memory can be made ready for the arena ahead of its use", "err", err)
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-a.store.PrepareSoon():
+		case <-t.C:
+		}
+	}
+}
+
+// prepareTick is how often the host's free memory is looked at, and how long the
+// kernel has between two refusals.
+const prepareTick = time.Second
 
 // storeTick is how late a lapsed lease may be noticed when nothing else
 // touches the store; Acquire and Reserve notice at once.

@@ -57,6 +57,8 @@ func stateFindings(st blocks.Stats, checksums uint64, peers []fabric.Peer) []fin
 		"the arena is too small for the requests that run at the same time", "raise kv_memory.capacity_bytes, or admit fewer requests")
 	add(st.AgedHolds != 0, finding.Warn, "leases.aged", fmt.Sprintf("hold leases past their time: %d", st.AgedHolds),
 		"an engine holds blocks and does not release them", "look at the engine; a lease list names the session")
+	add(st.AheadRefused != 0, finding.Warn, "arena.memory", fmt.Sprintf("refusals of memory for the arena ahead of its use: %d", st.AheadRefused),
+		"the kernel had none: loads wait for memory, and blocks are evicted instead of stored beside others", "leave the host or the memory cgroup more, or lower kv_memory.capacity_bytes")
 	add(checksums != 0, finding.Err, "integrity.checksum", fmt.Sprintf("checksum failures: %d", checksums),
 		"bodies arrived or lay changed; none was served", "the log names peer and transport: check that path's NIC, cable, memory")
 	for _, p := range peers {

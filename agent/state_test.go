@@ -37,6 +37,7 @@ func TestStateFindingsSayBothWays(t *testing.T) {
 		"blocks.leaked":         {finding.Err, blocks.Stats{Leaked: 1}, 0, up},
 		"blocks.live_evictions": {finding.Warn, blocks.Stats{LiveEvictions: 2}, 0, up},
 		"leases.aged":           {finding.Warn, blocks.Stats{AgedHolds: 3}, 0, up},
+		"arena.memory":          {finding.Warn, blocks.Stats{AheadRefused: 5}, 0, up},
 		"integrity.checksum":    {finding.Err, blocks.Stats{}, 4, up},
 		"peer.p":                {finding.Warn, blocks.Stats{}, 0, down},
 	} {

@@ -13,14 +13,16 @@ import (
 // segmentMemory is a segment's bytes and its generation table.
 type segmentMemory struct{ bytes, gens *memfd.Memory }
 
-func newSegmentMemory(size, gens uint64) (*segmentMemory, error) {
-	b, err := memfd.New("meridian-segment", size, memfd.ReadOnly)
+// beginSegment makes a segment of which no byte may be touched yet; its table is
+// there.
+func beginSegment(size, gens uint64) (*segmentMemory, error) {
+	g, err := memfd.New("meridian-generations", gens, memfd.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
-	g, err := memfd.New("meridian-generations", gens, memfd.ReadOnly)
+	b, err := memfd.Begin("meridian-segment", size, memfd.ReadOnly)
 	if err != nil {
-		b.Close()
+		g.Close()
 		return nil, err
 	}
 	return &segmentMemory{b, g}, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"io"
+	"math"
 	"time"
 
 	"meridian/wire"
@@ -19,6 +20,7 @@ type Config struct {
 	HoldBytes     uint64   // an owner's cap on hold leases; default Capacity/4
 	StagingBytes  uint64   // cap on all staging rings together, which are part of Capacity; 0: they come on top of it, at most as much again or 256 MiB
 	StagingAhead  uint64   // of Capacity, kept for rings from the start: the first ones then evict nothing; default 0
+	Ahead         uint64   // of Capacity, kept ready by Prepare in whole segments that nobody has yet; default 0: none
 	RemoteBlocks  int      // copies outside that are remembered; default 262144
 	OffloadBelow  uint64   // Step proposes copies while less is free; default 0: never
 	VerifyAlways  bool     // Acquire hashes what it grants
@@ -27,6 +29,7 @@ type Config struct {
 	Clock       func() time.Duration           // monotonic, never negative; default: time since Open
 	Rand        io.Reader                      // mints leases, must not fail; default crypto/rand
 	OpenProcess func(pid int) (Process, error) // default: pidfd
+	HostFree    func() uint64                  // bytes of memory that this host, or the container around us, has left; default: without end
 
 	stagingOnTop bool
 }
@@ -67,6 +70,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Reader
+	}
+	if c.HostFree == nil {
+		c.HostFree = func() uint64 { return math.MaxUint64 }
 	}
 	if c.OpenProcess == nil {
 		c.OpenProcess = openProcess

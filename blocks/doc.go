@@ -23,11 +23,13 @@
 // counts who is in one, closes it, and then calls Ingest for its owner.
 //
 // Store is both under one mutex, with a clock. It is what the other rooms use.
+// Memory is made ahead of its use (ahead.go): the kernel takes as long to find and
+// zero pages as a load to fill them.
 //
 // # Layout
 //
-// A segment belongs to one tenant and holds up to 16 extents (64 MiB each in a
-// large arena); an extent is cut into slots of one size class. A slot is
+// A segment belongs to one tenant and holds 4 to 16 extents in a large arena (of 64
+// MiB each), fewer in a small one; an extent is cut into slots of one size class. A slot is
 //
 //	[padding to 64 B, header in the last 32][body]
 //

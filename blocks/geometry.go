@@ -30,8 +30,10 @@ const (
 	// maxClasses bounds the class numbers that geometry.class returns.
 	maxClasses = 32*classesPerOctave + classesPerOctave + 1
 
-	// maxSegExtents bounds the extents of one segment: 1 GiB at 64 MiB.
-	maxSegExtents = 16
+	// A segment has a 64th of all extents within these bounds: it is what the arena
+	// grows by, and each costs the daemon two descriptors and an engine two maps.
+	fewSegExtents = 4  // 256 MiB at 64 MiB; fewer where the arena has not even 8 times as many
+	maxSegExtents = 16 // 1 GiB
 )
 
 // geometry is how a capacity is cut into segments, extents and slots.
@@ -70,7 +72,7 @@ func newGeometry(capacity, extent uint64) (geometry, error) {
 		minBody: uint32(max(256, extent>>maxSlotBits)),
 		maxBody: uint32(extent),
 	}
-	g.segExtents = min(max(g.extents/8, 1), maxSegExtents)
+	g.segExtents = min(max(g.extents/8, 1), max(fewSegExtents, min(g.extents/64, maxSegExtents)))
 	g.slotBits = uint(bits.Len64(g.pitch/uint64(g.minBody+slotHead) - 1))
 	if limit := uint64(1)<<(31-g.slotBits) - maxSegExtents; uint64(g.extents) > limit {
 		return geometry{}, &LimitError{Code: wire.CodeConfig, What: "extents; use larger ones", Got: uint64(g.extents), Limit: limit}

@@ -10,6 +10,9 @@ type Stats struct {
 	StagingBytes         uint64    // of all staging rings
 	Segments, Extents    int       // that have memory
 	SegmentsRefused      uint64    // segments for which the kernel had no memory
+	AheadBytes           uint64    // made by Prepare and in no segment yet
+	AheadWaits           uint64    // segments that a reservation waited for, because none was ready
+	AheadRefused         uint64    // pieces that Prepare could not make, because the kernel had no memory
 	Blocks               [3]int    // published, by tier
 	BlockBytes           [3]uint64 // likewise
 	IdleBytes            [3]uint64 // likewise, of those that nobody references: what can be evicted

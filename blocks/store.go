@@ -24,8 +24,8 @@ import (
 //  7. Reserve      of another: Core evicts it (mu), and so on from 1.
 //
 // mu is held for bookkeeping only: never for a copy, a hash or a system call
-// that can wait. growing is taken before mu, by the one caller that makes a
-// segment.
+// that can wait. growing is taken before ahead.making, and that before mu: by the
+// one caller that needs a segment, and by the one that makes memory for it.
 
 // Store is a Core, the arena the blocks lie in, and a clock, under one mutex.
 // All methods may be called at the same time.
@@ -37,18 +37,21 @@ type Store struct {
 	core     *Core
 	arena    arena
 	sessions map[Owner]*session
-	orphans  []Owner // dropped with holds, polled by Step
-	self     Owner   // pins for Verify
-	grown    uint64  // segments made
-	failed   uint64  // segments that the kernel refused
+	orphans  []Owner          // dropped with holds, polled by Step
+	self     Owner            // pins for Verify
+	grown    uint64           // segments made
+	failed   uint64           // segments that the kernel refused
+	gone     []*segmentMemory // to be unmapped by unlock
 	verified uint64
 	staging  quota.Book // bytes of rings
 	busy     int        // calls that use memory outside mu
 	quiet    *sync.Cond
 	closed   bool
 
+	ahead ahead
+
 	copySum func(dst, src []byte) wire.Verified             // wire.CopySum
-	segment func(size, gens uint64) (*segmentMemory, error) // newSegmentMemory
+	segment func(size, gens uint64) (*segmentMemory, error) // beginSegment
 }
 
 // session is what the store keeps per owner in addition to the core's record.
@@ -75,7 +78,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, core: core, sessions: map[Owner]*session{}, copySum: wire.CopySum, segment: newSegmentMemory}
+	s := &Store{cfg: cfg, core: core, sessions: map[Owner]*session{}, ahead: newAhead(), copySum: wire.CopySum, segment: beginSegment}
 	s.quiet = sync.NewCond(&s.mu)
 	s.self = core.NewOwner(false)
 	core.freed.watch()
@@ -89,12 +92,15 @@ func Open(cfg Config) (*Store, error) {
 func (s *Store) Close() error {
 	s.growing.Lock()
 	defer s.growing.Unlock()
+	s.ahead.making.Lock()
+	defer s.ahead.making.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
 	}
 	s.closed = true
+	s.endAhead()
 	for s.busy > 0 {
 		s.quiet.Wait()
 	}
@@ -111,7 +117,8 @@ func (s *Store) Close() error {
 // unlock stores the generation words that the core asks for, forgets segments
 // that it returned, unlocks, and unmaps those.
 func (s *Store) unlock() {
-	var gone []*segmentMemory
+	gone := s.gone
+	s.gone = nil
 	if gens := s.core.Gens(); !s.closed {
 		for _, g := range gens {
 			s.arena.segs[g.Seg].setGen(g.Off, g.Word)
@@ -140,6 +147,9 @@ func (s *Store) leave() {
 func (s *Store) AddNamespace(ns wire.Namespace, tenant [32]byte) error {
 	s.mu.Lock()
 	defer s.unlock()
+	if len(s.core.nsOf) == 0 {
+		s.ahead.stir()
+	}
 	return s.core.AddNamespace(ns, tenant)
 }
 
@@ -180,8 +190,9 @@ func (s *Store) Reserve(o Owner, ns wire.Namespace, size []uint32, ttl time.Dura
 }
 
 // ReserveTier takes a slot for each body size in bytes, all or none, for ttl;
-// see Core.Reserve. It never returns a GrowError: it makes the segment, which
-// can take a second for each GiB, or evicts if the kernel has no memory.
+// see Core.Reserve. It never returns a GrowError: it takes a segment that Prepare
+// has made ready, else it makes one, which can take a second for each GiB, or evicts
+// if the kernel has no memory.
 func (s *Store) ReserveTier(o Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration) ([]View, error) {
 	v := make([]View, 0, len(size))
 	for grow := true; ; {
@@ -211,21 +222,26 @@ func (s *Store) grow(tenant [32]byte, seen uint64) bool {
 	defer s.growing.Unlock()
 	s.mu.Lock()
 	n := s.core.SegmentExtents()
-	again := s.closed || s.grown != seen || n == 0
-	g := s.core.geo
-	s.mu.Unlock()
-	if again {
+	if s.closed || s.grown != seen || n == 0 {
+		s.mu.Unlock()
 		return true
 	}
-	m, err := s.segment(g.segBytes(n), g.genBytes(n))
-	s.mu.Lock()
-	defer s.unlock()
-	if err != nil {
-		s.failed++
-		return false
+	sp := s.takeReady(n)
+	if sp == nil {
+		s.ahead.waits++
+		s.mu.Unlock()
+		var err error
+		sp, err = s.makeNow(n)
+		s.mu.Lock()
+		if err != nil {
+			defer s.unlock()
+			s.failed++
+			return false
+		}
 	}
+	defer s.unlock()
 	s.grown++
-	s.arena.install(s.core.AddSegment(tenant, n), m)
+	s.arena.install(s.core.AddSegment(tenant, sp.extents), sp.mem)
 	return true
 }
 
@@ -361,6 +377,7 @@ func (s *Store) Stats() Stats {
 	defer s.mu.Unlock()
 	st := s.core.Stats()
 	st.StagingBytes, st.Verified, st.SegmentsRefused = s.staging.Used(quota.StagingBytes, quota.Total), s.verified, s.failed
+	st.AheadBytes, st.AheadWaits, st.AheadRefused = s.aheadBytes(), s.ahead.waits, s.ahead.refused
 	return st
 }
 

@@ -8,7 +8,8 @@
 //
 //	S, H    plain sockets and the hash on one core, as in bench/linkbench
 //	bound   1 / (1/S + 1/(cores × H)): nobody who verifies can be faster
-//	cold    the first load of a daemon, into an arena that held nothing before
+//	cold    the first load of a daemon, into an arena that held nothing before, once
+//	        the daemon has made ready what memory it keeps ready
 //	warm    the same load again: the blocks are gone, the memory is there
 //
 // and of a PUT:

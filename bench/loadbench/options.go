@@ -16,6 +16,7 @@ type Options struct {
 	Sizes   []uint32      // body bytes of a block; default 64 KiB, 1 MiB
 	Bytes   uint64        // of one load; default 1 GiB
 	Holders []int         // numbers of holders; default 1 and 2
+	Ahead   *uint64       // arena.ahead_bytes of the daemons; nil: their default
 	Rounds  int           // of which the median is shown; default 3
 	Round   time.Duration // of measuring sockets, hash and copy; default 500 ms
 	// Self is how to start this program again as a daemon or a plain server.
@@ -29,6 +30,8 @@ type Options struct {
 // figures say nothing.
 func (o *Options) Quick() {
 	o.Bytes, o.Rounds, o.Round = 16<<20, 1, 20*time.Millisecond
+	ahead := o.Bytes
+	o.Ahead = &ahead
 }
 
 // maxHolders bounds the daemons of a run.
@@ -86,7 +89,7 @@ func (o *Options) plainSet() uint64 { return min(o.Bytes, 256<<20) }
 
 // capacity of each arena: the blocks, what their size classes add, and a staging
 // ring with the share that it takes.
-func (o *Options) capacity() uint64 { return o.Bytes + o.Bytes/4 + 256<<20 }
+func (o *Options) capacity() uint64 { return o.Bytes + o.Bytes/4 + min(max(o.Bytes/4, 64<<20), 256<<20) }
 
 // streams is how many plain connections there are: the lanes that a daemon opens
 // by itself.

@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"meridian/agent"
@@ -122,26 +124,69 @@ func (p *process) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	err := harness.Poll(ctx, p.Process, func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address("http")+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = res.Body.Close() }()
-		if res.StatusCode != http.StatusOK {
-			b, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
-			return fmt.Errorf("%s: %s", res.Status, bytes.TrimSpace(b))
-		}
-		return nil
+		_, err := p.get(ctx, "/readyz")
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("%s is not ready: %w%s", p.Name, err, p.Tail())
 	}
 	return nil
 }
+
+// get returns what the daemon answers at a path.
+func (p *process) get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address("http")+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %.200s", res.Status, bytes.TrimSpace(b))
+	}
+	return b, err
+}
+
+const (
+	// settleFor is for how long the memory that is ready stays the same before it
+	// counts as all that the daemon makes.
+	settleFor = 300 * time.Millisecond
+	// settleWait bounds the wait for that; a daemon that goes on is measured as it is.
+	settleWait = 10 * time.Second
+)
+
+// settled waits until the daemon makes no more memory ready ahead of its use, and
+// returns how many bytes are.
+func (p *process) settled(ctx context.Context) (ahead uint64, err error) {
+	var since time.Time
+	for end := time.Now().Add(settleWait); time.Now().Before(end); {
+		b, err := p.get(ctx, "/metrics")
+		if err != nil {
+			return 0, err
+		}
+		_, value, _ := strings.Cut(string(b), "\n"+aheadMetric+" ")
+		value, _, _ = strings.Cut(value, "\n")
+		f, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s of %s: %w", aheadMetric, p.Name, err)
+		}
+		switch now := uint64(f); {
+		case since.IsZero() || now != ahead:
+			since, ahead = time.Now(), now
+		case time.Since(since) > settleFor:
+			return ahead, nil
+		}
+		time.Sleep(settleFor / 10)
+	}
+	return ahead, nil
+}
+
+// aheadMetric is how much memory a daemon has ready.
+const aheadMetric = "meridian_block_manager_ahead_bytes"
 
 // address is where the process listens for kind, "" for nowhere.
 func (p *process) address(kind string) string {

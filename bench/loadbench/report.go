@@ -16,7 +16,8 @@ type Report struct {
 	Congestion string  `json:"congestion"`
 	Hash       string  `json:"hash"` // the code path in use
 	Streams    int     `json:"streams"`
-	Bytes      uint64  `json:"bytes"` // of a load
+	Bytes      uint64  `json:"bytes"`       // of a load
+	AheadBytes uint64  `json:"ahead_bytes"` // that a daemon had ready before its first load
 	Rounds     int     `json:"rounds"`
 	Puts       []Put   `json:"puts"`
 	Loads      []Load  `json:"loads"`
@@ -83,6 +84,6 @@ func (r Report) Note() string {
 	if congestion == "" {
 		congestion = "the kernel's congestion control"
 	}
-	return fmt.Sprintf("%s, %d CPUs, Linux %s, %s, BLAKE3 by %s; %s a load, %d plain streams, %s; medians of %d rounds",
-		r.Machine, r.CPUs, r.Kernel, r.Go, r.Hash, config.FormatBytes(r.Bytes), r.Streams, congestion, r.Rounds)
+	return fmt.Sprintf("%s, %d CPUs, Linux %s, %s, BLAKE3 by %s; %s a load, %s of memory ready before the first; %d plain streams, %s; medians of %d rounds",
+		r.Machine, r.CPUs, r.Kernel, r.Go, r.Hash, config.FormatBytes(r.Bytes), config.FormatBytes(r.AheadBytes), r.Streams, congestion, r.Rounds)
 }

@@ -24,7 +24,8 @@ type run struct {
 	opt     Options
 	dir     string
 	psk     string
-	started int // processes so far
+	started int    // processes so far
+	ahead   uint64 // bytes that the last puller had ready before its first load
 }
 
 // Run measures. Each block size starts its holders anew, and each round the
@@ -50,6 +51,7 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 		if err := r.size(ctx, size, &rep); err != nil {
 			return rep, fmt.Errorf("blocks of %s: %w", config.FormatBytes(uint64(size)), err)
 		}
+		rep.AheadBytes = r.ahead
 	}
 	return rep, nil
 }
@@ -159,6 +161,9 @@ func (r *run) load(ctx context.Context, size uint32, holders []*process, cpus []
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
+	if r.ahead, err = p.settled(ctx); err != nil {
+		return 0, 0, err
+	}
 	keys := r.opt.keys(size, 0)
 	if cold, err = e.load(ctx, keys); err != nil {
 		return 0, 0, fmt.Errorf("cold load: %w%s", err, p.Tail())
@@ -199,6 +204,9 @@ func (r *run) put(ctx context.Context, size uint32) (cold, warm float64, err err
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
+	if _, err := p.settled(ctx); err != nil {
+		return 0, 0, err
+	}
 	if cold, err = e.put(ctx, r.opt.keys(size, 0)); err == nil {
 		warm, err = e.put(ctx, r.opt.keys(size, 1))
 	}
@@ -229,7 +237,10 @@ func holderName(i int) string { return "holder" + strconv.Itoa(i) }
 func (r *run) daemon(ctx context.Context, name string, cpus []int, holders []*process) (*process, error) {
 	base := filepath.Join(r.dir, fmt.Sprintf("%s-%d", name, r.started+1))
 	var peers strings.Builder
-	listen := ""
+	listen, ahead := "", ""
+	if r.opt.Ahead != nil {
+		ahead = fmt.Sprintf("[arena]\nahead_bytes = %d\n", *r.opt.Ahead)
+	}
 	if len(holders) == 0 {
 		listen = `"tcp://127.0.0.1:0"`
 		fmt.Fprintf(&peers, "[[link.peer]]\nname = \"puller\"\ntenants = [%q]\n", tenant)
@@ -246,7 +257,7 @@ find_timeout = "10s" # a holder that is slow on a busy machine is no miss here
 capacity_bytes = %d
 [engine]
 socket = %q
-[admin]
+%s[admin]
 socket = %q
 [link]
 listen = [%s]
@@ -257,7 +268,7 @@ tenants = [%q]
 [disagg]
 enabled = true
 fabric = "link"
-%s`, name, base+".state", len(holders), r.opt.capacity(), base+".engine", base+".admin", listen, r.psk, r.opt.Congestion, tenant, peers.String())
+%s`, name, base+".state", len(holders), r.opt.capacity(), base+".engine", ahead, base+".admin", listen, r.psk, r.opt.Congestion, tenant, peers.String())
 	path := base + ".toml"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, err

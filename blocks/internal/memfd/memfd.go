@@ -34,15 +34,35 @@ type Memory struct {
 	all []byte // the addresses that B may grow into, B first
 }
 
-// New makes size bytes with the given seals.
+// New makes size bytes with the given seals, with all of their pages.
 func New(name string, size uint64, seals int) (*Memory, error) {
-	return open(name, size, size, seals)
+	return whole(open(name, size, size, seals))
 }
 
 // NewGrowing makes size bytes that others may write, and that Grow makes more, up to
 // most, where they are.
 func NewGrowing(name string, size, most uint64) (*Memory, error) {
-	return open(name, size, most, growing)
+	return whole(open(name, size, most, growing))
+}
+
+// whole makes all pages of m.
+func whole(m *Memory, err error) (*Memory, error) {
+	if err != nil {
+		return nil, err
+	}
+	for size, at := uint64(len(m.B)), uint64(0); at < size; at += Piece {
+		if err := m.Allocate(at, min(Piece, size-at)); err != nil {
+			m.Close()
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Begin makes size bytes with the given seals and no page of them: to touch one
+// that Allocate has not made can kill the daemon.
+func Begin(name string, size uint64, seals int) (*Memory, error) {
+	return open(name, size, size, seals)
 }
 
 func open(name string, size, most uint64, seals int) (*Memory, error) {
@@ -65,10 +85,7 @@ func (m *Memory) open(size, most uint64, seals int) (err error) {
 	if err := unix.Ftruncate(m.FD, int64(size)); err != nil {
 		return err
 	}
-	if err := m.allocate(size); err != nil {
-		return err
-	}
-	if m.all, err = unix.Mmap(m.FD, 0, int(most), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+	if m.all, err = unix.Mmap(m.FD, 0, int(most), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return err
 	}
 	m.B = m.all[:size:size]
@@ -76,15 +93,46 @@ func (m *Memory) open(size, most uint64, seals int) (err error) {
 	if err := unix.Madvise(m.all, unix.MADV_DONTDUMP); err != nil {
 		return err
 	}
+	// Whether there are huge pages for it is the host's choice
+	// (transparent_hugepage/shmem_enabled): a kernel without them refuses the hint.
+	_ = unix.Madvise(m.all, unix.MADV_HUGEPAGE)
 	_, err = unix.FcntlInt(uintptr(m.FD), unix.F_ADD_SEALS, seals)
 	return err
 }
 
-// allocate makes the first size bytes of the file exist.
-func (m *Memory) allocate(size uint64) error {
+// Piece is how much memory is made at a time: some milliseconds' worth.
+const Piece = 16 << 20
+
+// populate is madvise(MADV_POPULATE_WRITE), which Linux has since 5.14.
+var populate = func(b []byte) error { return unix.Madvise(b, unix.MADV_POPULATE_WRITE) }
+
+// Allocate makes the pages of n bytes from off on, zeroed, and maps them here. An
+// error means that some are not there. Where the kernel makes pages and cannot map
+// them ahead, the first write to each pays for it. Nobody else has the memory yet.
+func (m *Memory) Allocate(off, n uint64) error {
+	b := m.B[off : off+n]
+	// First, because it makes pages as the advice says, which fallocate does not.
+	mapped := populate(b)
+	if err := m.allocate(off, n); err != nil {
+		return err
+	}
+	if errors.Is(mapped, unix.EINVAL) { // no such advice; a page is mapped when it is touched
+		for i := uint64(0); i < n; i += PageSize {
+			b[i] = 0
+		}
+	}
+	return nil
+}
+
+// allocate makes n bytes of the file exist.
+func (m *Memory) allocate(off, n uint64) error {
 	for {
-		if err := unix.Fallocate(m.FD, 0, 0, int64(size)); !errors.Is(err, unix.EINTR) {
-			return err
+		err := unix.Fallocate(m.FD, 0, int64(off), int64(n))
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("memfd, %d bytes from %d on: %w", n, off, err)
 		}
 	}
 }
@@ -95,10 +143,10 @@ func (m *Memory) Grow(size uint64) error {
 	if size > uint64(len(m.all)) {
 		return fmt.Errorf("memfd of %d bytes at most: %d", len(m.all), size)
 	}
-	if err := m.allocate(size); err != nil {
-		return fmt.Errorf("memfd of %d bytes: %w", size, err)
+	if err := m.allocate(0, size); err != nil {
+		return err
 	}
-	_ = unix.Madvise(m.all[len(m.B):size], unix.MADV_POPULATE_WRITE) // before Linux 5.14 pages come at their first use
+	_ = populate(m.all[len(m.B):size]) // where that fails, pages are mapped at their first use
 	m.B = m.all[:size:size]
 	return nil
 }
