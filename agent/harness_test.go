@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"meridian/blocks"
 	"meridian/conformance/chaos"
 	"meridian/fabric"
+	"meridian/internal/testlog"
 	"meridian/wire"
 )
 
@@ -100,28 +99,10 @@ func dialler(addr, peer string) string {
 	return linkTable + fmt.Sprintf("[[link.peer]]\nname = %q\naddress = %q\ntenants = [\"acme\"]\n", peer, addr)
 }
 
-// logBuffer keeps what a daemon logs.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // testNode is a daemon under test.
 type testNode struct {
 	*Agent
-	log  *logBuffer
+	log  *testlog.Buffer
 	node *link.Node
 }
 
@@ -134,7 +115,7 @@ func startNode(t testing.TB, dir, name, text string, fabrics ...fabric.Fabric) *
 
 func startConfig(t testing.TB, cfg *config.Config, fabrics ...fabric.Fabric) *testNode {
 	t.Helper()
-	n := &testNode{log: &logBuffer{}}
+	n := &testNode{log: &testlog.Buffer{}}
 	opt := Options{Version: "test", LogLost: func() uint64 { return 1 }, Log: NewLogger(n.log, cfg.Agent, new(slog.LevelVar)), Fabrics: map[string]fabric.Fabric{}}
 	for _, f := range fabrics {
 		opt.Fabrics[f.Label()] = f

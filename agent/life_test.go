@@ -18,6 +18,7 @@ import (
 	"meridian/agent/adminpb"
 	"meridian/agent/client"
 	"meridian/fabric"
+	"meridian/internal/testlog"
 	"meridian/wire"
 )
 
@@ -100,7 +101,7 @@ func TestASecondSignalEndsTheDrain(t *testing.T) {
 	cfg.Agent.DrainTimeout = time.Hour
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "notify"))
 	systemd := systemdSocket(t, filepath.Join(dir, "notify"))
-	log, ports := &logBuffer{}, filepath.Join(dir, "ports")
+	log, ports := &testlog.Buffer{}, filepath.Join(dir, "ports")
 	opt := Options{Log: NewLogger(log, cfg.Agent, new(slog.LevelVar)), Fabrics: map[string]fabric.Fabric{"far": far}}
 	ended := make(chan error, 1)
 	go func() { ended <- Run(context.Background(), cfg, opt, ports) }()

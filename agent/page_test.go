@@ -9,18 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"meridian/internal/realpart"
 )
 
 // An agent and an engine that were written from docs/spec alone, in another
 // language, agree with this daemon about every frame and every refusal.
 func TestPeersMadeFromTheProtocolPageAgree(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("no python3: it is a part of what CI tests")
-		}
-		t.Skip("no python3 in PATH: conformance/python is not run")
-	}
+	python := realpart.Python(t)
 	dir := shortDir(t)
 	psk := "5b1e7f0c92d84a63b0f6a9d13e57c248"
 	secret := filepath.Join(dir, "psk")

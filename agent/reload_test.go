@@ -8,6 +8,7 @@ import (
 
 	"meridian/agent/config"
 	"meridian/agent/openers"
+	"meridian/internal/testlog"
 )
 
 // What needs a restart is what the file says and the daemon does not do. It does
@@ -16,7 +17,7 @@ func TestAReloadListsWhatIsNotInForceUntilItIs(t *testing.T) {
 	dir := shortDir(t)
 	start := loadConfig(t, dir, "one", "")
 	bigger := "[kv_memory]\ncapacity_bytes = \"32MiB\"\n"
-	log := &logBuffer{}
+	log := &testlog.Buffer{}
 	var next *config.Config
 	a, err := Start(t.Context(), start, Options{
 		Version: "test", Log: NewLogger(log, start.Agent, new(slog.LevelVar)),

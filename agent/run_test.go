@@ -16,6 +16,7 @@ import (
 
 	"meridian/agent/client"
 	"meridian/agent/config"
+	"meridian/internal/testlog"
 	"meridian/wire"
 )
 
@@ -37,7 +38,7 @@ func TestRunWritesPortsTellsSystemdReloadsAndDrains(t *testing.T) {
 		}
 		return string(b[:n])
 	}
-	log, level := &logBuffer{}, new(slog.LevelVar)
+	log, level := &testlog.Buffer{}, new(slog.LevelVar)
 	next := loadConfig(t, dir, "one", "")
 	next.Agent.LogLevel, next.Agent.ReadyMinPeers = slog.LevelDebug, 3
 	reloadErr := errors.New("a wrong file")

@@ -100,6 +100,18 @@ func waitingHolder(t *testing.T) *waiting {
 	return h
 }
 
+// holds starts a daemon with this fabric and others, and an engine of it whose next
+// blocks this fabric has.
+func (h *heldUp) holds(t *testing.T, blocks, size int, others ...fabric.Fabric) (*testNode, *testEngine, []wire.Key) {
+	t.Helper()
+	n := startNode(t, shortDir(t), "one", "", append([]fabric.Fabric{h}, others...)...)
+	n.ready(t)
+	e := n.engine(t)
+	keys := e.keys("k", blocks)
+	h.give(t, e.ns, keys, size)
+	return n, e, keys
+}
+
 // within is e.fetch with a deadline, for loads that must not hang.
 func (e *testEngine) within(t *testing.T, d time.Duration, keys []wire.Key) {
 	t.Helper()
@@ -146,11 +158,7 @@ func TestAFrozenHolderDoesNotDelayALoad(t *testing.T) {
 			it[i].Err = fabric.ContextError(ctx, "b")
 		}
 	}
-	n := startNode(t, shortDir(t), "one", "", a, b, c)
-	n.ready(t)
-	e := n.engine(t)
-	keys := e.keys("k", 8)
-	a.give(t, e.ns, keys, 64<<10)
+	n, e, keys := a.holds(t, 8, 64<<10, b, c)
 	e.within(t, 10*time.Second, keys)
 	n.quietNow(t)
 }
@@ -167,11 +175,7 @@ func TestALargeLoadUsesTwoHoldersAtOnce(t *testing.T) {
 			h.Fabric.Pull(ctx, it)
 		}
 	}
-	n := startNode(t, shortDir(t), "one", "", a, b)
-	n.ready(t)
-	e := n.engine(t)
-	keys := e.keys("k", 64)
-	a.give(t, e.ns, keys, 64<<10)
+	n, e, keys := a.holds(t, 64, 64<<10, b)
 	e.within(t, 10*time.Second, keys)
 	n.quietNow(t)
 }
@@ -187,11 +191,7 @@ func TestALargeLoadHasSeveralPullsUnderWay(t *testing.T) {
 		}
 		a.Fabric.Pull(ctx, it)
 	}
-	n := startNode(t, shortDir(t), "one", "", a)
-	n.ready(t)
-	e := n.engine(t)
-	keys := e.keys("k", 64)
-	a.give(t, e.ns, keys, 64<<10)
+	n, e, keys := a.holds(t, 64, 64<<10)
 	e.within(t, 10*time.Second, keys)
 	n.quietNow(t)
 }
@@ -201,11 +201,7 @@ func TestALargeLoadHasSeveralPullsUnderWay(t *testing.T) {
 func TestNoProgressEndsALoadAtTheFirstTry(t *testing.T) {
 	h := &heldUp{label: "a", Fabric: synthetic.New(synthetic.Options{Timeout: time.Millisecond})}
 	h.find, h.pull, h.push = h.Fabric.Find, h.Fabric.Pull, h.Fabric.Push
-	n := startNode(t, shortDir(t), "one", "", h)
-	n.ready(t)
-	e := n.engine(t)
-	keys := e.keys("k", 4)
-	h.give(t, e.ns, keys, 4<<10)
+	n, e, keys := h.holds(t, 4, 4<<10)
 	h.Inject(synthetic.Fault{Kind: synthetic.Drop, Op: synthetic.OpPull})
 	for i, err := range e.fetch(t, keys) {
 		if !errors.Is(err, wire.CodeNoProgress) {
@@ -246,11 +242,7 @@ func TestAFabricThatHashesNothingIsNotBelieved(t *testing.T) {
 	}{"other bytes": {1, wire.CodeChecksum}, "the right bytes": {0, wire.CodeOK}} {
 		t.Run(name, func(t *testing.T) {
 			h := raw(t, "a", c.bit)
-			n := startNode(t, shortDir(t), "one", "", h)
-			n.ready(t)
-			e := n.engine(t)
-			keys := e.keys("k", 1)
-			h.give(t, e.ns, keys, 4<<10)
+			n, e, keys := h.holds(t, 1, 4<<10)
 			if err := e.fetch(t, keys)[0]; wire.CodeOf(err) != c.code {
 				t.Errorf("the load: %v, want %v", err, c.code)
 			}

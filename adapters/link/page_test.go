@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/internal/realpart"
 	"meridian/wire"
 )
 
@@ -32,13 +33,7 @@ var holderVerdicts = map[string]error{
 // from and pushed to. What it does wrongly is refused with the code that the page says, and
 // costs its lane alone: the next request goes by another.
 func TestAHolderMadeFromTheProtocolPageIsUnderstood(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("no python3: it is a part of what CI tests")
-		}
-		t.Skip("no python3 in PATH: conformance/python is not run")
-	}
+	python := realpart.Python(t)
 	noLeaks(t)
 	psk := []byte("pXq8yT5VQm3rWz1sLk7Jb0NcEuHdRgAf")
 	secret := filepath.Join(t.TempDir(), "psk")

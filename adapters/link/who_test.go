@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/internal/testlog"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -235,7 +236,7 @@ func TestTwoDaemonsWithOneIdentityDoNotTakeTurns(t *testing.T) {
 	for name, second := range map[string]byte{"one agent id": 1, "one name": 3} {
 		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
-			seen, log := &news{}, &lines{}
+			seen, log := &news{}, &testlog.Buffer{}
 			b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
 				c.Observer, c.Log = seen, slog.New(slog.NewTextHandler(log, nil))
 				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
@@ -251,35 +252,11 @@ func TestTwoDaemonsWithOneIdentityDoNotTakeTurns(t *testing.T) {
 			if i := b.Peer("a").info(); seen.dropped("a") > 1 || i.State != StateReady || i.Inc != 11 {
 				t.Errorf("sessions were dropped %d times; b says of its peer: %+v", seen.dropped("a"), i)
 			}
-			if n := log.count(); n > 30 {
+			if n := len(log.Lines()); n > 30 {
 				t.Errorf("%d log lines", n)
 			}
 		})
 	}
-}
-
-// lines counts lines of a log.
-type lines struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-func (l *lines) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Count(l.all.Bytes(), []byte("\n"))
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.String()
 }
 
 // knock opens a connection, sends HELLOs, and returns the answer to the last: a
@@ -365,7 +342,7 @@ func TestSilentConnectionsLockNobodyOut(t *testing.T) {
 // TCP probes of the port, as load balancers make them, are nothing to warn of.
 func TestProbesOfThePortAreNoWarning(t *testing.T) {
 	noLeaks(t)
-	log, seen := &lines{}, &news{}
+	log, seen := &testlog.Buffer{}, &news{}
 	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) { c.Log, c.Observer = slog.New(slog.NewTextHandler(log, nil)), seen })
 	for i := range 10_000 {
 		c, err := net.Dial("tcp", hostOf(b))
@@ -380,7 +357,7 @@ func TestProbesOfThePortAreNoWarning(t *testing.T) {
 	if _, err := knock(t, b, greeting("a", proto.AuthNone)); err != nil {
 		t.Fatal(err)
 	}
-	if n := log.count(); n > 10 {
+	if n := len(log.Lines()); n > 10 {
 		t.Errorf("%d log lines, the first:\n%.1000s", n, log)
 	}
 }
@@ -435,7 +412,7 @@ func TestNobodyFillsTheLog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
-			log := &lines{}
+			log := &testlog.Buffer{}
 			b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
 				c.Log = slog.New(slog.NewTextHandler(log, nil))
 				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
@@ -446,7 +423,7 @@ func TestNobodyFillsTheLog(t *testing.T) {
 			})
 			ready(t, a.Peer("b"))
 			cause(t, b, a.Peer("b"))
-			if n := log.count(); n > 60 {
+			if n := len(log.Lines()); n > 60 {
 				t.Errorf("%d log lines, the first:\n%.2000s", n, log)
 			}
 		})

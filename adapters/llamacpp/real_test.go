@@ -18,6 +18,7 @@ import (
 
 	"meridian/adapters/llamacpp"
 	"meridian/adapters/llamacpp/portable"
+	"meridian/internal/realpart"
 )
 
 // The llama-servers of the tests. Each is started by the first test that asks for
@@ -168,31 +169,12 @@ func (p *peer) stop() {
 // parts are the llama-server and the model that the tests use.
 func parts(t *testing.T) (server, model string) {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		if dir == filepath.Dir(dir) {
-			t.Fatal("no go.mod above the package")
-		}
-		dir = filepath.Dir(dir)
-	}
-	root := filepath.Join(dir, ".tools", "py", "llama")
+	root := realpart.Packages(t, "llama")
+	server, err := portable.Put(root)
+	realpart.Need(t, err, portable.ErrMissing, "internal/ci/python.sh llama installs it")
 	models, _ := filepath.Glob(filepath.Join(root, "*", "*.gguf"))
-	server, err = portable.Put(root)
-	if err != nil && !errors.Is(err, portable.ErrMissing) {
-		t.Fatal(err)
-	}
-	if err != nil || len(models) == 0 {
-		const text = "no llama-server and model in .tools/py/llama: internal/ci/python.sh llama installs both"
-		if os.Getenv("CI") != "" {
-			t.Fatal(text)
-		}
-		t.Skip(text)
+	if len(models) == 0 {
+		realpart.Missing(t, "no model in "+root+": internal/ci/python.sh llama installs one")
 	}
 	return server, models[0]
 }

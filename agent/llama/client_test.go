@@ -5,24 +5,16 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"meridian/internal/realpart"
 )
 
 // The client is the real one, of PyPI. A client that breaks off costs two more tokens at
 // most: those that are on their way.
 func TestTheOpenAIClientStreamsAndCancelsWithinTwoTokens(t *testing.T) {
-	packages, err := filepath.Abs("../../.tools/py/openai")
-	if err == nil {
-		_, err = os.Stat(filepath.Join(packages, "openai"))
-	}
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("%v; make setup installs it", err)
-	}
+	packages := realpart.Packages(t, "openai")
 	p := startPair(t, nil)
 	c := exec.Command("python3", "testdata/client.py", p.Decode.URL)
 	c.Env = append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/agent/llama/pair"
+	"meridian/internal/realpart/llamanode"
 )
 
 // fakes are two nodes whose llama-servers are fakes, and the files of their model.
@@ -32,7 +33,7 @@ func startFakes(t *testing.T, how string) *fakes {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	f.Pair, err = pair.Start(ctx, pair.Options{
-		Self: []string{self, nodeRole}, Server: self, Model: f.model, Name: "smollm2", Args: []string{"--lora", f.lora, fakeArg, how},
+		Self: []string{self, llamanode.Role}, Server: self, Model: f.model, Name: "smollm2", Args: []string{"--lora", f.lora, fakeArg, how},
 		Context: 512, Slots: 2, Capacity: 64 << 20, Llama: "block_tokens = 4\n",
 	})
 	if err != nil {
@@ -137,7 +138,7 @@ func TestASettingInTheEnvironmentIsRefusedByName(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, err := pair.Start(ctx, pair.Options{
-			Self: []string{self, nodeRole}, Server: self, Model: self, Name: "smollm2", Args: []string{fakeArg, ""}, Context: 512, Slots: 1, Capacity: 64 << 20,
+			Self: []string{self, llamanode.Role}, Server: self, Model: self, Name: "smollm2", Args: []string{fakeArg, ""}, Context: 512, Slots: 1, Capacity: 64 << 20,
 		})
 		cancel()
 		if err == nil {

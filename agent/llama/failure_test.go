@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/agent/llama/pair"
+	"meridian/internal/realpart/llamanode"
 )
 
 // broken is a pair whose llama-servers are one of testdata/servers.
@@ -19,7 +20,7 @@ func broken(t *testing.T, server string) pair.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pair.Options{Self: []string{os.Args[0], nodeRole}, Server: path, Model: path, Name: "m", Context: 512, Slots: 2, Capacity: 64 << 20}
+	return pair.Options{Self: []string{os.Args[0], llamanode.Role}, Server: path, Model: path, Name: "m", Context: 512, Slots: 2, Capacity: 64 << 20}
 }
 
 // A server that will never serve is named, and not only when the caller's patience

@@ -8,40 +8,13 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-)
 
-// pythonPackages finds what internal/ci/python.sh installed.
-func pythonPackages(t *testing.T, name string) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		if dir == filepath.Dir(dir) {
-			t.Fatal("no go.mod above this folder")
-		}
-		dir = filepath.Dir(dir)
-	}
-	packages := filepath.Join(dir, ".tools", "py", name)
-	_, err = os.Stat(packages)
-	if _, noPython := exec.LookPath("python3"); err == nil && noPython == nil {
-		return packages
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("the Python package is missing: run internal/ci/python.sh %s", name)
-	}
-	t.Skipf("internal/ci/python.sh %s installs the Python package that this test drives the front with", name)
-	return ""
-}
+	"meridian/internal/realpart"
+)
 
 // scripted does what the text of a request says.
 func scripted(ctx context.Context, r *Request, emit func(Token) error) (Result, error) {
@@ -83,7 +56,7 @@ func scripted(ctx context.Context, r *Request, emit func(Token) error) (Result, 
 }
 
 func TestThePythonClientOfOpenAIWorksWithTheFront(t *testing.T) {
-	packages := pythonPackages(t, "openai")
+	packages := realpart.Packages(t, "openai")
 	f := newFront(t, Config{Backend: &fake{generate: scripted}, Token: "sesame"})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -95,7 +68,7 @@ func TestThePythonClientOfOpenAIWorksWithTheFront(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "python3", "testdata/client.py", "http://"+ln.Addr().String(), "sesame")
+	cmd := exec.CommandContext(ctx, realpart.Python(t), "testdata/client.py", "http://"+ln.Addr().String(), "sesame")
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=*")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

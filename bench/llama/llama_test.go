@@ -2,53 +2,18 @@ package llama_test
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
-	"os"
 	"testing"
 	"time"
 
-	"meridian/agent"
-	"meridian/agent/config"
-	"meridian/agent/llama/fetch"
 	"meridian/agent/llama/pair"
-	"meridian/agent/openers"
 	"meridian/bench/llama"
 	"meridian/internal/invariants/leak"
+	"meridian/internal/realpart/llamanode"
 )
 
-// nodeRole is the first argument of this binary when a test has started it again
-// as a node.
-const nodeRole = "llama-node"
-
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == nodeRole {
-		cfg, _, err := config.Load(config.Options{Path: os.Args[2], Kinds: openers.Kinds()})
-		if err == nil {
-			err = agent.Run(context.Background(), cfg, agent.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}, os.Args[3])
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "node:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	llamanode.Play()
 	leak.Main(m)
-}
-
-func options(t *testing.T) pair.Options {
-	t.Helper()
-	p, err := fetch.FindKnown()
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("%v; make setup installs both", err)
-	}
-	return pair.Options{
-		Self: []string{os.Args[0], nodeRole}, Server: p.Server, Model: p.Model, Name: "smollm2",
-		Args: []string{"-ngl", "0", "--device", "none"}, Context: 2048, Slots: 2, Threads: 1, Capacity: 1 << 30,
-	}
 }
 
 // What the benchmark claims, with fewer prompts: that the answers are equal, that
@@ -57,7 +22,7 @@ func options(t *testing.T) pair.Options {
 func TestWhatASplitSavesIsMeasuredOnTheRealModel(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	rep, err := llama.Run(ctx, llama.Options{Pair: options(t), Prompts: 3, Longest: 300, Rounds: 1, Progress: func(s string) { t.Log(s) }})
+	rep, err := llama.Run(ctx, llama.Options{Pair: llamanode.Options(t), Prompts: 3, Longest: 300, Rounds: 1, Progress: func(s string) { t.Log(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +48,7 @@ func TestWhatASplitSavesIsMeasuredOnTheRealModel(t *testing.T) {
 func TestAPromptIsComparedWithTheNodeAloneAndWithABareServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	o := options(t)
+	o := llamanode.Options(t)
 	p, err := pair.Start(ctx, o)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"meridian/internal/invariants/leak"
+	"meridian/internal/realpart"
 )
 
 const (
@@ -221,7 +222,7 @@ func startRun(t *testing.T, only ...string) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := filled(t, Options{Quick: true, Only: only, Python: filepath.Join(root(t), ".tools", "py", "peers"), Require: true})
+	opt := filled(t, Options{Quick: true, Only: only, Python: filepath.Join(realpart.Root(t), ".tools", "py", "peers"), Require: true})
 	opt.Self = []string{self(t), ownArgument}
 	r := &run{opt: opt, cells: matrix(opt), dir: dir, pairs: map[string]*pair{}, lost: map[string]error{}, dead: map[string]error{}}
 	t.Cleanup(func() {
@@ -245,36 +246,8 @@ func startRun(t *testing.T, only ...string) *run {
 	return r
 }
 
-func root(t *testing.T) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		if filepath.Dir(dir) == dir {
-			t.Fatal("no go.mod above the test")
-		}
-		dir = filepath.Dir(dir)
-	}
-}
-
-// unavailable ends a test whose peer is not installed.
-func unavailable(t *testing.T, how string) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatal(how)
-	}
-	t.Skip(how)
-}
-
 func TestMissingPeersAreSkippedOrRequired(t *testing.T) {
-	if _, err := exec.LookPath("python3"); err != nil {
-		unavailable(t, "no python3")
-	}
+	realpart.Python(t)
 	opt := Options{Quick: true, Only: []string{"memcpy", "mooncake", "nixl-cma"}, Ops: []Op{Read}, Round: time.Millisecond, Python: t.TempDir(), Self: []string{self(t), ownArgument}}
 	rep, err := Run(t.Context(), opt)
 	if err != nil || len(rep.Skipped) != 2 || rep.Skipped[0].System != "mooncake" || !strings.Contains(rep.Skipped[0].Reason, "internal/ci/python.sh peers") {
@@ -293,9 +266,7 @@ func TestMissingPeersAreSkippedOrRequired(t *testing.T) {
 }
 
 func TestRealMooncakeAndNIXLMoveTheRightBytes(t *testing.T) {
-	if _, err := os.Stat(filepath.Join(root(t), ".tools", "py", "peers", ".installed")); err != nil {
-		unavailable(t, "Mooncake and NIXL are not installed; internal/ci/python.sh peers does it")
-	}
+	realpart.Packages(t, "peers")
 	r := startRun(t, "mooncake", "nixl")
 	for _, op := range []Op{Read, Write} {
 		for _, streams := range []int{1, 4} {
@@ -323,10 +294,7 @@ func TestRealMooncakeAndNIXLMoveTheRightBytes(t *testing.T) {
 // directions pass their checks, and a system that puts every byte a word too far
 // passes none.
 func TestTheDriversCheckWhatTheyMove(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		unavailable(t, "no python3")
-	}
+	python := realpart.Python(t)
 	tiny, err := filepath.Abs("testdata/tiny.py")
 	if err != nil {
 		t.Fatal(err)

@@ -9,11 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"meridian/internal/realpart"
 )
 
 func TestRealRedisKeepsWhatIsSet(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		unavailable(t, "no redis-server (Debian: redis-server)")
+		realpart.Missing(t, "no redis-server (Debian: redis-server)")
 	}
 	r := startRun(t, "redis")
 	if v := r.pairs["redis"].version; !strings.Contains(v, ".") {

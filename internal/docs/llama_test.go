@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"meridian/agent/llama/fetch"
+	"meridian/internal/realpart"
 )
 
 // parts are the llama-server and the model that `mrdn llama up --fetch` would
@@ -21,13 +21,7 @@ func parts(t *testing.T) (dir string, p fetch.Parts) {
 		t.Fatal(err)
 	}
 	p, err = fetch.Find(dir)
-	switch {
-	case err == nil:
-	case os.Getenv("CI") == "" && errors.Is(err, fetch.ErrMissing):
-		t.Skipf("%v: internal/ci/python.sh llama installs it", err)
-	default:
-		t.Fatal(err)
-	}
+	realpart.Need(t, err, fetch.ErrMissing, "internal/ci/python.sh llama installs both")
 	return dir, p
 }
 

@@ -37,12 +37,13 @@ var rules = map[string][]string{
 	"meridian/cmd":                  {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "meridian/internal", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
 	"meridian/deploy":               {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
 
-	"meridian/internal/httpguard":       {},
-	"meridian/internal/invariants":      {},
-	"meridian/internal/invariants/leak": {"meridian/internal/invariants", "go.uber.org/goleak"},
-	"meridian/internal/unixsend":        {"golang.org/x/sys"},
-	"meridian/agent/openers":            {"meridian/agent/openers", "meridian/agent/config", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/adapters"},
-	"meridian/internal/dirfabric":       {"meridian/fabric", "meridian/wire", "meridian/agent/config", "meridian/agent/openers"},
+	"meridian/internal/httpguard":          {},
+	"meridian/internal/invariants":         {},
+	"meridian/internal/invariants/leak":    {"meridian/internal/invariants", "go.uber.org/goleak"},
+	"meridian/internal/realpart/llamanode": {"meridian/agent", "meridian/internal"},
+	"meridian/internal/unixsend":           {"golang.org/x/sys"},
+	"meridian/agent/openers":               {"meridian/agent/openers", "meridian/agent/config", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/adapters"},
+	"meridian/internal/dirfabric":          {"meridian/fabric", "meridian/wire", "meridian/agent/config", "meridian/agent/openers"},
 }
 
 type pkg struct {

@@ -1,39 +1,21 @@
 package loglimit
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"meridian/internal/testlog"
 )
 
 const burst = 5
 
-// page keeps lines.
-type page struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (p *page) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.buf.Write(b)
-}
-
-func (p *page) lines() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Split(strings.TrimSuffix(p.buf.String(), "\n"), "\n")
-}
-
-func logger() (*slog.Logger, *page) {
-	p := &page{}
+func logger() (*slog.Logger, *testlog.Buffer) {
+	p := &testlog.Buffer{}
 	return Logger(slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug})), burst), p
 }
 
@@ -46,7 +28,7 @@ func TestAFloodIsAFewLinesAndACount(t *testing.T) {
 		log.Warn("refused", "peer", "b")
 		time.Sleep(Every)
 		synctest.Wait()
-		got := p.lines()
+		got := p.Lines()
 		if len(got) != burst+2 || !strings.Contains(got[burst+1], `msg="refused: and 9995 more" more=9995 within=1m0s`) {
 			t.Errorf("%d lines:\n%s", len(got), strings.Join(got, "\n"))
 		}
@@ -60,7 +42,7 @@ func TestAFloodWithoutEndIsAFewLinesInEachEvery(t *testing.T) {
 			log.Info("refused")
 			time.Sleep(10 * time.Millisecond)
 		}
-		if got := len(p.lines()); got < 6*burst || got > 7*(burst+1) {
+		if got := len(p.Lines()); got < 6*burst || got > 7*(burst+1) {
 			t.Errorf("%d lines in six minutes", got)
 		}
 	})
@@ -73,11 +55,11 @@ func TestLoggersWithAttributesShareTheAccount(t *testing.T) {
 		Logger(log.With("agent", "x"), 1).With("peer", "a", "n", i).Info("gone")
 		log.With("peer", "b").WithGroup("g").Info("gone", "n", i)
 	}
-	if got := len(p.lines()); got != 2*burst {
+	if got := len(p.Lines()); got != 2*burst {
 		t.Errorf("%d lines, want %d", got, 2*burst)
 	}
 	log.Handler().(*Handler).Flush()
-	got := p.lines()
+	got := p.Lines()
 	if len(got) != 2*burst+2 || !strings.Contains(got[2*burst], "and 995 more") {
 		t.Errorf("after Flush: %s", strings.Join(got[2*burst:], "\n"))
 	}
@@ -89,7 +71,7 @@ func TestKindsByNameAndDebugRecords(t *testing.T) {
 		log.Log(WithKind(context.Background(), fmt.Sprint("kind ", i%2)), slog.LevelError, fmt.Sprint("text ", i))
 		log.Debug("a line of llama-server")
 	}
-	if got := len(p.lines()); got != 100+2*burst {
+	if got := len(p.Lines()); got != 100+2*burst {
 		t.Errorf("%d lines, want %d", got, 100+2*burst)
 	}
 }
@@ -113,7 +95,7 @@ func TestTheNumberOfKindsIsBounded(t *testing.T) {
 		}
 		time.Sleep(Every)
 		synctest.Wait()
-		got := p.lines()
+		got := p.Lines()
 		if len(got) > MaxKinds+burst+1 || !strings.Contains(got[len(got)-1], "log lines of more kinds than are counted apart: and") {
 			t.Errorf("%d lines, the last: %s", len(got), got[len(got)-1])
 		}

@@ -12,19 +12,14 @@ import (
 	"testing"
 
 	"meridian/adapters/llamacpp/portable"
+	"meridian/internal/realpart"
 )
 
 // installed is the launcher beside the package that the tests use.
 func installed(t *testing.T) string {
 	t.Helper()
-	path, err := portable.Put(filepath.Join("..", "..", "..", ".tools", "py", "llama"))
-	switch {
-	case err == nil:
-	case os.Getenv("CI") == "" && errors.Is(err, portable.ErrMissing):
-		t.Skipf("%v: internal/ci/python.sh llama installs it", err)
-	default:
-		t.Fatal(err)
-	}
+	path, err := portable.Put(filepath.Join(realpart.Root(t), ".tools", "py", "llama"))
+	realpart.Need(t, err, portable.ErrMissing, "internal/ci/python.sh llama installs it")
 	return path
 }
 

@@ -1,7 +1,6 @@
 package fakeserver_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"meridian/agent/config"
 	"meridian/agent/llama/fakeserver"
 	"meridian/internal/invariants/leak"
+	"meridian/internal/testlog"
 )
 
 func TestMain(m *testing.M) {
@@ -32,29 +31,11 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// lines keeps what a daemon logs.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // node is a daemon with a fake llama-server.
 type node struct {
 	*agent.Agent
 	url string
-	log *lines
+	log *testlog.Buffer
 }
 
 const markers = "think_start = \"<think>\"\nthink_end = \"</think>\"\n"
@@ -103,7 +84,7 @@ block_tokens = 8
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{log: &lines{}}
+	n := &node{log: &testlog.Buffer{}}
 	n.Agent, err = agent.Start(t.Context(), cfg, agent.Options{Version: "test", Log: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)

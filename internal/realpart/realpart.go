@@ -1,0 +1,72 @@
+// Package realpart is for tests of what is installed and not built here: python3,
+// its packages, llama-server with a model. Under CI (the variable CI is set) a part
+// that is missing is a failure; elsewhere the test is skipped and says what
+// installs it. It imports "testing" and is for test binaries only.
+package realpart
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Missing ends a test that cannot do without a part; how says what is missing and
+// what installs it.
+func Missing(t testing.TB, how string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatal(how + " (CI is set: it is a part of what is tested)")
+	}
+	t.Skip("SKIPPED: " + how)
+}
+
+// Need ends a test where err is not nil: as Missing where it matches missing, as a
+// failure otherwise.
+func Need(t testing.TB, err, missing error, how string) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case errors.Is(err, missing):
+		Missing(t, err.Error()+"; "+how)
+	default:
+		t.Fatal(err)
+	}
+}
+
+// Python is the path of python3.
+func Python(t testing.TB) string {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	Need(t, err, exec.ErrNotFound, "make setup installs it")
+	return python
+}
+
+// Packages is the folder of the Python packages, and what comes with them, that
+// internal/ci/python.sh installs under a name.
+func Packages(t testing.TB, name string) string {
+	t.Helper()
+	dir := filepath.Join(Root(t), ".tools", "py", name)
+	_, err := os.Stat(filepath.Join(dir, ".installed"))
+	Need(t, err, os.ErrNotExist, "internal/ci/python.sh "+name+" installs it")
+	return dir
+}
+
+// Root is the module's folder.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if filepath.Dir(dir) == dir {
+			t.Fatal("no go.mod above the test")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
