@@ -47,12 +47,15 @@ func (e *FullError) Unwrap() error { return wire.CodeFull }
 type OpenError struct {
 	Code                wire.Code
 	Field, Ours, Theirs string
+	RetryMS             uint32 // BUSY: when to ask again
+	Text                string
 }
 
-// Error names the field that differs, where there is one.
+// Error names the field that differs, where there is one, and else gives the
+// daemon's text.
 func (e *OpenError) Error() string {
 	if e.Field == "" {
-		return "client: open: " + e.Code.String()
+		return (&RequestError{Op: "open", Code: e.Code, Text: e.Text}).Error()
 	}
 	return fmt.Sprintf("client: open: %s: %s is %q here and %q at the daemon", e.Code, e.Field, e.Ours, e.Theirs)
 }
@@ -109,13 +112,19 @@ func itemError(c wire.Code) error {
 	return c
 }
 
-// parseFull reads END's text of a PUT that ran out of room.
-func parseFull(text string) error {
-	var e FullError
-	if _, err := fmt.Sscanf(strings.TrimSpace(text), "need=%d free=%d", &e.Need, &e.Free); err != nil {
-		return wire.CodeFull
+// putError makes the error of item n of a PUT. END's text is about all items that
+// found no room, or about one item that it names.
+func putError(n int, status wire.Code, text string) error {
+	var full FullError
+	if status == wire.CodeFull {
+		if _, err := fmt.Sscanf(text, "need=%d free=%d", &full.Need, &full.Free); err == nil {
+			return &full
+		}
 	}
-	return &e
+	if of, why, ok := strings.Cut(text, ": "); ok && status != wire.CodeOK && of == fmt.Sprintf("item %d", n) {
+		return &RequestError{Op: "put", Code: status, Text: why}
+	}
+	return itemError(status)
 }
 
 // contextError makes an error that matches both ctx's and the code.

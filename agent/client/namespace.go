@@ -9,7 +9,8 @@ import (
 
 // Open opens the namespace of a manifest. Keys of its blocks are
 // wire.KeyOf(m.Namespace(), hash). *OpenError: NS_UNKNOWN, also where the tenant
-// is not allowed; GEOMETRY with the field that differs; MANIFEST; TOO_MANY.
+// is not allowed; GEOMETRY with the field that differs; MANIFEST; TOO_MANY; BUSY, of
+// a daemon that gives the staging ring with the namespace.
 func (e *Engine) Open(ctx context.Context, m wire.Manifest) (NS, error) {
 	if err := m.Check(); err != nil {
 		return 0, err
@@ -34,7 +35,7 @@ func (e *Engine) Open(ctx context.Context, m wire.Manifest) (NS, error) {
 	}
 	o := &c.opened
 	if o.Status != wire.CodeOK {
-		return 0, &OpenError{Code: o.Status, Field: o.Field, Ours: o.Theirs, Theirs: o.Ours}
+		return 0, &OpenError{Code: o.Status, Field: o.Field, Ours: o.Theirs, Theirs: o.Ours, RetryMS: c.end.RetryMS, Text: c.end.Text}
 	}
 	return NS(o.NS), nil
 }

@@ -152,10 +152,8 @@ func (e *Engine) finishPut(ctx context.Context, b batch, errs []error) {
 			continue
 		case err != nil:
 			errs[i] = err
-		case c.end.Status[n] == wire.CodeFull:
-			errs[i] = parseFull(c.end.Text)
 		default:
-			errs[i] = itemError(c.end.Status[n])
+			errs[i] = putError(n, c.end.Status[n], c.end.Text)
 		}
 		n++
 	}

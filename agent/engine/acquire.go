@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -8,6 +9,10 @@ import (
 	"meridian/wire"
 	"meridian/wire/link"
 )
+
+// errUnseen refuses a hold lease to a process that could be gone without anybody
+// noticing.
+var errUnseen = fmt.Errorf("a hold lease needs a process that the daemon can see: share its PID namespace: %w", wire.CodeUnsupported)
 
 // acquire answers ACQUIRE. What is here is granted at once; only where an item
 // with WantFetch is not does the request become a flight.
@@ -17,28 +22,24 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 	if err := s.parse(x, p); err != nil {
 		return err
 	}
-	code := s.admit(len(x.Items), x.DeadlineMS)
-	text := ""
+	err := s.admit(len(x.Items), x.DeadlineMS)
 	if x.Hold && s.pid == 0 {
-		code, text = wire.CodeUnsupported, "a hold lease needs a process that the daemon can see: share its PID namespace"
+		err = errUnseen
 	}
-	if code != wire.CodeOK {
-		s.answerEnd(f.Req, link.End{Code: code, Text: text})
-		s.observe(link.TypeAcquire, len(x.Items), start, code)
+	if err != nil {
+		s.refuse(f, len(x.Items), start, err)
 		return nil
 	}
 	s.in.views = s.wanted(s.in.views, x.Items)
 	v := s.in.views
 	lease, err := s.srv.cfg.Store.Acquire(s.owner, v, link.LeaseFor(x.LeaseMS), x.Hold)
 	if err != nil {
-		code = wire.CodeOf(err)
-		s.answerEnd(f.Req, link.End{Code: code, RetryMS: busyRetryMS, Text: err.Error()})
-		s.observe(link.TypeAcquire, len(x.Items), start, code)
+		s.refuse(f, len(x.Items), start, err)
 		return nil
 	}
 	if !fetchable(x.Items, v) {
 		s.in.places = placesOf(s.in.places, s.spaces, x.Items, v)
-		code = s.answerAcquired(f.Req, lease, s.in.places, "")
+		code := s.answerAcquired(f.Req, lease, s.in.places, "")
 		s.observe(link.TypeAcquire, len(x.Items), start, code)
 		return nil
 	}
@@ -147,7 +148,7 @@ func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.V
 		store.Release(s.owner, first)
 		first = lease
 		if err != nil {
-			s.endFetch(fl, len(x.Items), link.End{Code: wire.CodeOf(err), RetryMS: busyRetryMS, Text: err.Error()})
+			s.endFetch(fl, len(x.Items), refusal(err))
 			return
 		}
 	}
@@ -164,7 +165,7 @@ func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.V
 		return
 	}
 	if err != nil {
-		s.endFetch(fl, len(x.Items), link.End{Code: wire.CodeOf(err), RetryMS: busyRetryMS, Text: err.Error()})
+		s.endFetch(fl, len(x.Items), refusal(err))
 		return
 	}
 	why := ""

@@ -16,8 +16,11 @@ import (
 // link.MaxSegs.
 const segsAMap = link.MaxSegs / 2
 
-// errLeaving refuses what a draining daemon does not begin.
-var errLeaving = fmt.Errorf("this daemon is leaving: %w", wire.CodeDraining)
+// Refusals of a daemon that drains, and of a request that gives it no time.
+var (
+	errLeaving = fmt.Errorf("this daemon is leaving: %w", wire.CodeDraining)
+	errNoTime  = fmt.Errorf("deadline_ms is 0: %w", wire.CodeDeadline)
+)
 
 // refusal is the END of a request that err refuses: its text says what, how much
 // and which limit. A bare code says no more than itself, as it must where a foreign

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"meridian/wire"
@@ -29,9 +30,9 @@ func (s *session) launch(req uint64, deadlineMS uint32, run func(*flight)) (bool
 		s.fmu.Unlock()
 		return false, s.wrong(wire.CodeState, "a request number that is in flight")
 	}
-	if len(s.flights) >= s.srv.cfg.Limits.Reqs {
+	if most := s.srv.cfg.Limits.Reqs; len(s.flights) >= most {
 		s.fmu.Unlock()
-		s.answerEnd(req, link.End{Code: wire.CodeBusy, RetryMS: busyRetryMS})
+		s.answerEnd(req, refusal(fmt.Errorf("%d requests of this session run, the limit is %d: %w", most, most, wire.CodeBusy)))
 		return false, nil
 	}
 	fl := &flight{req: req, since: time.Now()}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+
 	"meridian/scheduler"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -13,19 +15,16 @@ func (s *session) begin(f link.Frame, p []byte) error {
 	if err := s.parse(x, p); err != nil {
 		return err
 	}
-	var e link.End
+	var err error
 	switch {
 	case s.srv.draining.Load():
-		e.Code = wire.CodeDraining
+		err = errLeaving
 	case x.Req == 0:
-		e.Code, e.Text = wire.CodeInvalid, "request number 0 means none"
+		err = fmt.Errorf("request number 0 means none: %w", wire.CodeInvalid)
 	default:
-		e.Code = s.life.begin(x.Req, x.Model, x.Prompt)
+		err = s.life.begin(x.Req, x.Model, x.Prompt)
 	}
-	if e.Code == wire.CodeBusy {
-		e.RetryMS = busyRetryMS
-	}
-	s.answerEnd(f.Req, e)
+	s.answerEnd(f.Req, refusal(err))
 	return nil
 }
 

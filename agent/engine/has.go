@@ -17,9 +17,8 @@ func (s *session) has(f link.Frame, p []byte) error {
 	if err := s.parse(x, p); err != nil {
 		return err
 	}
-	if code := s.admit(len(x.Items), x.DeadlineMS); code != wire.CodeOK {
-		s.answerEnd(f.Req, link.End{Code: code})
-		s.observe(link.TypeHas, len(x.Items), start, code)
+	if err := s.admit(len(x.Items), x.DeadlineMS); err != nil {
+		s.refuse(f, len(x.Items), start, err)
 		return nil
 	}
 	s.in.views = s.wanted(s.in.views, x.Items)

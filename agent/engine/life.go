@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -81,7 +82,7 @@ func (l *life) step(in scheduler.Input) {
 }
 
 // begin starts request id.
-func (l *life) begin(id uint32, model string, prompt []int32) wire.Code {
+func (l *life) begin(id uint32, model string, prompt []int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.core.Load() == nil {
@@ -92,11 +93,19 @@ func (l *life) begin(id uint32, model string, prompt []int32) wire.Code {
 		l.reqs[id] = &request{}
 	}
 	l.step(scheduler.Input{Kind: scheduler.Arrive, ID: scheduler.ID(id), Model: model, Tokens: prompt})
-	code := l.events()
-	if code != wire.CodeOK && !had {
+	switch code := l.events(); {
+	case code == wire.CodeOK:
+		return nil
+	case had:
+		return fmt.Errorf("request number %d runs already: %w", id, code)
+	default:
 		delete(l.reqs, id)
+		most := l.s.srv.cfg.Scheduler.MaxRequests
+		if most < 1 {
+			most = scheduler.DefaultMaxRequests
+		}
+		return fmt.Errorf("the scheduler follows %d requests of this session, its limit is %d: %w", most, most, code)
 	}
-	return code
 }
 
 // tokens gives the core one step of many requests.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"meridian/blocks"
-	"meridian/blocks/quota"
 	"meridian/wire"
 	"meridian/wire/link"
 )
@@ -33,8 +32,8 @@ type copyJob struct {
 	first  map[putName]int
 	slots  []uint32
 	commit blocks.Commit
-	full   blocks.FullError // the first refusal
-	share  *quota.Error     // the first refusal for a holder's share
+	full   blocks.FullError // the first item without room
+	why    string           // the first item that was refused for another reason, and that
 }
 
 // twin is an item whose key came earlier in the same PUT.
@@ -53,9 +52,8 @@ func (s *session) put(f link.Frame, p []byte) error {
 	if err := s.parse(x, p); err != nil {
 		return err
 	}
-	if code := s.admit(len(x.Items), x.DeadlineMS); code != wire.CodeOK {
-		s.answerEnd(f.Req, link.End{Code: code})
-		s.observe(link.TypePut, len(x.Items), start, code)
+	if err := s.admit(len(x.Items), x.DeadlineMS); err != nil {
+		s.refuse(f, len(x.Items), start, err)
 		return nil
 	}
 	total := uint64(0)
@@ -112,10 +110,18 @@ func (s *session) answerPut(req uint64, j *copyJob, code wire.Code) {
 	e := link.End{Code: code, Status: j.status}
 	if j.full.Need != 0 {
 		e.Text = fmt.Sprintf("need=%d free=%d", j.full.Need, j.full.Free)
-	} else if j.share != nil {
-		e.Text = j.share.Error()
+	} else {
+		e.Text = j.why
 	}
 	s.answerEnd(req, e)
+}
+
+// refuse gives an item the status of err, whose text END says of the first one.
+func (j *copyJob) refuse(i int, err error) {
+	e := refusal(err)
+	if j.status[i] = e.Code; j.why == "" && e.Text != "" {
+		j.why = fmt.Sprintf("item %d: %s", i, e.Text)
+	}
 }
 
 // fail gives every item the same status.
@@ -131,7 +137,7 @@ func (j *copyJob) fail(code wire.Code) {
 // earlier one. The code is not OK where ctx ended on the way.
 func (s *session) copyIn(j *copyJob, ctx context.Context) wire.Code {
 	j.fail(wire.CodeOK)
-	j.full, j.share = blocks.FullError{}, nil
+	j.full, j.why = blocks.FullError{}, ""
 	s.checkItems(j)
 	s.dropKnown(j)
 	j.dropTwins()
@@ -149,13 +155,13 @@ func (s *session) checkItems(j *copyJob) {
 		it := &j.items[i]
 		switch {
 		case int(it.NS) >= len(j.spaces):
-			j.status[i] = wire.CodeNSUnknown
+			j.refuse(i, fmt.Errorf("namespace %d was not given out, %d are open: %w", it.NS, len(j.spaces), wire.CodeNSUnknown))
 		case it.Off > uint64(len(j.ring)) || uint64(it.Len) > uint64(len(j.ring))-it.Off:
-			j.status[i] = wire.CodeInvalid
+			j.refuse(i, fmt.Errorf("%d bytes at %d of a staging ring of %d: %w", it.Len, it.Off, len(j.ring), wire.CodeInvalid))
 		case it.Len > j.spaces[it.NS].body:
-			j.status[i] = wire.CodeTooLarge
+			j.refuse(i, fmt.Errorf("a body of %d bytes, block_bytes of the namespace is %d: %w", it.Len, j.spaces[it.NS].body, wire.CodeTooLarge))
 		case it.Key == wire.Key{}:
-			j.status[i] = wire.CodeInvalid
+			j.refuse(i, fmt.Errorf("the key is zero: %w", wire.CodeInvalid))
 		default:
 			j.todo = append(j.todo, i)
 		}
@@ -241,7 +247,7 @@ func (s *session) reserve(j *copyJob) {
 			continue
 		} else if len(idx) == 1 || wire.CodeOf(err) != wire.CodeFull {
 			for _, i := range idx {
-				j.status[i] = wire.CodeOf(err)
+				j.refuse(i, err)
 			}
 			continue
 		}
@@ -252,7 +258,7 @@ func (s *session) reserve(j *copyJob) {
 				continue
 			}
 			if err := s.reserveRun(j, idx[k:k+1], j.sizes[k:k+1], tier); err != nil {
-				j.status[i] = wire.CodeOf(err)
+				j.refuse(i, err)
 				tooMuch = uint64(j.sizes[k])
 			}
 		}
@@ -266,9 +272,6 @@ func (s *session) reserveRun(j *copyJob, idx []int, sizes []uint32, tier wire.Ti
 	var full *blocks.FullError
 	if errors.As(err, &full) && j.full.Need == 0 {
 		j.full = *full
-	}
-	if j.share == nil {
-		errors.As(err, &j.share)
 	}
 	if err != nil {
 		return err
@@ -304,7 +307,7 @@ func (s *session) ingest(j *copyJob, ctx context.Context) wire.Code {
 			Att: wire.AttestProducer, Live: live,
 		}
 		if err := s.srv.cfg.Store.Ingest(s.owner, j.ring[it.Off:it.Off+uint64(it.Len)], &j.commit); err != nil {
-			j.status[i] = wire.CodeOf(err)
+			j.refuse(i, err)
 		}
 	}
 	return wire.CodeOK

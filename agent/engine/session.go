@@ -414,16 +414,23 @@ func (s *session) unsupported(f link.Frame) error {
 }
 
 // admit checks what every request with items has in common.
-func (s *session) admit(items int, deadlineMS uint32) wire.Code {
-	switch {
+func (s *session) admit(items int, deadlineMS uint32) error {
+	switch most := s.srv.cfg.Limits.Items; {
 	case s.srv.draining.Load():
-		return wire.CodeDraining
-	case items > s.srv.cfg.Limits.Items:
-		return wire.CodeTooLarge
+		return errLeaving
+	case items > most:
+		return fmt.Errorf("%d items, the limit of a request is %d: %w", items, most, wire.CodeTooLarge)
 	case deadlineMS == 0:
-		return wire.CodeDeadline
+		return errNoTime
 	}
-	return wire.CodeOK
+	return nil
+}
+
+// refuse answers a request that err refuses as a whole.
+func (s *session) refuse(f link.Frame, items int, since time.Time, err error) {
+	e := refusal(err)
+	s.answerEnd(f.Req, e)
+	s.observe(f.Type, items, since, e.Code)
 }
 
 // observe tells the observer of a request that has been answered.
