@@ -28,14 +28,18 @@ type Options struct {
 
 // DialEngine connects to the block socket at path and exchanges HELLO. A daemon
 // that refuses is a *ClosedError with its code: AUTH, TOO_MANY, DRAINING,
-// LINK_VERSION.
+// LINK_VERSION; UNREACHABLE where there is none.
 func DialEngine(ctx context.Context, path string, o Options) (*Engine, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, contextError("dial", err)
 	}
 	s, err := dialSocket(path)
 	if err != nil {
-		return nil, &ClosedError{Code: wire.CodeUnreachable, Cause: err}
+		closed := &ClosedError{Code: wire.CodeUnreachable, Cause: err}
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+			closed.Text = "nothing listens at " + path
+		}
+		return nil, closed
 	}
 	stop := context.AfterFunc(ctx, s.shutdown)
 	e := newEngine(s, o)

@@ -154,11 +154,14 @@ func (e *Engine) failBy(err error, shutdown func()) {
 	}
 	var closed *ClosedError
 	if !errors.As(err, &closed) {
-		text := ""
-		if errors.Is(err, io.EOF) {
-			text = "the daemon has gone"
+		lost := &ClosedError{Code: codeOf(err), Cause: err}
+		switch {
+		case lost.Code == wire.CodeLaneLost && e.draining.Load(): // as GOAWAY announced
+			lost.Code, lost.Text = wire.CodeDraining, "the daemon is draining and has closed the connection"
+		case errors.Is(err, io.EOF):
+			lost.Text = "the daemon has gone"
 		}
-		err = &ClosedError{Code: codeOf(err), Cause: err, Text: text}
+		err = lost
 	}
 	e.err = err
 	close(e.gone)

@@ -66,7 +66,7 @@ func (e *OpenError) Unwrap() error { return e.Code }
 // ClosedError ends every call on an Engine whose connection is over. It matches
 // Code and Cause.
 type ClosedError struct {
-	Code  wire.Code // LANE_LOST, or what the daemon's ERROR or GOAWAY said
+	Code  wire.Code // LANE_LOST, or what the daemon's ERROR or GOAWAY said; UNREACHABLE: there was none
 	Cause error     // nil after Close
 	Text  string
 }
@@ -74,6 +74,9 @@ type ClosedError struct {
 // Error says why.
 func (e *ClosedError) Error() string {
 	s := "client: connection to the daemon is over: " + e.Code.String()
+	if e.Code == wire.CodeUnreachable { // there was none
+		s = "client: no connection to the daemon: " + e.Code.String()
+	}
 	if e.Text != "" {
 		s += ": " + e.Text
 	}
