@@ -3,11 +3,11 @@ package link
 import "meridian/adapters/link/internal/core"
 
 // here says whether the reader does jobs itself, and no worker has to be woken:
-// hashes that are short; those of a read after which the socket has nothing more;
-// and all of them when every processor has something to do already. What was read
-// last is in this processor's cache, and the socket's buffer takes what comes
-// meanwhile. Else the worker hashes while the reader reads on.
-func (l *lane) here(jobs []core.Job) bool {
+// hashes that are short; those of a read after which no body is due, or the socket
+// has nothing more; and all of them when every processor has something to do
+// already. What was read last is in this processor's cache, and the socket's buffer
+// takes what comes meanwhile. Else the worker hashes while the reader reads on.
+func (l *lane) here(jobs []core.Job, more bool) bool {
 	bytes := 0
 	for i := range jobs {
 		if !jobs[i].Hash() {
@@ -15,7 +15,7 @@ func (l *lane) here(jobs []core.Job) bool {
 		}
 		bytes += jobs[i].Bytes()
 	}
-	if bytes <= quickHash || int(l.ses.node.hot.Load()) >= l.ses.node.procs {
+	if bytes <= quickHash || !more || int(l.ses.node.hot.Load()) >= l.ses.node.procs {
 		return true
 	}
 	return l.in.drained()

@@ -127,10 +127,11 @@ func (l *lane) rxGot(n int) {
 	s.mu.Lock()
 	l.core.RxGot(s.now(), n)
 	jobs := l.core.TakeJobs()
+	more := len(jobs) > 0 && l.core.MoreBodies()
 	l.answer(n, len(jobs) > 0, s.leave(buf[:0]))
 	switch {
 	case len(jobs) == 0:
-	case l.busy.Load() == 0 && l.here(jobs):
+	case l.busy.Load() == 0 && l.here(jobs, more):
 		l.work(jobs)
 	default:
 		l.hand(jobs)

@@ -217,6 +217,22 @@ func (l *Lane) TakeJobs() []Job {
 	return j
 }
 
+// MoreBodies reports whether bodies are due on the lane, as far as is known: to read on
+// is worth something then.
+func (l *Lane) MoreBodies() bool {
+	for _, r := range l.s.calls {
+		if r.lane == l && r.typ == proto.TypePull && !r.ended && (r.ask.state == askSent || r.in.left > 0) {
+			return true
+		}
+	}
+	for _, r := range l.s.served {
+		if r.lane == l && r.in.left > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // find returns a request of either side by its id.
 func (s *Session) find(id uint64) *request {
 	if r := s.calls[id]; r != nil {
