@@ -53,6 +53,9 @@ const (
 	// quickHash is how many bytes the reader hashes itself in any case: a change
 	// of goroutine would take longer.
 	quickHash = 32 << 10
+	// callFrames is how many frames a caller writes itself, one after the other, before
+	// it leaves the rest to the lane's writer.
+	callFrames = 16
 	// maxAsk is how many bytes a read may bring, at most, for the reader to write
 	// the answers itself: requests, not bodies.
 	maxAsk = 64 << 10

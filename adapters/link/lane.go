@@ -22,8 +22,9 @@ import (
 //	  control frames, one DATA head and the pieces of bodies behind it. One
 //	  writev, straight from the arena, that never waits; then it tells the core
 //	  how many went (lock). If there is more, the reader goes on where nothing
-//	  can be read meanwhile; the others pass the turn to the writer, and so does
-//	  everybody when the socket is full. The writer waits for the socket with no
+//	  can be read meanwhile, and a caller, which would only wait, for some frames;
+//	  the others pass the turn to the writer, and so does everybody when the socket
+//	  is full. The writer waits for the socket with no
 //	  memory in hand. turn.go is this part.
 //	3 The reader asks the core where the next bytes go (lock): pieces of slots,
 //	  then the head of the next frame. One readv; then it tells the core (lock).
@@ -155,7 +156,7 @@ func (l *lane) answer(n int, busy bool, todo []*lane) {
 			}
 		}
 	}
-	l.ses.flush(todo)
+	l.ses.flush(todo, 1)
 }
 
 // idle is called where nothing can be read. If the reader has the turn it writes
@@ -165,7 +166,7 @@ func (l *lane) idle() bool {
 		var buf [4]*lane
 		var todo []*lane
 		l.mine, todo = l.run(true, buf[:0])
-		l.ses.flush(todo)
+		l.ses.flush(todo, 1)
 	}
 	if !l.mine {
 		l.cool()

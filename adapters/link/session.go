@@ -123,7 +123,7 @@ func (s *session) now() time.Duration { return s.node.cfg.Clock() }
 // unlock ends a visit to the core, and writes what came of it.
 func (s *session) unlock() {
 	var buf [4]*lane
-	s.flush(s.leave(buf[:0]))
+	s.flush(s.leave(buf[:0]), 1)
 }
 
 // leave ends a visit to the core: dead lanes are interrupted, what happened is
@@ -294,7 +294,8 @@ func (s *session) call(ctx context.Context, c *core.Call) {
 	}
 	s.mu.Lock()
 	s.core.Start(s.now(), c)
-	s.unlock()
+	var buf [4]*lane
+	s.flush(s.leave(buf[:0]), callFrames)
 	select {
 	case <-c.Done:
 		return

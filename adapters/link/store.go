@@ -2,6 +2,7 @@ package link
 
 import (
 	"encoding/hex"
+	"slices"
 	"time"
 
 	"meridian/adapters/link/internal/core"
@@ -36,9 +37,12 @@ type holder struct {
 	agent  [16]byte
 	inc    uint64
 
-	// Pin's, under the session's lock.
-	v  []blocks.View
-	at []int
+	// Memory of Pin, Stat and Publish, which are called under the session's lock.
+	v       []blocks.View
+	at      []int
+	look    look
+	commits []blocks.Commit
+	seen    []core.Block
 }
 
 // newHolder makes an owner for a session. All sessions of a peer have one share.
@@ -99,21 +103,30 @@ func (h *holder) Stat(b []core.Block) {
 }
 
 func (h *holder) lookup(b []core.Block) {
-	v := h.views(b)
+	v := h.look.of(h.st, b)
 	for i := range b {
 		fill(&b[i], &v[i])
 	}
+	clear(v)
 }
 
-// views is what the store knows of the keys of b, which are of one namespace.
-func (h *holder) views(b []core.Block) []blocks.View {
-	keys := make([]wire.Key, len(b))
+// look is the memory of one lookup.
+type look struct {
+	keys []wire.Key
+	v    []blocks.View
+}
+
+// of is what the store knows of the keys of b, which are of one namespace, until the
+// next call.
+func (l *look) of(st Store, b []core.Block) []blocks.View {
+	l.keys = l.keys[:0]
 	for i := range b {
-		keys[i] = b[i].Key
+		l.keys = append(l.keys, b[i].Key)
 	}
-	v := make([]blocks.View, len(b))
-	h.st.Lookup(b[0].NS, keys, v)
-	return v
+	l.v = slices.Grow(l.v[:0], len(b))[:len(b)]
+	clear(l.v)
+	st.Lookup(b[0].NS, l.keys, l.v)
+	return l.v
 }
 
 // Pin acquires what is there.
@@ -224,7 +237,8 @@ func (h *holder) Stock(b []core.Block, ttl time.Duration) {
 
 // refuseKnown marks what is published already.
 func (h *holder) refuseKnown(b []core.Block) {
-	v := h.views(b)
+	var l look // the session's lock is not held
+	v := l.of(h.st, b)
 	for i := range b {
 		if b[i].Code == wire.CodeOK && v[i].Err == nil && v[i].Seg != 0 {
 			b[i].Code, b[i].Slot, b[i].Gen = wire.CodeExists, v[i].Ref.Slot, v[i].Ref.Gen
@@ -245,29 +259,40 @@ func (h *holder) reserved(b *core.Block, v *blocks.View) {
 // Publish commits. The slot's generation changes with it, so the reference that
 // the pusher gets is looked up afterwards.
 func (h *holder) Publish(b []core.Block) {
-	if len(b) == 0 {
+	c := h.commits[:0]
+	for i := range b {
+		if b[i].Code != wire.CodeOK {
+			continue
+		}
+		c = append(c, blocks.Commit{
+			Slot: b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att, Proof: b[i].Proof,
+		})
+	}
+	h.commits = c
+	if len(c) == 0 {
 		return
 	}
-	c := make([]blocks.Commit, len(b))
-	for i := range b {
-		c[i] = blocks.Commit{
-			Slot: b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att, Proof: b[i].Proof,
-		}
-	}
+	defer clear(c)
 	h.st.Commit(h.owner, c)
-	seen := make([]core.Block, len(b))
-	for i := range b {
-		b[i].Code = wire.CodeOf(c[i].Err)
-		seen[i] = core.Block{NS: b[i].NS, Key: b[i].Key, Code: b[i].Code}
-		if b[i].Code == wire.CodeExists { // it came meanwhile
-			seen[i].Code = wire.CodeOK
+	seen := h.seen[:0]
+	for i := range c {
+		code := wire.CodeOf(c[i].Err)
+		if code == wire.CodeExists { // it came meanwhile
+			code = wire.CodeOK
 		}
+		seen = append(seen, core.Block{NS: c[i].NS, Key: c[i].Key, Code: code})
 	}
+	h.seen = seen
 	h.Stat(seen)
+	n := 0
 	for i := range b {
-		if b[i].Code == wire.CodeOK || b[i].Code == wire.CodeExists {
-			b[i].Slot, b[i].Gen = seen[i].Slot, seen[i].Gen
+		if b[i].Code != wire.CodeOK {
+			continue
 		}
+		if b[i].Code = wire.CodeOf(c[n].Err); b[i].Code == wire.CodeOK || b[i].Code == wire.CodeExists {
+			b[i].Slot, b[i].Gen = seen[n].Slot, seen[n].Gen
+		}
+		n++
 	}
 }
 

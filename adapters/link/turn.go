@@ -84,11 +84,15 @@ func (l *lane) run(keep bool, todo []*lane) (bool, []*lane) {
 	return keep, s.leave(todo)
 }
 
-// flush writes what lanes have whose turns the caller got.
-func (s *session) flush(todo []*lane) {
+// flush writes what lanes have whose turns the caller got: at most so many frames of
+// each while the socket takes them.
+func (s *session) flush(todo []*lane, frames int) {
 	for len(todo) > 0 {
 		l := todo[0]
-		_, todo = l.run(false, todo[1:])
+		todo = todo[1:]
+		for n, keep := 1, true; keep; n++ {
+			keep, todo = l.run(n < frames, todo)
+		}
 	}
 }
 

@@ -20,8 +20,7 @@ func (l *Lane) answer(now time.Duration, f proto.Frame, p []byte) error {
 		if f.Type != proto.TypeEnd || !own {
 			return refuse(wire.CodeState, f.Type.String()+" for no request")
 		}
-		_, err := proto.ParseEnd(p)
-		return err
+		return s.scratch.end.Parse(p)
 	}
 	switch f.Type {
 	case proto.TypeOpened:
@@ -44,7 +43,8 @@ func (l *Lane) answer(now time.Duration, f proto.Frame, p []byte) error {
 		}
 		l.table(now, r, m)
 	case proto.TypeGrant:
-		m, err := proto.ParseGrant(p)
+		m := &s.scratch.grant
+		err := m.Parse(p)
 		if err == nil {
 			err = r.checkGrant(m)
 		}
@@ -53,7 +53,8 @@ func (l *Lane) answer(now time.Duration, f proto.Frame, p []byte) error {
 		}
 		l.grant(now, r, m)
 	case proto.TypeEnd:
-		m, err := proto.ParseEnd(p)
+		m := &s.scratch.end
+		err := m.Parse(p)
 		if err == nil {
 			err = r.checkEnd(m)
 		}
@@ -226,7 +227,7 @@ func (l *Lane) expect(r *request, i int, h *proto.Have, head wire.Header) {
 	r.in.left += uint64(h.Len - want.off)
 }
 
-func (r *request) checkGrant(m proto.Grant) error {
+func (r *request) checkGrant(m *proto.Grant) error {
 	if r.typ != proto.TypePush || r.ask.state != askSent || len(m.Status) != r.items {
 		return refuse(wire.CodeState, "GRANT that was not asked for")
 	}
@@ -234,7 +235,7 @@ func (r *request) checkGrant(m proto.Grant) error {
 }
 
 // grant starts the bytes of a push.
-func (l *Lane) grant(now time.Duration, r *request, m proto.Grant) {
+func (l *Lane) grant(now time.Duration, r *request, m *proto.Grant) {
 	r.progress(now)
 	r.ask.state = askGranted
 	r.out.items = make([]outItem, len(m.Status))
@@ -269,7 +270,7 @@ func (l *Lane) sendBodies(r *request) {
 	l.enqueue(r)
 }
 
-func (r *request) checkEnd(m proto.End) error {
+func (r *request) checkEnd(m *proto.End) error {
 	switch {
 	case len(m.Status) > 0 && len(m.Status) != r.items:
 		return refuse(wire.CodeState, "END with another number of items")
@@ -280,7 +281,7 @@ func (r *request) checkEnd(m proto.End) error {
 }
 
 // ended takes END: the peer will say no more about the request.
-func (l *Lane) ended(now time.Duration, r *request, m proto.End) {
+func (l *Lane) ended(now time.Duration, r *request, m *proto.End) {
 	s := l.s
 	r.ended = true
 	if !r.dead {

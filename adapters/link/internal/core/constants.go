@@ -51,6 +51,8 @@ const (
 	// hashStep is how much of a long body is hashed at once: it is then still
 	// in the second-level cache.
 	hashStep = 128 << 10
+	// fewItems is how many items are compared one by one to find two of a key.
+	fewItems = 32
 	// maxSpare is how many runs of finished jobs a lane keeps to use their memory
 	// again: as many as the shell lets wait.
 	maxSpare = 8

@@ -8,7 +8,7 @@ import (
 	proto "meridian/wire/link"
 )
 
-func (l *Lane) servePush(now time.Duration, f proto.Frame, m proto.Push) error {
+func (l *Lane) servePush(now time.Duration, f proto.Frame, m *proto.Push) error {
 	s := l.s
 	var total uint64
 	for i := range m.Items {
@@ -60,19 +60,22 @@ func twins(b []Block) []int32 {
 		ns  wire.Namespace
 		key wire.Key
 	}
-	if len(b) < 2 {
-		return nil
+	var first map[name]int32 // of a long batch; a short one is compared in place
+	if len(b) > fewItems {
+		first = make(map[name]int32, len(b))
 	}
-	first := make(map[name]int32, len(b))
 	var twin []int32
 	for i := range b {
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
-		n := name{b[i].NS, b[i].Key}
-		k, again := first[n]
+		k, again := sameBefore(b, i, first == nil)
+		if n := (name{b[i].NS, b[i].Key}); first != nil {
+			if k, again = first[n]; !again {
+				first[n] = int32(i)
+			}
+		}
 		if !again {
-			first[n] = int32(i)
 			continue
 		}
 		if twin == nil {
@@ -84,6 +87,16 @@ func twins(b []Block) []int32 {
 		twin[i], b[i].Code = k, wire.CodeExists
 	}
 	return twin
+}
+
+// sameBefore finds item i of a short batch among those before it.
+func sameBefore(b []Block, i int, short bool) (k int32, found bool) {
+	for ; short && int(k) < i; k++ {
+		if b[k].Code == wire.CodeOK && b[k].Key == b[i].Key && b[k].NS == b[i].NS {
+			return k, true
+		}
+	}
+	return 0, false
 }
 
 // follow gives each item with a twin before it what became of that one.
@@ -163,30 +176,22 @@ func (s *Session) settlePush(now time.Duration, r *request) {
 }
 
 func (s *Session) publish(r *request) {
-	good := make([]Block, 0, len(r.blocks))
-	bad := make([]Block, 0)
 	for i := range r.blocks {
 		b, it := &r.blocks[i], &r.in.items[i]
 		switch {
 		case b.Code != wire.CodeOK:
 		case it.proof.OK():
 			b.Proof = it.proof
-			good = append(good, *b)
 			s.totals.BytesIn += uint64(it.size)
 		default:
-			bad = append(bad, *b)
+			s.cfg.Holder.Abort(r.blocks[i : i+1])
 			b.Code = wire.CodeChecksum
 			s.totals.ChecksumFailures++
 			s.events = append(s.events, Event{Kind: EventChecksum, Lane: r.lane.idx, Code: wire.CodeChecksum, Push: true, Items: 1})
 		}
 	}
-	s.cfg.Holder.Publish(good)
-	s.cfg.Holder.Abort(bad)
-	for i, n := 0, 0; i < len(r.blocks); i++ {
-		if b := &r.blocks[i]; b.Code == wire.CodeOK {
-			*b = good[n]
-			b.Body = nil
-			n++
-		}
+	s.cfg.Holder.Publish(r.blocks)
+	for i := range r.blocks {
+		r.blocks[i].Body = nil
 	}
 }

@@ -128,6 +128,9 @@ func (h *memHolder) take(slot uint32) {
 
 func (h *memHolder) Publish(b []Block) {
 	for i := range b {
+		if b[i].Code != wire.CodeOK {
+			continue
+		}
 		h.take(b[i].Slot)
 		if h.blocks[b[i].Key] != nil {
 			b[i].Code = wire.CodeExists

@@ -23,18 +23,15 @@ func (l *Lane) request(now time.Duration, f proto.Frame, p []byte) error {
 			return err
 		}
 		return l.servePull(now, f, m)
-	case proto.TypePush:
-		m, err := proto.ParsePush(p)
-		if err != nil {
+	case proto.TypePush, proto.TypeDeliver:
+		m := &l.s.scratch.push
+		if err := m.Parse(p); err != nil {
 			return err
+		}
+		if f.Type == proto.TypeDeliver {
+			return l.serveDeliver(now, f, m)
 		}
 		return l.servePush(now, f, m)
-	case proto.TypeDeliver:
-		m, err := proto.ParsePush(p)
-		if err != nil {
-			return err
-		}
-		return l.serveDeliver(now, f, m)
 	case proto.TypeCommit:
 		return l.serveCommit(now, f)
 	case proto.TypeCancel, proto.TypeAbort:
@@ -392,14 +389,13 @@ func (s *Session) endServed(now time.Duration, r *request, code wire.Code, text 
 	s.settle(now, r)
 }
 
-// endOf is a request's END: a status an item, for what became of each.
+// endOf is a request's END: a status an item, for what became of each. It is good
+// until the next call.
 func (s *Session) endOf(r *request) proto.End {
 	e := proto.End{Code: r.code, Text: r.text, RetryMS: uint32(r.retry / time.Millisecond)}
-	if r.blocks != nil {
-		e.Status = make([]wire.Code, len(r.blocks))
-	}
+	e.Status = s.scratch.code[:0]
 	for i := range r.blocks {
-		e.Status[i] = r.blocks[i].Code
+		e.Status = append(e.Status, r.blocks[i].Code)
 		unsent := r.typ == proto.TypePull && i < len(r.out.items) && !r.out.items[i].skip && r.out.items[i].off < len(r.out.items[i].body)
 		if r.code != wire.CodeOK && e.Status[i] == wire.CodeOK && (unsent || r.typ == proto.TypePush) {
 			e.Status[i] = r.code
@@ -410,6 +406,7 @@ func (s *Session) endOf(r *request) proto.End {
 			e.Status[i] = e.Status[k]
 		}
 	}
+	s.scratch.code = e.Status
 	return e
 }
 

@@ -71,10 +71,15 @@ type Session struct {
 	scratch struct {
 		has   proto.Has
 		pull  proto.Pull
+		push  proto.Push
 		table proto.Table
+		grant proto.Grant
+		end   proto.End
+		seen  []Block
 		head  []wire.Header // of table's items that are OK
 		want  []proto.Want
 		have  []proto.Have
+		code  []wire.Code
 	}
 }
 

@@ -187,7 +187,7 @@ func (s *Session) giveAllHomes() {
 // serveDeliver begins a push whose bodies follow at once. What may not be stored is
 // dropped as it comes; so are all of them where the request is turned away, until
 // COMMIT or ABORT says that nothing more comes.
-func (l *Lane) serveDeliver(now time.Duration, f proto.Frame, m proto.Push) error {
+func (l *Lane) serveDeliver(now time.Duration, f proto.Frame, m *proto.Push) error {
 	s := l.s
 	var total uint64
 	for i := range m.Items {
@@ -237,10 +237,11 @@ func (l *Lane) serveDeliver(now time.Duration, f proto.Frame, m proto.Push) erro
 
 // refuseKnown marks what is here already.
 func (s *Session) refuseKnown(b []Block) {
-	seen := make([]Block, len(b))
+	seen := s.scratch.seen[:0]
 	for i := range b {
-		seen[i] = Block{NS: b[i].NS, Key: b[i].Key, Code: b[i].Code}
+		seen = append(seen, Block{NS: b[i].NS, Key: b[i].Key, Code: b[i].Code})
 	}
+	s.scratch.seen = seen
 	s.cfg.Holder.Stat(seen)
 	for i := range b {
 		if b[i].Code == wire.CodeOK && seen[i].Code == wire.CodeOK {
