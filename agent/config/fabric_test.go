@@ -117,6 +117,12 @@ func TestASecretOfAFabricIsHiddenAndItsChangeIsNoticed(t *testing.T) {
 	if s := fmt.Sprint(a.Origins()); strings.Contains(s, "drowssap") || !strings.Contains(s, "[redacted]") {
 		t.Errorf("origins: %s", s)
 	}
+	if got := a.SecretsInFile(); !slices.Equal(got, []string{"fabric.tape.token"}) {
+		t.Errorf("secrets in the file: %q", got)
+	}
+	if got := mustLoad(t, twoTapes, "MERIDIAN_FABRIC_LEFT_TOKEN=x").SecretsInFile(); len(got) != 0 {
+		t.Errorf("secrets in the file, of one in the environment: %q", got)
+	}
 	if got := Changes(a, b); len(got) != 1 || got[0] != (Change{"fabric.tape.token", false}) {
 		t.Errorf("changes %v", got)
 	}

@@ -62,3 +62,14 @@ func hardToGuess(s string) bool {
 	}
 	return true
 }
+
+// SecretsInFile are the keys whose secrets the file holds.
+func (c *Config) SecretsInFile() []string {
+	var keys []string
+	for _, k := range c.origins {
+		if k.secret != nil && k.secret() != "" && k.Source == "file" {
+			keys = append(keys, k.Key)
+		}
+	}
+	return keys
+}

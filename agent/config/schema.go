@@ -127,14 +127,6 @@ func (t table[S]) field(name string) *field[S] {
 	return nil
 }
 
-func (t table[S]) names() []string {
-	out := make([]string, len(t.fields))
-	for i, f := range t.fields {
-		out[i] = f.name
-	}
-	return out
-}
-
 // settings are the table's keys in s.
 func (t table[S]) settings(s *S) []setting {
 	out := make([]setting, len(t.fields))

@@ -119,6 +119,7 @@ func TestEachFindingFires(t *testing.T) {
 		{"small shm", "container.shm", "", func(h *Host) { h.ShmBytes = func() (uint64, error) { return 64 << 20, nil } }, OK, "does not matter"},
 		{"no shm", "container.shm", "", func(h *Host) { h.ShmBytes = func() (uint64, error) { return 0, fs.ErrNotExist } }, OK, "not needed"},
 		{"readable secret", "config.mode", psk, func(h *Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, Warn, "0644"},
+		{"readable token", "config.mode", "[llama]\nmodel = \"m\"\nserver = \"s\"\ntoken = \"t\"\n", func(h *Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, Warn, "0644"},
 		{"mode unreadable", "config.mode", psk, func(h *Host) { h.Mode = func(string) (fs.FileMode, error) { return 0, fs.ErrNotExist } }, Warn, "not exist"},
 		{"readable, no secret", "config.mode", "", func(h *Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, OK, "0644"},
 		{"injected UCX_TLS", "env.UCX_TLS", "", env("UCX_TLS=tcp"), Warn, "no RDMA transport"},

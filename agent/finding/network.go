@@ -87,14 +87,13 @@ func checkConfigMode(h *Host) Finding {
 	if h.Config == nil || h.Config.File == "" {
 		return ok("configuration", "no file is read")
 	}
-	secrets := h.Config.Link.PSK != "" || slices.ContainsFunc(h.Config.Link.Peers, func(p config.Peer) bool { return p.PSK != "" })
 	mode, err := h.Mode(h.Config.File)
 	if err != nil {
 		return warn(h.Config.File, "its mode cannot be read: "+err.Error(), "see that the file is there, and readable for the daemon")
 	}
 	subject := fmt.Sprintf("%s, mode %04o", h.Config.File, mode)
-	if secrets && mode&0o044 != 0 {
-		return warn(subject, "it holds a pre-shared key, and others than its owner can read it", "chmod 600, or set the key by MERIDIAN_LINK_PSK")
+	if keys := h.Config.SecretsInFile(); len(keys) > 0 && mode&0o044 != 0 {
+		return warn(subject, "it holds "+strings.Join(keys, ", ")+", and others than its owner can read it", "chmod 600, or set secrets by their variables")
 	}
 	return ok(subject, "no secret is open to others")
 }

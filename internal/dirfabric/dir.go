@@ -28,6 +28,7 @@ const (
 	via             = "file"
 	fileSuffix      = ".block"
 	temporarySuffix = ".part"
+	lockName        = "lock"
 	handleDigits    = 2 * len(fabric.Handle{})
 )
 
@@ -44,6 +45,7 @@ type Dir struct {
 	quota uint64 // bytes of files
 	path  string
 	root  *os.Root
+	lock  *os.File // while it is open nobody else has the directory
 
 	calls sync.WaitGroup
 
@@ -67,8 +69,8 @@ var (
 	_ fabric.Advisor     = (*Dir)(nil)
 )
 
-// Open makes the directory where there is none, removes what an interrupted write
-// left, and indexes the blocks that lie there.
+// Open makes the directory where there is none, refuses one that another daemon has
+// open, removes what an interrupted write left, and indexes the blocks that lie there.
 func Open(ctx context.Context, label, path string, quota uint64) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
@@ -78,8 +80,11 @@ func Open(ctx context.Context, label, path string, quota uint64) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{label: label, quota: quota, path: path, root: root, byKey: map[ident]*entry{}, byH: map[fabric.Handle]*entry{}}
+	if d.lock, err = takeLock(root); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), root.Close())
+	}
 	if err := d.index(ctx); err != nil {
-		return nil, errors.Join(err, root.Close())
+		return nil, errors.Join(err, d.lock.Close(), root.Close())
 	}
 	return d, nil
 }
@@ -90,6 +95,9 @@ func (d *Dir) index(ctx context.Context) error {
 		return err
 	}
 	for _, f := range list {
+		if f.Name() == lockName {
+			continue
+		}
 		if err := fabric.ContextError(ctx, d.label); err != nil {
 			return err
 		}
@@ -431,5 +439,5 @@ func (d *Dir) Close() error {
 	if again {
 		return nil
 	}
-	return d.root.Close()
+	return errors.Join(d.lock.Close(), d.root.Close())
 }

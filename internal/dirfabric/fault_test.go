@@ -108,7 +108,7 @@ func TestASpoiledFileIsNeverServed(t *testing.T) {
 					t.Errorf("its neighbour: %v", got.Err)
 				}
 			}
-			again := reopen(t, path, 1<<20)
+			again := restarted(t, d, 1<<20)
 			find := []fabric.Item{{NS: testNS, Key: it[0].Key}, {NS: testNS, Key: it[1].Key}}
 			again.Find(t.Context(), find)
 			if (find[0].Err == nil) != s.found || find[1].Err != nil {
@@ -119,6 +119,15 @@ func TestASpoiledFileIsNeverServed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// restarted is the directory opened anew.
+func restarted(t *testing.T, d *Dir, quota uint64) *Dir {
+	t.Helper()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return reopen(t, d.path, quota)
 }
 
 func findingsOf(d *Dir) string {
@@ -148,7 +157,7 @@ func TestDamageAndForeignFilesAreFindings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := findingsOf(reopen(t, path, 1<<20)); got != "ignored: files in "+path+" that are not used: 1" {
+	if got := findingsOf(restarted(t, d, 1<<20)); got != "ignored: files in "+path+" that are not used: 1" {
 		t.Errorf("findings %q", got)
 	}
 	if _, err := os.Stat(foreign); err != nil {
@@ -179,7 +188,7 @@ func TestAFullDirectoryRefusesAndRecovers(t *testing.T) {
 	if full[0].Err != nil {
 		t.Errorf("push into room that was given back: %v", full[0].Err)
 	}
-	again := reopen(t, path, 2*one)
+	again := restarted(t, d, 2*one)
 	more := []fabric.Item{payload(t, "d", 1000)}
 	again.Push(t.Context(), more)
 	if wire.CodeOf(more[0].Err) != wire.CodeFull {
@@ -231,6 +240,20 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 		_ = d.Close()
 		t.Error("a regular file was opened as a directory")
 	}
+}
+
+// Two daemons would count each other's files as their own, and remove what the other
+// is writing.
+func TestADirectoryHasOneDaemon(t *testing.T) {
+	d, path := openDir(t, 1<<20)
+	if twin, err := Open(t.Context(), "twin", path, 1<<20); err == nil || !strings.Contains(err.Error(), "another fabric has this directory") {
+		if err == nil {
+			_ = twin.Close()
+		}
+		t.Errorf("a second one opened it: %v", err)
+	}
+	pushed(t, d, 100, "a")
+	restarted(t, d, 1<<20)
 }
 
 // A daemon does not serve what was damaged on the disk: the engine is told, it is

@@ -144,6 +144,18 @@ func write(root *os.Root, e *entry, payload []byte) (temporary string, err error
 	return temporary, nil
 }
 
+// takeLock takes the directory for this process, or fails at once.
+func takeLock(root *os.Root) (*os.File, error) {
+	f, err := root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another fabric has this directory: %w", err), f.Close())
+	}
+	return f, nil
+}
+
 // codeOf is the contract's code for what the file system said.
 func codeOf(err error) wire.Code {
 	switch {
