@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"meridian/fabric"
@@ -95,6 +96,62 @@ func BenchmarkPickAmongManyPeers(b *testing.B) {
 			if n.Group().Choose(ns, k) != last {
 				b.Fatal("another peer")
 			}
+		}
+	})
+}
+
+// memory is what the process has on the heap and in stacks, in MiB.
+func memory() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapInuse+m.StackInuse) / (1 << 20)
+}
+
+// BenchmarkMemoryOfManyPeers is what an idle node with manyPeers takes, in MiB: none
+// of them reachable, and all of them connected by one data lane. Those are in this
+// process too, so the second figure is that of both ends.
+//
+//	go test -run '^$' -bench MemoryOfMany -benchtime 1x ./adapters/link
+func BenchmarkMemoryOfManyPeers(b *testing.B) {
+	list := func(addr string) func(*Config) {
+		return func(c *Config) {
+			c.Name, c.Lanes = "b", 1
+			for i := range manyPeers {
+				c.Peers = append(c.Peers, PeerConfig{Name: fmt.Sprintf("p%d", i), Addr: addr})
+			}
+		}
+	}
+	b.Run("unreachable", func(b *testing.B) {
+		for b.Loop() {
+			before := memory()
+			n := start(b, 2, 20, "", list("tcp://127.0.0.1:1"))
+			for _, p := range n.peers() {
+				until(b, func() bool { _, code, _ := p.status(); return code == wire.CodeUnreachable })
+			}
+			b.ReportMetric(memory()-before, "MiB")
+			n.stop(b)
+		}
+	})
+	b.Run("connected", func(b *testing.B) {
+		for b.Loop() {
+			before := memory()
+			n := start(b, 2, 20, "unix://"+b.TempDir()+"/s", list(""))
+			var all []*side
+			for i := range manyPeers {
+				a := start(b, 1, uint64(i+1), "", func(c *Config) {
+					c.Name, c.Lanes, c.Agent = fmt.Sprintf("p%d", i), 1, [16]byte{1, byte(i), byte(i >> 8)}
+					c.Peers = []PeerConfig{{Name: "b", Addr: n.addr}}
+				})
+				ready(b, a.Peer("b"))
+				all = append(all, a)
+			}
+			b.ReportMetric(memory()-before, "MiB")
+			b.ReportMetric(float64(runtime.NumGoroutine()), "goroutines")
+			for _, a := range all {
+				a.stop(b)
+			}
+			n.stop(b)
 		}
 	})
 }
