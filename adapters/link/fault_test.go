@@ -261,30 +261,31 @@ func TestDrainLetsWhatRunsEnd(t *testing.T) {
 	until(t, func() bool { return a.Peers()[0].State == StateDraining })
 }
 
-func TestLeasesHoldRenewAndEnd(t *testing.T) {
+func TestLeasesAreKeptRenewedAndReleased(t *testing.T) {
 	a, b, p := pair(t, "tcp://127.0.0.1:0")
 	ns, err := a.ns.Add(testManifest("t"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.store.Add(ns, key0(ns), wire.OutputCritical, randomBody(500))
-	ctx := testContext(t)
-	it := []fabric.Item{{NS: ns, Key: key0(ns)}, {NS: ns, Key: key(ns, 7)}}
-	l, err := p.Hold(ctx, it, time.Second)
-	if err != nil || it[0].Err != nil || !errors.Is(it[1].Err, wire.CodeAbsent) {
-		t.Fatalf("hold: %v, %v, %v", err, it[0].Err, it[1].Err)
+	s, err := p.session()
+	if err != nil {
+		t.Fatal(err)
 	}
+	lease := leased(t, s, ns)
 	if _, _, leases, pins := b.store.Counts(); leases != 1 || pins != 1 {
 		t.Errorf("%d leases, %d pins", leases, pins)
 	}
-	if err := p.Renew(ctx, l, time.Second); err != nil {
-		t.Errorf("renew: %v", err)
-	}
-	if err := p.Release(ctx, l); err != nil {
-		t.Errorf("release: %v", err)
-	}
-	if err := p.Renew(ctx, l, time.Second); !errors.Is(err, wire.CodeLeaseLost) {
-		t.Errorf("renew after release: %v", err)
+	for i, c := range []struct {
+		got, want wire.Code
+	}{
+		{renewed(t, s, lease), wire.CodeOK},
+		{released(t, s, lease), wire.CodeOK},
+		{renewed(t, s, lease), wire.CodeLeaseLost},
+	} {
+		if c.got != c.want {
+			t.Errorf("step %d: %v, want %v", i, c.got, c.want)
+		}
 	}
 	if _, _, leases, pins := b.store.Counts(); leases != 0 || pins != 0 {
 		t.Errorf("after release: %d leases, %d pins", leases, pins)

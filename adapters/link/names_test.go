@@ -152,27 +152,46 @@ func TestAnAgentIDOpensNoSessionAndNoLeaseOfAnotherName(t *testing.T) {
 			}
 		}
 	}
-	num, err := mine.open(t.Context(), ns)
-	if err != nil {
-		t.Fatal(err)
+	lease := leased(t, mine, ns)
+	if got := renewed(t, other, lease); got != wire.CodeLeaseLost {
+		t.Errorf("RENEW of the victim's lease: %v, want LEASE_LOST", got)
 	}
-	hold := &core.Call{Type: proto.TypePull, LeaseFor: proto.MaxLease, Items: []core.Item{{NS: num, Key: key0(ns), Flags: proto.WantKeepLease}}}
-	mine.call(t.Context(), hold)
-	if hold.Code != wire.CodeOK || hold.Lease == ([16]byte{}) {
-		t.Fatalf("%v, lease %x", hold.Code, hold.Lease)
+	if got := released(t, other, lease); got != wire.CodeOK {
+		t.Errorf("RELEASE of the victim's lease: %v; it is no fault", got)
 	}
-	renew := &core.Call{Type: proto.TypeRenew, Lease: hold.Lease, LeaseFor: proto.MaxLease}
-	if other.call(t.Context(), renew); renew.Code != wire.CodeLeaseLost {
-		t.Errorf("RENEW of the victim's lease: %v, want LEASE_LOST", renew.Code)
-	}
-	other.call(t.Context(), &core.Call{Type: proto.TypeRelease, Leases: [][16]byte{hold.Lease}})
 	other.drop(wire.CodeLaneLost)
 	until(t, func() bool { return b.Peer("squatter").Usable(ns) != nil })
 	if _, _, leases, pins := b.store.Counts(); leases != 1 || pins != 1 {
 		t.Errorf("%d leases, %d pins are left of the victim's, want 1", leases, pins)
 	}
-	again := &core.Call{Type: proto.TypeRenew, Lease: hold.Lease, LeaseFor: proto.MaxLease}
-	if mine.call(t.Context(), again); again.Code != wire.CodeOK {
-		t.Errorf("RENEW by the victim: %v", again.Code)
+	if got := renewed(t, mine, lease); got != wire.CodeOK {
+		t.Errorf("RENEW by the victim: %v", got)
 	}
+}
+
+// leased is a lease at the other end for block 0, by PULL with KEEP_LEASE.
+func leased(t *testing.T, s *session, ns wire.Namespace) [16]byte {
+	t.Helper()
+	num, err := s.open(t.Context(), ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &core.Call{Type: proto.TypePull, LeaseFor: proto.MaxLease, Items: []core.Item{{NS: num, Key: key0(ns), Flags: proto.WantKeepLease}}}
+	if s.call(t.Context(), c); c.Code != wire.CodeOK || c.Lease == ([16]byte{}) {
+		t.Fatalf("PULL with KEEP_LEASE: %v, lease %x", c.Code, c.Lease)
+	}
+	return c.Lease
+}
+
+// renewed is what the other end says to RENEW, and released what it says to RELEASE.
+func renewed(t *testing.T, s *session, lease [16]byte) wire.Code {
+	c := &core.Call{Type: proto.TypeRenew, Lease: lease, LeaseFor: proto.MaxLease}
+	s.call(t.Context(), c)
+	return c.Code
+}
+
+func released(t *testing.T, s *session, lease [16]byte) wire.Code {
+	c := &core.Call{Type: proto.TypeRelease, Leases: [][16]byte{lease}}
+	s.call(t.Context(), c)
+	return c.Code
 }

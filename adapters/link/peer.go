@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"meridian/fabric"
 	"meridian/wire"
-	proto "meridian/wire/link"
 )
 
 // State is where this agent stands with a peer.
@@ -241,53 +239,3 @@ func (s *session) describe(i *PeerInfo) {
 
 // Name is the peer's entry in the configuration.
 func (p *Peer) Name() string { return p.cfg.Name }
-
-// Lease is a holder's lease: a right to some of its blocks for a time.
-type Lease struct {
-	ID [16]byte
-	s  *session
-}
-
-// Hold leases blocks at the peer without moving them; items that it has not get
-// their Err, and where it has none of them, that is the error. At most 4096
-// items. The lease lasts for ttl, at most 30 s, and ends with the session.
-func (p *Peer) Hold(ctx context.Context, it []fabric.Item, ttl time.Duration) (Lease, error) {
-	s, err := p.usable(ctx)
-	if err != nil {
-		failAll(it, err)
-		return Lease{}, err
-	}
-	b := p.batch(ctx, s, it)
-	c := &fabricCall{Type: proto.TypePull, Class: b.class, Items: b.pull(b.at)}
-	c.LeaseFor = min(ttl, proto.MaxLease)
-	for i := range c.Items {
-		c.Items[i].Flags, c.Items[i].Room = proto.WantKeepLease, nil
-	}
-	s.call(ctx, c)
-	b.found(c, b.at)
-	switch {
-	case c.Code != wire.CodeOK:
-		return Lease{}, codeError(c.Code, c.Text)
-	case c.Lease == ([16]byte{}):
-		return Lease{}, codeError(wire.CodeAbsent, "the peer has none of them")
-	}
-	return Lease{ID: c.Lease, s: s}, nil
-}
-
-// Renew prolongs a lease. LEASE_LOST where it lapsed, or its session ended.
-func (p *Peer) Renew(ctx context.Context, l Lease, ttl time.Duration) error {
-	return p.leaseCall(ctx, l, &fabricCall{Type: proto.TypeRenew, Lease: l.ID, LeaseFor: min(ttl, proto.MaxLease)})
-}
-
-// Release gives a lease back.
-func (p *Peer) Release(ctx context.Context, l Lease) error {
-	return p.leaseCall(ctx, l, &fabricCall{Type: proto.TypeRelease, Leases: [][16]byte{l.ID}})
-}
-
-func (p *Peer) leaseCall(ctx context.Context, l Lease, c *fabricCall) error {
-	if l.s == nil {
-		return fmt.Errorf("link: no lease: %w", wire.CodeLeaseLost)
-	}
-	l.s.call(ctx, c)
-	return codeError(c.Code, c.Text)
-}

@@ -118,7 +118,6 @@ type Link struct {
 	Lanes      int
 	Insecure   bool
 	PSK        Secret
-	Linger     time.Duration
 	Congestion string // TCP congestion control; empty: the kernel's default
 	TLS        TLS
 	Peers      []Peer

@@ -34,7 +34,6 @@ var ourTables = []table[Config]{
 		key("lanes", func(c *Config) *int { return &c.Link.Lanes }, autoCount, auto, rule[int]{`"auto", or between 1 and 16`, func(n int) bool { return n == auto || (n >= 1 && n <= 16) }}, "Data connections to a peer. \"auto\" is the number of cores, at most 4."),
 		key("insecure", func(c *Config) *bool { return &c.Link.Insecure }, booleans, false, free[bool](), "Allow peers without TLS beyond loopback, and let listed peers in without proof of their name."),
 		key("psk", func(c *Config) *Secret { return &c.Link.PSK }, secrets, "", pskRule, "Key shared with every peer that has none of its own. It proves identity and encrypts nothing. Who has it can claim to be any of those peers."),
-		key("linger", func(c *Config) *time.Duration { return &c.Link.Linger }, durations, 5*time.Second, between(0, time.Minute), "How long a lost session's leases are kept for its return."),
 		key("congestion", func(c *Config) *string { return &c.Link.Congestion }, words, "", wordRule, "TCP congestion control of our sockets. Empty: the kernel's default.").hostDefault("the kernel's"),
 	}},
 	{"link.tls", "Certificates for tls:// addresses: all three files, or none. A peer is known by its certificate's first DNS name.", []field[Config]{
