@@ -341,3 +341,23 @@ func (s *adminServer) Doctor(context.Context, *adminpb.DoctorRequest) (*adminpb.
 	}
 	return out, nil
 }
+
+// Reload reads the configuration again, as SIGHUP does.
+func (s *adminServer) Reload(ctx context.Context, req *adminpb.ReloadRequest) (*adminpb.ReloadResponse, error) {
+	r, err := s.a.reload(ctx, req.DryRun)
+	if err != nil {
+		if !req.DryRun {
+			s.a.log.Error("the configuration was not taken over", "err", err)
+		}
+		return nil, adminError(err)
+	}
+	return &adminpb.ReloadResponse{File: r.file, Applied: pbChanges(r.applied), Restart: pbChanges(r.restart)}, nil
+}
+
+func pbChanges(changes []config.Change) []*adminpb.Change {
+	out := make([]*adminpb.Change, len(changes))
+	for i, c := range changes {
+		out[i] = &adminpb.Change{Key: c.Key, Old: c.Old, New: c.New, What: c.What}
+	}
+	return out
+}

@@ -37,7 +37,8 @@ type Options struct {
 	LogLost func() uint64
 	// Level is the logger's, for SIGHUP to change; may be nil.
 	Level *slog.LevelVar
-	// Reload reads the configuration again, for SIGHUP; nil: it cannot.
+	// Reload reads the configuration again, for SIGHUP and the admin API; nil: it
+	// cannot.
 	Reload func() (*config.Config, error)
 	// Fabrics are added to the daemon's own under their names. They stay the
 	// caller's, who closes them after Close: two daemons in one process share a
@@ -70,7 +71,8 @@ type Agent struct {
 	moved     movedBytes
 	checksums atomic.Uint64
 	live      live
-	running   atomic.Pointer[config.Config] // as of the last reload; cfg stays that of the start
+	running   atomic.Pointer[config.Config] // in force: cfg, which is that of the start, with what reloads took over
+	reloading chan struct{}                 // has an entry while a reload runs
 	selftest  *selfTest
 	quota     quota.Book // of what the rooms hand out but the arena's bytes
 
@@ -100,8 +102,8 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	if opt.LogLost == nil {
 		opt.LogLost = func() uint64 { return 0 }
 	}
-	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), selftest: newSelfTest(), tracer: otel.Tracer("meridian/agent")}
-	a.setQuotas()
+	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), selftest: newSelfTest(), reloading: make(chan struct{}, 1), tracer: otel.Tracer("meridian/agent")}
+	a.setQuotas(cfg.Quota)
 	a.live.set(cfg.Agent)
 	a.running.Store(cfg)
 	a.run, a.stop = context.WithCancel(context.Background())
@@ -158,12 +160,7 @@ func (a *Agent) openStore(context.Context) (err error) {
 		ThinkFraction: a.cfg.KVMemory.ThinkPhaseMemoryFraction, Agent: a.id.agent, Incarnation: a.id.incarnation,
 		HoldBytes: a.cfg.Arena.Hold, VerifyAlways: a.cfg.Arena.Verify == "always",
 		Ahead: a.cfg.Arena.Ahead, HostFree: func() uint64 { return config.HostMemory().Free() },
-		Shares: blocks.Shares{
-			Peer: a.cfg.Quota.PeerArena, Peers: a.cfg.Quota.PeersArena, Engine: a.cfg.Quota.EngineArena, Tenant: a.cfg.Quota.TenantArena,
-			EngineGuaranteed: a.cfg.Quota.EngineGuaranteed, TenantGuaranteed: a.cfg.Quota.TenantGuaranteed,
-			EngineStaging: a.cfg.Quota.EngineStaging, TenantStaging: a.cfg.Quota.TenantStaging,
-			ReserveTime: a.cfg.Quota.PeerReserve, LeaseAge: a.cfg.Quota.PeerLeaseAge,
-		},
+		Shares: sharesOf(a.cfg.Quota),
 	})
 	if err != nil {
 		return fmt.Errorf("arena: %w", err)

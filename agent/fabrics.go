@@ -35,7 +35,7 @@ func (a *Agent) openFabrics(ctx context.Context) error {
 		if err := a.fabrics.Add(one.Name, f); err != nil {
 			return errors.Join(err, f.Close())
 		}
-		if err := a.addPeers(one.Name, f); err != nil {
+		if err := a.matchPeers(one.Name, f); err != nil {
 			return err
 		}
 		if s, ok := f.(fabric.Server); ok {
@@ -47,21 +47,38 @@ func (a *Agent) openFabrics(ctx context.Context) error {
 	return nil
 }
 
-// addPeers makes each listed peer of a fabric known as a fabric of its own.
-func (a *Agent) addPeers(name string, f fabric.Fabric) error {
+// matchPeers makes each listed peer of a fabric known as a fabric of its own, and
+// those that are listed no more, or are others now, no more.
+func (a *Agent) matchPeers(name string, f fabric.Fabric) (err error) {
 	g, ok := f.(fabric.Peered)
 	if !ok {
 		return nil
 	}
+	is := map[string]bool{}
 	for _, p := range g.Peers() {
-		if !p.Listed {
+		is[p.Name] = is[p.Name] || p.Listed
+	}
+	for _, known := range a.fabrics.Names() {
+		of, peer := fabric.SplitName(known)
+		if of != name || peer == "" {
 			continue
 		}
-		if err := a.fabrics.Add(fabric.PeerName(name, p.Name), g.Peer(p.Name)); err != nil {
-			return err
+		switch was, _ := a.fabrics.Get(known); {
+		case !is[peer]:
+			a.metrics.forget(peer)
+		case was == g.Peer(peer):
+			is[peer] = false
+			continue
+		}
+		a.fabrics.Remove(known) // the fabric has closed it
+	}
+	for peer, add := range is {
+		if add {
+			err = errors.Join(err, a.fabrics.Add(fabric.PeerName(name, peer), g.Peer(peer)))
+			a.metrics.incarnations.WithLabelValues(a.metrics.peer(peer))
 		}
 	}
-	return nil
+	return err
 }
 
 // whole are the fabrics by name, their peers' own entries left out.

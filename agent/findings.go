@@ -15,7 +15,7 @@ func (a *Agent) findings() []finding.Finding {
 	out := stateFindings(a.store.Stats(), a.checksums.Load(), a.peers())
 	out = append(out, a.fabricFindings()...)
 	out = append(out, a.partnerFindings()...)
-	out = append(out, finding.Run(finding.ThisHost(a.cfg))...)
+	out = append(out, finding.Run(finding.ThisHost(a.now()))...)
 	slices.SortStableFunc(out, func(x, y finding.Finding) int { return int(y.Severity) - int(x.Severity) })
 	return out
 }

@@ -58,6 +58,20 @@ func shortDir(t testing.TB) string {
 // what a test adds.
 func loadConfig(t testing.TB, dir, name, text string) *config.Config {
 	t.Helper()
+	path := filepath.Join(dir, name+".toml")
+	if err := os.WriteFile(path, []byte(baseConfig(dir, name, text)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load(config.Options{Path: path, Kinds: openers.Kinds()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Agent.FindTimeout = patience // for tests that stall a holder and let it go on
+	return cfg
+}
+
+// baseConfig is the text of a daemon's configuration, with what a test adds.
+func baseConfig(dir, name, text string) string {
 	at := func(ext string) string { return filepath.Join(dir, name+ext) }
 	all := fmt.Sprintf(`[agent]
 name = %q
@@ -73,15 +87,7 @@ tenants = ["acme"]
 	if !strings.Contains(text, "[kv_memory]") {
 		all += "[kv_memory]\ncapacity_bytes = \"16MiB\"\n"
 	}
-	if err := os.WriteFile(at(".toml"), []byte(all+text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, _, err := config.Load(config.Options{Path: at(".toml"), Kinds: openers.Kinds()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Agent.FindTimeout = patience // for tests that stall a holder and let it go on
-	return cfg
+	return all + text
 }
 
 // linkFabric is the registry name of the link's peers together.

@@ -103,3 +103,11 @@ func (m *metrics) peer(name string) string {
 	m.peers[name] = struct{}{}
 	return name
 }
+
+// forget gives the label of a peer that is gone to others. Its series end.
+func (m *metrics) forget(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.peers, name)
+	m.incarnations.DeleteLabelValues(name)
+}

@@ -1,11 +1,13 @@
 package agent
 
-import "meridian/blocks/quota"
+import (
+	"meridian/agent/config"
+	"meridian/blocks/quota"
+)
 
 // setQuotas gives the book the limits of the configuration. The shares of the
 // arena and of staging are the store's own to count, and log lines those of the log.
-func (a *Agent) setQuotas() {
-	q := a.cfg.Quota
+func (a *Agent) setQuotas(q config.Quota) {
 	for r, limit := range map[quota.Rule]int{
 		{Resource: quota.Namespaces, Kind: quota.All}:    q.Namespaces,
 		{Resource: quota.Namespaces, Kind: quota.Peers}:  q.PeersNamespaces,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -92,9 +93,12 @@ func (s *selfTest) run(ctx context.Context, a *Agent) {
 }
 
 // probe starts the test of each path that can be called and was not tested in
-// this incarnation of its other side, and counts the incarnations.
+// this incarnation of its other side, and counts the incarnations. What is known
+// of paths that are gone is forgotten.
 func (s *selfTest) probe(a *Agent) {
-	for _, p := range a.paths() {
+	paths := a.paths()
+	s.keep(paths)
+	for _, p := range paths {
 		if p.err != nil || p.pr == nil {
 			continue
 		}
@@ -107,6 +111,20 @@ func (s *selfTest) probe(a *Agent) {
 			a.background(func(ctx context.Context) { s.record(ctx, a, p) })
 		}
 	}
+}
+
+// keep forgets the results of all other paths.
+func (s *selfTest) keep(paths []path) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.paths) <= len(paths) {
+		return
+	}
+	is := make(map[string]bool, len(paths))
+	for _, p := range paths {
+		is[p.name] = true
+	}
+	maps.DeleteFunc(s.paths, func(name string, _ pathResult) bool { return !is[name] })
 }
 
 // begin says whether a path is to be tested now, and whether the peer has

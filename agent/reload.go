@@ -1,14 +1,34 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"meridian/agent/config"
+	"meridian/agent/openers"
+	"meridian/blocks"
+	"meridian/blocks/quota"
+	"meridian/fabric"
+	"meridian/internal/loglimit"
+	"meridian/wire"
 )
 
-// live are the settings that SIGHUP can change in a running daemon: those that
-// config.Changes calls live.
+// A reload is one path, whoever asks for it (SIGHUP, mrdn config reload):
+//
+//	1 one at a time, and none while the daemon leaves;
+//	2 the file is read and checked whole, certificates too;
+//	3 it is compared with what is in force: the configuration of the start with
+//	  what earlier reloads took over;
+//	4 what can change live is checked together with what stays;
+//	5 the fabrics take their part, or refuse: up to here nothing has changed;
+//	6 the other rooms take theirs, which cannot fail.
+
+// live are the settings that a reload changes and that are read where no
+// configuration is at hand.
 type live struct {
 	readyMinPeers atomic.Int64
 	drainTimeout  atomic.Int64 // ns
@@ -19,37 +39,135 @@ func (l *live) set(c config.Agent) {
 	l.drainTimeout.Store(int64(c.DrainTimeout))
 }
 
-// reload reads the configuration again, takes over what can change live, and
-// lists what needs a restart: all that differs from the start, so a key stays in
-// the list until the file has the value that is in force again. A configuration
-// that is wrong changes nothing.
-func (a *Agent) reload() {
-	if a.opt.Reload == nil {
-		a.log.Warn("SIGHUP: this daemon was started without a file to read again")
-		return
+// reloaded is what a reload did, or would do.
+type reloaded struct {
+	file    string
+	applied []config.Change
+	restart []config.Change // in force only after a restart
+}
+
+// now is the configuration that is in force.
+func (a *Agent) now() *config.Config { return a.running.Load() }
+
+// hangup is SIGHUP.
+func (a *Agent) hangup(ctx context.Context) {
+	if _, err := a.reload(ctx, false); err != nil {
+		a.log.Error("SIGHUP: the configuration was not taken over", "err", err)
+	}
+}
+
+// reload reads the configuration again and takes over what can change live, or
+// with dry only says what that would be. On an error nothing has changed.
+func (a *Agent) reload(ctx context.Context, dry bool) (reloaded, error) {
+	select {
+	case a.reloading <- struct{}{}:
+		defer func() { <-a.reloading }()
+	case <-ctx.Done():
+		return reloaded{}, fmt.Errorf("another reload has not ended: %w", errors.Join(ctx.Err(), wire.CodeBusy))
+	}
+	switch {
+	case drainState(a.drain.Load()) != serving:
+		return reloaded{}, fmt.Errorf("the daemon is leaving: %w", wire.CodeDraining)
+	case a.opt.Reload == nil:
+		return reloaded{}, fmt.Errorf("this daemon was started without a file to read again: %w", wire.CodeConfig)
 	}
 	next, err := a.opt.Reload()
 	if err != nil {
-		a.log.Error("SIGHUP: the configuration is wrong and was not taken over", "err", err)
-		return
+		return reloaded{}, err
 	}
-	applied, restart := []string{}, []string{}
-	for _, c := range config.Changes(a.running.Load(), next) {
+	was := a.now()
+	now, err := was.With(next)
+	if err != nil {
+		return reloaded{}, fmt.Errorf("what can change without a restart does not fit what cannot: %w", err)
+	}
+	parts, err := a.prepare(now)
+	if err != nil {
+		return reloaded{}, err
+	}
+	r := reloaded{file: next.File}
+	for _, c := range config.Changes(was, next) {
 		if c.Live {
-			applied = append(applied, c.Key)
+			r.applied = append(r.applied, c)
+		} else {
+			r.restart = append(r.restart, c)
 		}
 	}
-	for _, c := range config.Changes(a.cfg, next) {
-		if !c.Live {
-			restart = append(restart, c.Key)
+	for _, p := range parts {
+		for _, c := range p.Changed {
+			if !slices.ContainsFunc(r.applied, func(o config.Change) bool { return o.Key == c.Key }) {
+				r.applied = append(r.applied, c)
+			}
 		}
 	}
-	a.live.set(next.Agent)
+	if dry {
+		return r, nil
+	}
+	return r, a.apply(now, parts, r)
+}
+
+// prepare asks the fabrics what they would take of a configuration.
+func (a *Agent) prepare(now *config.Config) (map[string]openers.Prepared, error) {
+	parts, names := map[string]openers.Prepared{}, 0
+	for name, f := range a.whole {
+		names++
+		rl, ok := f.(openers.Reloader)
+		if !ok {
+			continue
+		}
+		p, err := rl.Prepare(now)
+		if err != nil {
+			return nil, err
+		}
+		parts[name] = p
+		names += p.Peers
+	}
+	if names > fabric.MaxFabrics {
+		return nil, fmt.Errorf("%d fabrics and peers, the limit is %d: %w", names, fabric.MaxFabrics, wire.CodeTooMany)
+	}
+	return parts, nil
+}
+
+// apply puts a checked configuration in force.
+func (a *Agent) apply(now *config.Config, parts map[string]openers.Prepared, r reloaded) error {
+	for _, p := range parts {
+		if err := p.Apply(); err != nil {
+			return err
+		}
+	}
+	a.running.Store(now)
+	a.live.set(now.Agent)
 	if a.opt.Level != nil {
-		a.opt.Level.Set(next.Agent.LogLevel)
+		a.opt.Level.Set(now.Agent.LogLevel)
 	}
-	a.running.Store(next)
-	a.log.Info("SIGHUP: configuration read again", "taken_over", applied, "needs_restart", restart)
+	a.setQuotas(now.Quota)
+	a.store.SetShares(sharesOf(now.Quota), quota.Share(now.KVMemory.Capacity, now.Quota.Staging))
+	a.log.Handler().(*loglimit.Handler).SetBurst(now.Quota.LogLines)
+	a.engines.SetTenants(now.Security.Tenants)
+	var err error
+	for name, f := range a.whole {
+		err = errors.Join(err, a.matchPeers(name, f))
+	}
+	a.selftest.poke()
+	a.log.Info("configuration read again", "file", r.file, "taken_over", lines(r.applied), "needs_restart", lines(r.restart))
+	return err
+}
+
+func sharesOf(q config.Quota) blocks.Shares {
+	return blocks.Shares{
+		Peer: q.PeerArena, Peers: q.PeersArena, Engine: q.EngineArena, Tenant: q.TenantArena,
+		EngineGuaranteed: q.EngineGuaranteed, TenantGuaranteed: q.TenantGuaranteed,
+		EngineStaging: q.EngineStaging, TenantStaging: q.TenantStaging,
+		ReserveTime: q.PeerReserve, LeaseAge: q.PeerLeaseAge,
+	}
+}
+
+// lines are changes for the log.
+func lines(changes []config.Change) []string {
+	out := make([]string, len(changes))
+	for i, c := range changes {
+		out[i] = c.String()
+	}
+	return out
 }
 
 // drainFor is how long a drain may take: never nothing, so that what has ended

@@ -1,55 +1,251 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"meridian/agent/adminpb"
+	"meridian/agent/client"
 	"meridian/agent/config"
 	"meridian/agent/openers"
 	"meridian/internal/testlog"
+	"meridian/wire"
 )
 
-// What needs a restart is what the file says and the daemon does not do. It does
-// not become true by being read twice, nor false by being put back.
-func TestAReloadListsWhatIsNotInForceUntilItIs(t *testing.T) {
-	dir := shortDir(t)
-	start := loadConfig(t, dir, "one", "")
-	bigger := "[kv_memory]\ncapacity_bytes = \"32MiB\"\n"
-	log := &testlog.Buffer{}
-	var next *config.Config
-	a, err := Start(t.Context(), start, Options{
-		Version: "test", Log: NewLogger(log, start.Agent, new(slog.LevelVar)),
-		Reload: func() (*config.Config, error) { return next, nil },
+// reloadable is a daemon that reads its file again.
+type reloadable struct {
+	*testNode
+	t         *testing.T
+	dir, name string
+	env       []string
+}
+
+func startReloadable(t *testing.T, dir, name, text string) *reloadable {
+	t.Helper()
+	cfg := loadConfig(t, dir, name, text)
+	r := &reloadable{testNode: &testNode{log: &testlog.Buffer{}}, t: t, dir: dir, name: name}
+	level := new(slog.LevelVar)
+	var err error
+	r.Agent, err = Start(t.Context(), cfg, Options{
+		Version: "test", Log: NewLogger(r.log, cfg.Agent, level), Level: level, LogLost: func() uint64 { return 0 },
+		Reload: func() (*config.Config, error) {
+			next, _, err := config.Load(config.Options{Path: r.file(), Env: r.env, Regular: true, Kinds: openers.Kinds()})
+			return next, err
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	f, _ := r.fabrics.Get(linkFabric)
+	r.node = f.(*openers.Link).Node
 	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
-			t.Error(err)
+		if err := r.Close(); err != nil {
+			t.Errorf("close %s: %v", name, err)
+		}
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", name, r.log)
 		}
 	})
+	return r
+}
+
+func (r *reloadable) file() string { return filepath.Join(r.dir, r.name+".toml") }
+
+// write makes the file of the daemon anew.
+func (r *reloadable) write(text string) {
+	r.t.Helper()
+	all := baseConfig(r.dir, r.name, text)
+	if err := os.WriteFile(r.file(), []byte(all), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// to changes the file and lets the daemon read it.
+func (r *reloadable) to(text string) reloaded {
+	r.t.Helper()
+	r.write(text)
+	got, err := r.reload(r.t.Context(), false)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return got
+}
+
+// says checks what a reload answered, and that the log has it.
+func (r *reloadable) says(what string, got reloaded, applied, restart string) {
+	r.t.Helper()
+	a, n := strings.Join(lines(got.applied), "; "), strings.Join(lines(got.restart), "; ")
+	if a != applied || n != restart {
+		r.t.Errorf("%s: taken over %q, needs a restart %q; want %q and %q", what, a, n, applied, restart)
+	}
+}
+
+// What needs a restart is what the file says and the daemon does not do. It does
+// not become true by being read twice, nor false by being put back.
+func TestAReloadListsWhatIsNotInForceUntilItIs(t *testing.T) {
+	r := startReloadable(t, shortDir(t), "one", "")
+	bigger := "[kv_memory]\ncapacity_bytes = \"32MiB\"\n"
+	const needs = `kv_memory.capacity_bytes = "32MiB", was "16MiB"`
 	for _, step := range []struct {
 		what, text     string
 		env            []string
 		taken, restart string
 	}{
-		{"a bigger arena", bigger, nil, "[]", "[kv_memory.capacity_bytes]"},
-		{"the same file again", bigger, nil, "[]", "[kv_memory.capacity_bytes]"},
-		{"a live key besides", bigger, []string{"MERIDIAN_AGENT_DRAIN_TIMEOUT=3s"}, "[agent.drain_timeout]", "[kv_memory.capacity_bytes]"},
-		{"as it was at the start", "", nil, "[agent.drain_timeout]", "[]"},
+		{"a bigger arena", bigger, nil, "", needs},
+		{"the same file again", bigger, nil, "", needs},
+		{"a live key besides", bigger, []string{"MERIDIAN_AGENT_DRAIN_TIMEOUT=3s"}, `agent.drain_timeout = "3s", was "30s"`, needs},
+		{"as it was at the start", "", nil, `agent.drain_timeout = "30s", was "3s"`, ""},
 	} {
-		loadConfig(t, dir, "one", step.text) // writes the file
-		if next, _, err = config.Load(config.Options{Path: filepath.Join(dir, "one.toml"), Env: step.env, Kinds: openers.Kinds()}); err != nil {
+		r.env = step.env
+		r.says(step.what, r.to(step.text), step.taken, step.restart)
+	}
+}
+
+// A new peer is dialled, let in, listed, counted and used at once; its cache stays
+// where it is, and so does that of the daemon which learns of it.
+func TestAPeerComesAndGoesWithoutARestart(t *testing.T) {
+	dir := shortDir(t)
+	prefill := startReloadable(t, dir, "prefill", linkTable+"listen = [\"tcp://127.0.0.1:0\"]\n[[link.peer]]\nname = \"nobody\"\ntenants = [\"acme\"]\n")
+	decode := startReloadable(t, dir, "decode", linkTable)
+	a, b := prefill.engine(t), decode.engine(t)
+	keys := a.keys("prompt", 4)
+	a.put(t, keys, 64<<10, wire.OutputCritical, 0)
+
+	addr := prefill.Ports()["link"][0]
+	listen := linkTable + "listen = [\"tcp://127.0.0.1:0\"]\n"
+	prefill.says("the listener", prefill.to(listen+entry("", "decode")), "link.peer.decode added; link.peer.nobody removed", "")
+	decode.says("the dialler", decode.to(linkTable+entry(addr, "prefill")), "link.peer.prefill added", "")
+	decode.ready(t)
+	b.mustFetch(t, keys)
+	if v, ok := decode.series(t, `meridian_peer_ready{peer="prefill",transport="tcp"}`); !ok || v != "1" {
+		t.Errorf("the metric of the new peer: %q", v)
+	}
+	if got := peersOf(t, decode); got != "prefill ready" {
+		t.Errorf("peer list: %q", got)
+	}
+
+	// It goes: its session ends, nothing of it is left, what was fetched stays.
+	decode.says("gone", decode.to(linkTable), "link.peer.prefill removed", "")
+	until(t, "the session has ended", func() bool { return decode.node.Stats().Sessions == 0 && prefill.node.Stats().Sessions == 0 })
+	if _, ok := decode.series(t, `meridian_peer_ready{peer="prefill",transport="tcp"}`); ok {
+		t.Error("a removed peer still has a metric")
+	}
+	if _, ok := decode.series(t, `meridian_peer_incarnation_changes_total{peer="prefill"}`); ok {
+		t.Error("a removed peer still has a counter")
+	}
+	if got := peersOf(t, decode); got != "" {
+		t.Errorf("peer list: %q", got)
+	}
+	b.mustFetch(t, keys)
+	decode.quietNow(t)
+	prefill.quietNow(t)
+}
+
+func entry(addr, name string) string {
+	return fmt.Sprintf("[[link.peer]]\nname = %q\naddress = %q\ntenants = [\"acme\"]\n", name, addr)
+}
+
+// peersOf is what mrdn peer list shows: names and states.
+func peersOf(t *testing.T, r *reloadable) string {
+	t.Helper()
+	res, err := r.adminClient(t).ListPeers(t.Context(), &adminpb.ListPeersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, p := range res.Peers {
+		out = append(out, p.Name+" "+strings.ToLower(strings.TrimPrefix(p.State.String(), "PEER_STATE_")))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (r *reloadable) adminClient(t *testing.T) *client.Admin {
+	t.Helper()
+	adm, err := client.DialAdmin(t.Context(), r.cfg.Admin.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = adm.Close() })
+	return adm
+}
+
+// The admin API and SIGHUP go the same way; --dry-run changes nothing; secrets are
+// shown nowhere.
+func TestTheAdminAPIReloads(t *testing.T) {
+	dir := shortDir(t)
+	r := startReloadable(t, dir, "one", linkTable)
+	adm := r.adminClient(t)
+	const secret = "c20d94f1a7be4356980e1fd57a3b6c88"
+	r.write("[link]\npsk = \"" + secret + "\"\nlanes = 3\n" + entry("tcp://127.0.0.1:1", "b") + "psk = \"" + secret + "\"\n")
+	for _, dry := range []bool{true, true, false} {
+		res, err := adm.Reload(t.Context(), &adminpb.ReloadRequest{DryRun: dry})
+		if err != nil {
 			t.Fatal(err)
 		}
-		before := len(log.String())
-		a.reload()
-		got := log.String()[before:]
-		if !strings.Contains(got, "taken_over="+step.taken+" ") || !strings.Contains(got, "needs_restart="+step.restart+"\n") {
-			t.Errorf("%s: the log says %q, want %s taken over and %s to need a restart", step.what, got, step.taken, step.restart)
+		if got := fmt.Sprintln(len(res.Applied), res.Applied[0].Key, res.Applied[1].Key, res.Applied[1].What, len(res.Restart), res.Restart[0].Key, res.Restart[0].Old, res.Restart[0].New); got != "2 link.psk link.peer.b added 1 link.lanes 2 3\n" {
+			t.Errorf("dry %v: %v", dry, got)
 		}
+		if strings.Contains(res.String(), secret) || strings.Contains(r.log.String(), secret) {
+			t.Error("a secret is shown")
+		}
+		if has := peersOf(t, r) != ""; has == dry {
+			t.Errorf("dry %v: the peer is there: %v", dry, has)
+		}
+	}
+	if res, err := adm.Reload(t.Context(), &adminpb.ReloadRequest{}); err != nil || len(res.Applied) != 0 || len(res.Restart) != 1 {
+		t.Errorf("again: %v, %v; want only what needs a restart", res, err)
+	}
+	for what, damage := range map[string]func(){
+		"no TOML":       func() { r.write("[link\n") },
+		"a wrong key":   func() { r.write("[link]\nlane = 3\n") },
+		"gone":          func() { _ = os.Remove(r.file()) },
+		"a table twice": func() { r.write("[agent]\n") },
+	} {
+		damage()
+		before := r.now()
+		_, err := adm.Reload(t.Context(), &adminpb.ReloadRequest{})
+		if d := adminpb.Detail(err); d == nil || wire.Code(d.Code) != wire.CodeConfig || r.now() != before {
+			t.Errorf("%s: %v, want CONFIG and no change", what, err)
+		}
+	}
+}
+
+// While the daemon leaves nothing is taken over; while a reload runs the next one
+// waits as long as its caller does.
+func TestReloadsAreOneAtATimeAndNoneWhileLeaving(t *testing.T) {
+	r := startReloadable(t, shortDir(t), "one", "")
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	read := r.opt.Reload
+	r.opt.Reload = func() (*config.Config, error) {
+		inside <- struct{}{}
+		<-goOn
+		return read()
+	}
+	first := make(chan error)
+	go func() {
+		_, err := r.reload(t.Context(), false)
+		first <- err
+	}()
+	<-inside
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.reload(ctx, false); !errors.Is(err, wire.CodeBusy) {
+		t.Errorf("a second reload: %v, want BUSY", err)
+	}
+	if err := r.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(goOn)
+	if err := <-first; !errors.Is(err, wire.CodeDraining) {
+		t.Errorf("a reload that drain overtook: %v, want DRAINING", err)
+	}
+	if _, err := r.reload(t.Context(), false); !errors.Is(err, wire.CodeDraining) {
+		t.Errorf("a reload after drain: %v, want DRAINING", err)
 	}
 }

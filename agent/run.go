@@ -38,14 +38,17 @@ func Run(ctx context.Context, cfg *config.Config, opt Options, portsFile string)
 		}
 	}
 	_ = notify("READY=1")
-	for running := true; running; {
-		select {
-		case <-hup:
-			a.reload()
-		case <-ctx.Done():
-			running = false
+	a.background(func(ctx context.Context) { // on its own: a disk that hangs holds up no SIGTERM
+		for {
+			select {
+			case <-hup:
+				a.hangup(ctx)
+			case <-ctx.Done():
+				return
+			}
 		}
-	}
+	})
+	<-ctx.Done()
 	// Before stop, or a second signal in between would kill the process.
 	again, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer cancel()

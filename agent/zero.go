@@ -60,11 +60,6 @@ func (a *Agent) zeroSeries() {
 		}
 	}
 	m.checksumFailures.WithLabelValues("arena")
-	for _, p := range a.peers() {
-		if p.Listed {
-			m.incarnations.WithLabelValues(m.peer(p.Name))
-		}
-	}
 	for name, f := range a.whole {
 		a.zeroFabric(name, f)
 	}

@@ -58,18 +58,26 @@ type accounts struct {
 }
 
 func newAccounts(s Shares, capacity uint64) accounts {
+	return accounts{of: map[quota.Holder]uint32{}, refused: map[quota.Rule]uint64{}, limit: limitsOf(s, capacity)}
+}
+
+// limitsOf are the bytes that one holder of each kind may have.
+func limitsOf(s Shares, capacity uint64) map[quota.Kind]uint64 {
 	bound := func(fraction float64) uint64 {
 		if !(fraction > 0) || fraction >= 1 {
 			return math.MaxUint64
 		}
 		return quota.Share(capacity, fraction)
 	}
-	return accounts{
-		of: map[quota.Holder]uint32{}, refused: map[quota.Rule]uint64{},
-		limit: map[quota.Kind]uint64{
-			quota.Peer: bound(s.Peer), quota.Peers: bound(s.Peers), quota.Engine: bound(s.Engine), quota.Tenant: bound(s.Tenant),
-		},
+	return map[quota.Kind]uint64{
+		quota.Peer: bound(s.Peer), quota.Peers: bound(s.Peers), quota.Engine: bound(s.Engine), quota.Tenant: bound(s.Tenant),
 	}
+}
+
+// SetShares changes what holders may have. One that has more keeps it, and gets no
+// more until it has less; leases keep their time until they are renewed.
+func (c *Core) SetShares(s Shares) {
+	c.cfg.Shares, c.shares.limit = s, limitsOf(s, c.cfg.Capacity)
 }
 
 // openAccount returns a holder's account for one more owner; none for the daemon.

@@ -381,6 +381,16 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
+// SetShares changes Config.Shares and Config.StagingBytes. Who has more keeps it,
+// and gets no more until it has less.
+func (s *Store) SetShares(sh Shares, staging uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg.Shares, s.cfg.StagingBytes = sh, staging
+	s.core.SetShares(sh)
+	s.limitStaging()
+}
+
 // Quota returns the state of the holders' shares, for the metrics.
 func (s *Store) Quota() []quota.Row {
 	s.mu.Lock()

@@ -2,17 +2,18 @@ package link
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
-	"os"
 	"runtime"
 	"time"
 
 	"meridian/adapters/link/internal/core"
 	"meridian/blocks/quota"
 	"meridian/internal/loglimit"
+	"meridian/internal/safefile"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -63,23 +64,36 @@ type PeerConfig struct {
 type TLS struct {
 	Certificate tls.Certificate
 	CA          *x509.CertPool
+	Sums        [3][sha256.Size]byte // of the files that LoadTLS read: certificate, key, authority
 }
 
-// LoadTLS reads PEM files.
+// maxPEM bounds a file of certificates: a bundle of authorities has some 200 KiB.
+const maxPEM = 1 << 20
+
+// LoadTLS reads PEM files. A certificate of this agent that is not valid now is
+// refused: no peer would take it.
 func LoadTLS(cert, key, ca string) (*TLS, error) {
-	c, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("link certificate: %w: %w", err, wire.CodeConfig)
+	t := &TLS{CA: x509.NewCertPool()}
+	var pem [3][]byte
+	for i, path := range []string{cert, key, ca} {
+		b, err := safefile.Read(path, maxPEM)
+		if err != nil {
+			return nil, fmt.Errorf("link certificate: %w: %w", err, wire.CodeConfig)
+		}
+		pem[i], t.Sums[i] = b, sha256.Sum256(b)
 	}
-	pem, err := os.ReadFile(ca)
-	if err != nil {
-		return nil, fmt.Errorf("link authority: %w: %w", err, wire.CodeConfig)
+	var err error
+	if t.Certificate, err = tls.X509KeyPair(pem[0], pem[1]); err != nil {
+		return nil, fmt.Errorf("link certificate %s with key %s: %w: %w", cert, key, err, wire.CodeConfig)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
+	if now, own := time.Now(), t.Certificate.Leaf; now.After(own.NotAfter) || now.Before(own.NotBefore) {
+		return nil, fmt.Errorf("link certificate %s is valid from %s to %s only: %w", cert,
+			own.NotBefore.UTC().Format(time.DateTime), own.NotAfter.UTC().Format(time.DateTime), wire.CodeConfig)
+	}
+	if !t.CA.AppendCertsFromPEM(pem[2]) {
 		return nil, fmt.Errorf("link authority %s: no certificate in it: %w", ca, wire.CodeConfig)
 	}
-	return &TLS{Certificate: c, CA: pool}, nil
+	return t, nil
 }
 
 // Observer hears what a metrics registry wants to count. Calls come from the

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -31,11 +32,6 @@ type Update struct {
 	TLS     *TLS
 	// Drain bounds how long calls may take to end on sessions that have to go.
 	Drain time.Duration
-}
-
-// Applied is what Apply changed, by the names of peers.
-type Applied struct {
-	Added, Changed, Removed []string
 }
 
 // newRoster makes a roster. The entries of old that stay as they are keep their
@@ -142,18 +138,14 @@ func (t *TLS) accepts(c *tls.Conn, now time.Time) error {
 // has ended, at u.Drain at the latest; a new one begins with a new proof. So do
 // those whose certificate the new authority did not sign. New handshakes use the
 // new certificates at once. A peer whose entry changed is another Peer.
-func (n *Node) Apply(u Update) (Applied, error) {
+func (n *Node) Apply(u Update) error {
 	if err := checkPeers(u.Peers, u.TLS); err != nil {
-		return Applied{}, err
+		return err
 	}
 	n.mu.Lock()
-	switch {
-	case n.closed || n.draining:
+	if err := n.mayApply(u); err != nil {
 		n.mu.Unlock()
-		return Applied{}, fmt.Errorf("this agent is leaving: %w", wire.CodeDraining)
-	case u.TLS == nil && n.listensTLS:
-		n.mu.Unlock()
-		return Applied{}, fmt.Errorf("link.tls cannot go while this agent listens at a tls:// address: %w", wire.CodeConfig)
+		return err
 	}
 	old := n.roster.Load()
 	r := n.newRoster(u, old)
@@ -184,26 +176,25 @@ func (n *Node) Apply(u Update) (Applied, error) {
 			s.retire(u.Drain, err)
 		}
 	}
-	return compare(old, r), nil
+	return nil
 }
 
-// compare lists which entries differ.
-func compare(old, now *roster) (a Applied) {
-	for _, p := range now.peers {
-		switch o := old.byName[p.cfg.Name]; o {
-		case p:
-		case nil:
-			a.Added = append(a.Added, p.cfg.Name)
-		default:
-			a.Changed = append(a.Changed, p.cfg.Name)
-		}
+// Check says what Apply would refuse.
+func (n *Node) Check(u Update) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return errors.Join(checkPeers(u.Peers, u.TLS), n.mayApply(u))
+}
+
+// mayApply: the caller holds n.mu.
+func (n *Node) mayApply(u Update) error {
+	switch {
+	case n.closed || n.draining:
+		return fmt.Errorf("this agent is leaving: %w", wire.CodeDraining)
+	case u.TLS == nil && n.listensTLS:
+		return fmt.Errorf("link.tls cannot go while this agent listens at a tls:// address: %w", wire.CodeConfig)
 	}
-	for _, p := range old.peers {
-		if now.byName[p.cfg.Name] == nil {
-			a.Removed = append(a.Removed, p.cfg.Name)
-		}
-	}
-	return a
+	return nil
 }
 
 // dial begins to keep a peer connected, where it has an address. The caller holds

@@ -123,7 +123,7 @@ func TestASecretOfAFabricIsHiddenAndItsChangeIsNoticed(t *testing.T) {
 	if got := mustLoad(t, twoTapes, "MERIDIAN_FABRIC_LEFT_TOKEN=x").SecretsInFile(); len(got) != 0 {
 		t.Errorf("secrets in the file, of one in the environment: %q", got)
 	}
-	if got := Changes(a, b); len(got) != 1 || got[0] != (Change{"fabric.tape.token", false}) {
+	if got := Changes(a, b); len(got) != 1 || got[0] != (Change{Key: "fabric.tape.token", What: "changed"}) {
 		t.Errorf("changes %v", got)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"meridian/internal/safefile"
 )
 
 // maxFile bounds what is read: a configuration is a few kilobytes.
@@ -32,8 +34,12 @@ func readBounded(path string) ([]byte, error) {
 }
 
 // readFile reads the TOML file and sets every key it has.
-func (l *loader) readFile(path string) {
-	text, err := readBounded(path)
+func (l *loader) readFile(path string, regular bool) {
+	read := readBounded
+	if regular {
+		read = func(path string) ([]byte, error) { return safefile.Read(path, maxFile) }
+	}
+	text, err := read(path)
 	if err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {

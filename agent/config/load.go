@@ -19,6 +19,10 @@ type Options struct {
 	// those that the daemon is given.
 	Kinds []FabricKind
 
+	// Regular refuses a file that is a pipe or a device: a reload must not wait for
+	// one, nor take what it has left for a configuration.
+	Regular bool
+
 	// Memory tells how much memory is free, for capacity "auto"; nil asks the
 	// host.
 	Memory func() Memory
@@ -70,7 +74,7 @@ func Load(o Options) (*Config, []Warning, error) {
 		}
 	}
 	if path := o.Find(); path != "" {
-		l.readFile(path)
+		l.readFile(path, o.Regular)
 	}
 	l.implyFabrics(o.Flags)
 	l.readEnv()

@@ -309,8 +309,8 @@ func TestChangesTellLiveKeysFromOthers(t *testing.T) {
 	if v, ok := live["agent.log_level"]; !ok || !v {
 		t.Errorf("log_level: changed %v, live %v", ok, v)
 	}
-	for _, k := range []string{"link.psk", "link.peer[0].name"} {
-		if v, ok := live[k]; !ok || v {
+	for _, k := range []string{"link.psk", "link.peer.p"} {
+		if v, ok := live[k]; !ok || !v {
 			t.Errorf("%s: changed %v, live %v", k, ok, v)
 		}
 	}

@@ -79,32 +79,3 @@ func (l *loader) origin(key, value string) Origin {
 	}
 	return Origin{Key: key, Value: value, Source: s.kind, At: at}
 }
-
-// Change is a key whose value differs between two configurations.
-type Change struct {
-	Key  string
-	Live bool // a running daemon takes it over; otherwise it needs a restart
-}
-
-// Changes compares two configurations, for a reload: which keys differ, and
-// which of them can change in a running daemon. Secrets are compared too.
-func Changes(running, next *Config) []Change {
-	var out []Change
-	old := map[string]string{}
-	for _, k := range running.origins {
-		old[k.Key] = k.value()
-	}
-	for _, k := range next.origins {
-		v, ok := old[k.Key]
-		delete(old, k.Key)
-		if !ok || v != k.value() {
-			out = append(out, Change{k.Key, k.live})
-		}
-	}
-	for _, k := range running.origins {
-		if _, gone := old[k.Key]; gone {
-			out = append(out, Change{k.Key, k.live})
-		}
-	}
-	return out
-}

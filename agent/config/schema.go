@@ -28,6 +28,7 @@ type described struct {
 type field[S any] struct {
 	described
 	reset   func(*S)            // store the default
+	take    func(dst, src *S)   // copy the value
 	setTOML func(*S, any) error // parse, check, store
 	setText func(*S, string) error
 	show    func(*S) string
@@ -71,6 +72,7 @@ func key[S, T any](name string, at func(*S) *T, k kind[T], def T, r rule[T], doc
 			name: name, kind: k.name, rng: r.words, doc: doc, def: k.show(def), secret: strings.HasPrefix(k.name, "secret"),
 		},
 		reset: func(s *S) { *at(s) = def },
+		take:  func(dst, src *S) { *at(dst) = *at(src) },
 		setTOML: func(s *S, raw any) error {
 			v, err := k.toml(raw)
 			return store(s, v, err)
@@ -99,7 +101,7 @@ func (f field[S]) hostDefault(words string) field[S] {
 	return f
 }
 
-// reloads marks a key that SIGHUP changes.
+// reloads marks a key that a reload changes in a running daemon.
 func (f field[S]) reloads() field[S] {
 	f.live = true
 	return f
@@ -142,6 +144,14 @@ func (t table[S]) describe() []described {
 		out[i] = f.described
 	}
 	return out
+}
+
+// reloads marks every key of a table.
+func (t table[S]) reloads() table[S] {
+	for i := range t.fields {
+		t.fields[i].live = true
+	}
+	return t
 }
 
 // fresh is an S with every default of the table.

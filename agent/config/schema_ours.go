@@ -33,16 +33,16 @@ var ourTables = []table[Config]{
 		key("listen", func(c *Config) *[]string { return &c.Link.Listen }, strs, nil, rule[[]string]{"tcp://host:port, tls://host:port, unix:///path", nil}, "Where peers may connect. Empty: nowhere. Beyond loopback it takes TLS, or insecure."),
 		key("lanes", func(c *Config) *int { return &c.Link.Lanes }, autoCount, auto, rule[int]{`"auto", or between 1 and 16`, func(n int) bool { return n == auto || (n >= 1 && n <= 16) }}, "Data connections to a peer. \"auto\" is the number of cores, at most 4."),
 		key("insecure", func(c *Config) *bool { return &c.Link.Insecure }, booleans, false, free[bool](), "Allow peers without TLS beyond loopback, and let listed peers in without proof of their name."),
-		key("psk", func(c *Config) *Secret { return &c.Link.PSK }, secrets, "", pskRule, "Key shared with every peer that has none of its own. It proves identity and encrypts nothing. Who has it can claim to be any of those peers."),
+		key("psk", func(c *Config) *Secret { return &c.Link.PSK }, secrets, "", pskRule, "Key shared with every peer that has none of its own. It proves identity and encrypts nothing. Who has it can claim to be any of those peers.").reloads(),
 		key("congestion", func(c *Config) *string { return &c.Link.Congestion }, words, "", wordRule, "TCP congestion control of our sockets. Empty: the kernel's default.").hostDefault("the kernel's"),
 	}},
 	{"link.tls", "Certificates for tls:// addresses: all three files, or none. A peer is known by its certificate's first DNS name.", []field[Config]{
-		key("cert", func(c *Config) *string { return &c.Link.TLS.Cert }, words, "", free[string](), "This agent's certificate, PEM."),
-		key("key", func(c *Config) *string { return &c.Link.TLS.Key }, words, "", free[string](), "Its private key, PEM."),
-		key("ca", func(c *Config) *string { return &c.Link.TLS.CA }, words, "", free[string](), "The authority that signed every peer's certificate, PEM."),
+		key("cert", func(c *Config) *string { return &c.Link.TLS.Cert }, words, "", free[string](), "This agent's certificate, PEM.").reloads(),
+		key("key", func(c *Config) *string { return &c.Link.TLS.Key }, words, "", free[string](), "Its private key, PEM.").reloads(),
+		key("ca", func(c *Config) *string { return &c.Link.TLS.CA }, words, "", free[string](), "The authority that signed every peer's certificate, PEM.").reloads(),
 	}},
 	{"security", "Who may use the engine socket.", []field[Config]{
-		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open, and peers of this host where there is no [[link.peer]]. Empty: none, so that no engine can work."),
+		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open, and peers of this host where there is no [[link.peer]]. Empty: none, so that no engine can work.").reloads(),
 		key("uids", func(c *Config) *[]uint32 { return &c.Security.UIDs }, uidList, nil, free[[]uint32](), "Users that may connect in addition to the daemon's own."),
 	}},
 	{"admin", "The operator's side.", []field[Config]{
@@ -85,7 +85,7 @@ var peerTable = table[Peer]{"link.peer", "`[[link.peer]]`: the allow list. Nobod
 	key("tenants", func(p *Peer) *[]string { return &p.Tenants }, strs, nil, free[[]string](), "Tenants whose blocks it may see, at most those it proves. Empty: none, so that it may not connect."),
 	key("agent", func(p *Peer) *string { return &p.Agent }, words, "", hexID(16), "Its id, if it must be this one. No other peer may then give that id."),
 	key("psk", func(p *Peer) *Secret { return &p.PSK }, secrets, "", pskRule, "Key shared with this peer only."),
-}}
+}}.reloads()
 
 var routeTable = table[Route]{"route", "`[[route]]`: which fabric carries which blocks; the first match wins. Not settable from the environment.", []field[Route]{
 	key("tier", func(r *Route) *string { return &r.Tier }, words, "", orEmpty(oneOf("think_complete", "think_active", "output_critical")), "Only this tier. Empty: any."),

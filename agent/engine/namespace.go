@@ -53,7 +53,7 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 		return 0, err
 	}
 	// Before anything else is said: a tenant that may not be here learns nothing.
-	if !s.srv.tenants[m.Tenant] {
+	if !(*s.srv.tenants.Load())[m.Tenant] {
 		return 0, wire.CodeNSUnknown
 	}
 	for i := range s.spaces {

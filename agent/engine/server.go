@@ -36,7 +36,7 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	uids    []uint32
-	tenants map[string]bool
+	tenants atomic.Pointer[map[string]bool]
 	start   time.Time // origin of the schedulers' clock
 	l       *listener
 
@@ -69,7 +69,6 @@ func Listen(cfg Config) (*Server, error) {
 		cfg:      cfg,
 		log:      cfg.Log,
 		uids:     cfg.UIDs,
-		tenants:  make(map[string]bool, len(cfg.Tenants)),
 		start:    time.Now(),
 		closing:  make(chan struct{}),
 		sessions: make(map[*session]struct{}),
@@ -84,15 +83,23 @@ func Listen(cfg Config) (*Server, error) {
 	if len(s.uids) == 0 {
 		s.uids = []uint32{uint32(os.Geteuid())}
 	}
-	for _, t := range cfg.Tenants {
-		s.tenants[t] = true
-	}
+	s.SetTenants(cfg.Tenants)
 	l, err := listen(cfg.Path, socketMode(cfg.UIDs))
 	if err != nil {
 		return nil, err
 	}
 	s.l = l
 	return s, nil
+}
+
+// SetTenants changes the tenants that engines may open. What is open stays open
+// until its engine leaves.
+func (s *Server) SetTenants(tenants []string) {
+	m := make(map[string]bool, len(tenants))
+	for _, t := range tenants {
+		m[t] = true
+	}
+	s.tenants.Store(&m)
 }
 
 // Path is the socket's.

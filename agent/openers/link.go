@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"meridian/adapters/link"
 	"meridian/agent/config"
@@ -33,40 +34,35 @@ type Link struct {
 	link.Group
 	Node      *link.Node
 	addresses []string
+	certs     atomic.Pointer[link.TLS] // in force; nil: none
 }
 
 var (
 	_ fabric.Server  = (*Link)(nil)
 	_ fabric.Peered  = (*Link)(nil)
 	_ fabric.Advisor = (*Link)(nil)
+	_ Reloader       = (*Link)(nil)
 )
 
-func newLink(s Site) (_ *Link, err error) {
+func newLink(s Site) (*Link, error) {
 	c := s.Config
+	u, err := linkUpdate(c)
+	if err != nil {
+		return nil, err
+	}
 	cfg := link.Config{
 		Agent: s.ID, Incarnation: s.Incarnation, Name: s.Agent,
-		Store: s.Store, Namespaces: s.Spaces, Tenants: c.Security.Tenants,
-		PSK: []byte(c.Link.PSK), UIDs: c.Security.UIDs, Insecure: c.Link.Insecure,
+		Store: s.Store, Namespaces: s.Spaces, Peers: u.Peers, Tenants: u.Tenants,
+		PSK: u.PSK, TLS: u.TLS, UIDs: c.Security.UIDs, Insecure: c.Link.Insecure,
 		Lanes: c.Link.Lanes, Congestion: c.Link.Congestion, Log: s.Log, Observer: linkObserver{s.Observer},
 		Quota: s.Quota,
-	}
-	if t := c.Link.TLS; t.On() {
-		if cfg.TLS, err = link.LoadTLS(t.Cert, t.Key, t.CA); err != nil {
-			return nil, err
-		}
-	}
-	for _, p := range c.Link.Peers {
-		pc, err := peerConfig(p)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Peers = append(cfg.Peers, pc)
 	}
 	node, err := link.New(cfg)
 	if err != nil {
 		return nil, err
 	}
 	l := &Link{Group: node.Group(), Node: node}
+	l.certs.Store(u.TLS)
 	for _, addr := range c.Link.Listen {
 		at, err := node.Listen(addr)
 		if err != nil {
@@ -81,6 +77,57 @@ func newLink(s Site) (_ *Link, err error) {
 
 // Addresses implements fabric.Server.
 func (l *Link) Addresses() []string { return l.addresses }
+
+// linkUpdate is what the link takes of a configuration, at the start and at each
+// reload.
+func linkUpdate(c *config.Config) (link.Update, error) {
+	u := link.Update{Tenants: c.Security.Tenants, PSK: []byte(c.Link.PSK), Drain: c.Agent.DrainTimeout}
+	if t := c.Link.TLS; t.On() {
+		var err error
+		if u.TLS, err = link.LoadTLS(t.Cert, t.Key, t.CA); err != nil {
+			return u, err
+		}
+	}
+	for _, p := range c.Link.Peers {
+		pc, err := peerConfig(p)
+		if err != nil {
+			return u, err
+		}
+		u.Peers = append(u.Peers, pc)
+	}
+	return u, nil
+}
+
+// Prepare implements Reloader.
+func (l *Link) Prepare(c *config.Config) (Prepared, error) {
+	u, err := linkUpdate(c)
+	if err == nil {
+		err = l.Node.Check(u)
+	}
+	if err != nil {
+		return Prepared{}, err
+	}
+	return Prepared{Peers: len(u.Peers), Changed: otherFiles(l.certs.Load(), u.TLS), Apply: func() error {
+		if err := l.Node.Apply(u); err != nil {
+			return err
+		}
+		l.certs.Store(u.TLS)
+		return nil
+	}}, nil
+}
+
+// otherFiles are the certificates and keys that have other content.
+func otherFiles(was, now *link.TLS) (out []config.Change) {
+	if was == nil || now == nil {
+		return nil
+	}
+	for i, key := range []string{"link.tls.cert", "link.tls.key", "link.tls.ca"} {
+		if was.Sums[i] != now.Sums[i] {
+			out = append(out, config.Change{Key: key, What: "changed", Live: true})
+		}
+	}
+	return out
+}
 
 func peerConfig(p config.Peer) (link.PeerConfig, error) {
 	out := link.PeerConfig{Name: p.Name, Addr: p.Address, Tenants: p.Tenants, PSK: []byte(p.PSK)}

@@ -37,6 +37,20 @@ type Site struct {
 	Observer Observer
 }
 
+// Reloader is a fabric some of whose settings can change in a running daemon.
+type Reloader interface {
+	// Prepare checks what the fabric takes of a configuration, and changes nothing.
+	Prepare(c *config.Config) (Prepared, error)
+}
+
+// Prepared is what a fabric would change.
+type Prepared struct {
+	Peers   int             // that are listed then
+	Changed []config.Change // what the file's own text does not tell, such as the content of another file
+	// Apply changes all of it, or nothing and says why.
+	Apply func() error
+}
+
 // Observer hears what happens on a fabric without a call of the daemon. Calls may be
 // concurrent and must not block. None comes after Close of the fabric.
 type Observer interface {

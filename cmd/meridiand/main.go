@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -98,8 +99,8 @@ them to and from other nodes. It reads one TOML file (see docs/config.md); a key
 can also be set by a MERIDIAN_* variable or by --set, which wins over both.
 
 SIGTERM drains for at most agent.drain_timeout, a second one ends at once.
-SIGHUP reads the configuration again, takes over what can change live, and
-logs what needs a restart.`,
+SIGHUP, or mrdn config reload, reads the configuration again, takes over what
+can change live, and says what needs a restart.`,
 		Example:           "  meridiand -t --config decode.toml\n  meridiand --config decode.toml --ports-file /run/meridian/ports.json\n  meridiand --set kv_memory.capacity_bytes=4GiB",
 		Args:              cobra.NoArgs,
 		Version:           agent.BuildVersion(),
@@ -116,7 +117,9 @@ logs what needs a restart.`,
 		if err != nil {
 			return err
 		}
-		o := config.Options{Path: path, Env: env, Flags: flags, Kinds: openers.Kinds()}
+		// The memory that is free is that of the start, for each reload too: what the
+		// arena takes is not free any more.
+		o := config.Options{Path: path, Env: env, Flags: flags, Kinds: openers.Kinds(), Memory: sync.OnceValue(config.HostMemory)}
 		cfg, warnings, err := config.Load(o)
 		for _, w := range warnings {
 			_, _ = fmt.Fprintln(errOut, "warning:", w)
@@ -133,10 +136,7 @@ logs what needs a restart.`,
 		level := new(slog.LevelVar)
 		opt := agent.Options{
 			Log: agent.NewLogger(errOut, cfg.Agent, level), LogLost: errOut.Lost, Level: level, Version: agent.BuildVersion(),
-			Reload: func() (*config.Config, error) {
-				next, _, err := config.Load(o)
-				return next, err
-			},
+			Reload: again(o, cfg),
 		}
 		if err := start(c.Context(), cfg, opt, portsFile); err != nil {
 			return stopped{err}
@@ -144,6 +144,19 @@ logs what needs a restart.`,
 		return nil
 	}
 	return c
+}
+
+// again reads the configuration of a running daemon: the file that it was started
+// with, which must still be there.
+func again(o config.Options, start *config.Config) func() (*config.Config, error) {
+	if start.File != "" {
+		o.Path = start.File
+	}
+	o.Regular = true
+	return func() (*config.Config, error) {
+		next, _, err := config.Load(o)
+		return next, err
+	}
 }
 
 // assignments takes apart the values of --set.

@@ -11,7 +11,7 @@ import (
 )
 
 func newConfigCmd(a *app) *cobra.Command {
-	return group(a, "config", "The daemon's configuration", "  mrdn config check\n  mrdn config show --origin", newConfigShowCmd(a), newConfigCheckCmd(a))
+	return group(a, "config", "The daemon's configuration", "  mrdn config check\n  mrdn config show --origin\n  mrdn config reload --dry-run", newConfigShowCmd(a), newConfigCheckCmd(a), newConfigReloadCmd(a))
 }
 
 func newConfigShowCmd(a *app) *cobra.Command {

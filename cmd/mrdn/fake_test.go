@@ -124,6 +124,12 @@ func (d *daemon) ProbeFabric(context.Context, *adminpb.ProbeFabricRequest) (*adm
 	return &adminpb.ProbeFabricResponse{Probes: d.probes}, d.err
 }
 
+func (d *daemon) Reload(_ context.Context, r *adminpb.ReloadRequest) (*adminpb.ReloadResponse, error) {
+	out := &adminpb.ReloadResponse{File: "/etc/meridian.toml", Restart: []*adminpb.Change{{Key: "link.lanes", Old: "2", New: "4", What: "changed"}}}
+	out.Applied = []*adminpb.Change{{Key: "link.psk", What: "changed"}}
+	return out, d.err
+}
+
 func (d *daemon) Doctor(context.Context, *adminpb.DoctorRequest) (*adminpb.DoctorResponse, error) {
 	return &adminpb.DoctorResponse{Findings: d.findings}, d.err
 }

@@ -45,6 +45,14 @@ func New(next slog.Handler, burst int) *Handler {
 // Logger is a logger with a limit.
 func Logger(l *slog.Logger, burst int) *slog.Logger { return slog.New(New(l.Handler(), burst)) }
 
+// SetBurst changes how many records of a kind are written in each Every, of those
+// that h is derived from too.
+func (h *Handler) SetBurst(n int) {
+	h.account.mu.Lock()
+	defer h.account.mu.Unlock()
+	h.account.burst = n
+}
+
 // LeftOut is how many records were not written until now.
 func (h *Handler) LeftOut() uint64 {
 	h.account.mu.Lock()

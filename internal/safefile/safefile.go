@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // SpecialError says that a path names something that must not be replaced by a
@@ -57,18 +58,19 @@ func Check(path string) error {
 
 // Read returns a regular file's content, of at most limit bytes.
 func Read(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
+	// Without O_NONBLOCK the open of a pipe that nobody writes to never ends.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat() // of what was opened: the name may mean another file by now
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
 		return nil, &SpecialError{Path: path, Kind: kindOf(info.Mode())}
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(b)) > limit {
 		err = fmt.Errorf("%s has more than %d bytes", path, limit)

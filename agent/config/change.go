@@ -1,0 +1,138 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Change is a key whose value differs between two configurations.
+type Change struct {
+	Key string // a peer's has the peer's name: link.peer.b.address
+	// Old and New are the values as they would be written; empty where the whole
+	// entry is added or removed, and for a secret.
+	Old, New string
+	What     string // added, removed, changed
+	Live     bool   // a running daemon takes it over; otherwise it needs a restart
+}
+
+// String is a line for people. A secret is said to have changed, and no more.
+func (c Change) String() string {
+	if c.Old == "" && c.New == "" {
+		return c.Key + " " + c.What
+	}
+	return c.Key + " = " + c.New + ", was " + c.Old
+}
+
+// compared is a key as Changes looks at it.
+type compared struct {
+	kept
+	key   string // a peer is known by its name, not by its place in the file
+	entry string // of a table that there can be several of; else empty
+}
+
+// Changes compares two configurations, for a reload: which keys differ, and
+// which of them can change in a running daemon. An entry that only one of them has
+// is one change.
+func Changes(running, next *Config) []Change {
+	var out []Change
+	old, had := running.compared()
+	now, has := next.compared()
+	before := map[string]compared{}
+	for _, s := range old {
+		before[s.key] = s
+	}
+	told := map[string]bool{}
+	entry := func(s compared, other map[string]bool, what string) bool {
+		if s.entry == "" || other[s.entry] {
+			return false
+		}
+		if !told[s.entry] {
+			told[s.entry] = true
+			out = append(out, Change{Key: s.entry, What: what, Live: s.live})
+		}
+		return true
+	}
+	for _, s := range now {
+		o := before[s.key]
+		switch {
+		case entry(s, had, "added") || s.key == o.key && s.value() == o.value():
+		case s.secret != nil:
+			out = append(out, Change{Key: s.key, What: "changed", Live: s.live})
+		default:
+			out = append(out, Change{Key: s.key, Old: o.Value, New: s.Value, What: "changed", Live: s.live})
+		}
+	}
+	for _, s := range old {
+		entry(s, has, "removed")
+	}
+	return out
+}
+
+// compared are all keys in the order of the schema, and which entries there are.
+func (c *Config) compared() (all []compared, entries map[string]bool) {
+	entries = map[string]bool{}
+	once := map[string]bool{}
+	for _, t := range tables() {
+		once[t.name] = true
+	}
+	for _, k := range c.origins {
+		s := compared{kept: k, key: k.Key}
+		dot := strings.LastIndexByte(k.Key, '.')
+		if !once[k.Key[:dot]] {
+			s.entry = k.Key[:dot]
+			var i int
+			if _, err := fmt.Sscanf(s.entry, peersOf+"%d]", &i); err == nil {
+				s.entry = peerTable.name + "." + c.Link.Peers[i].Name
+				s.key = s.entry + k.Key[dot:]
+			}
+			entries[s.entry] = true
+		}
+		all = append(all, s)
+	}
+	return all, entries
+}
+
+// peersOf begins the keys of all peers.
+const peersOf = "link.peer["
+
+// With is what is in force after a reload: the values that can change in a running
+// daemon are those of next, all others stay. The error is an *Error where the two
+// together make no valid configuration, so that it takes a restart.
+func (c *Config) With(next *Config) (*Config, error) {
+	out := *c
+	for _, t := range tables() {
+		for _, f := range t.fields {
+			if f.live {
+				f.take(&out, next)
+			}
+		}
+	}
+	out.Link.Peers = next.Link.Peers
+	fresh := map[string]kept{}
+	var peers []kept
+	for _, k := range next.origins {
+		if strings.HasPrefix(k.Key, peersOf) {
+			peers = append(peers, k)
+		} else if k.live {
+			fresh[k.Key] = k
+		}
+	}
+	out.origins = nil
+	for _, k := range c.origins {
+		if n, ok := fresh[k.Key]; ok {
+			k = n
+		}
+		if !strings.HasPrefix(k.Key, peersOf) {
+			out.origins = append(out.origins, k)
+		}
+	}
+	out.origins = append(out.origins, peers...)
+	l := &loader{cfg: &out, from: map[string]source{}}
+	for _, check := range []func(){l.checkNames, l.checkTLS, l.checkListeners, l.checkPeers, l.checkLlama} {
+		check()
+	}
+	if len(l.problems) > 0 {
+		return nil, &Error{l.problems}
+	}
+	return &out, nil
+}
