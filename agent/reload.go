@@ -148,7 +148,7 @@ func (a *Agent) apply(now *config.Config, parts map[string]openers.Prepared, r r
 		err = errors.Join(err, a.matchPeers(name, f))
 	}
 	a.selftest.poke()
-	a.log.Info("configuration read again", "file", r.file, "taken_over", lines(r.applied), "needs_restart", lines(r.restart))
+	a.log.Info("configuration read again", "from", r.file, "taken_over", lines(r.applied), "needs_restart", lines(r.restart))
 	return err
 }
 

@@ -21,7 +21,7 @@ var rules = map[string][]string{
 	"meridian/adapters/llamacpp":    {"meridian/adapters/llamacpp", "meridian/wire", "github.com/zeebo/blake3"},
 	"meridian/internal":             {"meridian/internal"},
 	"meridian/agent":                {"meridian/agent", "meridian/wire", "meridian/fabric", "meridian/scheduler", "meridian/blocks", "meridian/internal", "golang.org/x/sys", "github.com/BurntSushi/toml", "github.com/prometheus", "google.golang.org", "go.opentelemetry.io/otel"},
-	"meridian/agent/config":         {"meridian/agent/config", "meridian/agent/client", "meridian/internal/httpguard", "meridian/wire", "github.com/BurntSushi/toml"},
+	"meridian/agent/config":         {"meridian/agent/config", "meridian/agent/client", "meridian/internal/httpguard", "meridian/internal/safefile", "meridian/wire", "github.com/BurntSushi/toml"},
 	"meridian/agent/finding":        {"meridian/agent/finding", "meridian/agent/config", "golang.org/x/sys"},
 	"meridian/agent/engine":         {"meridian/agent/engine", "meridian/blocks", "meridian/internal", "meridian/scheduler", "meridian/wire", "golang.org/x/sys"},
 	"meridian/agent/client":         {"meridian/agent/client", "meridian/agent/adminpb", "meridian/wire", "meridian/internal/invariants", "meridian/internal/unixsend", "golang.org/x/sys", "google.golang.org"},
