@@ -19,8 +19,6 @@ var (
 	_ fabric.Prober = (*Peer)(nil)
 )
 
-type fabricCall = core.Call
-
 // classOf is the context's class. Without one the tier decides: OutputCritical is
 // urgent, ThinkActive normal, ThinkComplete bulk.
 func classOf(ctx context.Context, it []fabric.Item) proto.Class {
