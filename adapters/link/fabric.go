@@ -224,6 +224,7 @@ func (p *Peer) Probe(ctx context.Context, peer string) (via string, gbps float64
 const (
 	probeBytes = 1 << 20
 	probeModel = "meridian/probe"
+	probeRole  = "probe" // of a namespace whose blocks are for nobody but who pushed them
 )
 
 // probeNamespace is a namespace of a tenant that the two sides share already,
@@ -239,5 +240,5 @@ func (p *Peer) probeNamespace(s *session) (wire.Namespace, error) {
 	s.mu.Unlock()
 	slices.Sort(shared) // the same one each time
 	tenant := append(append(shared, s.peer.tenants.Names...), probeModel)[0]
-	return p.node.cfg.Namespaces.Add(wire.Manifest{Tenant: tenant, Model: probeModel, Role: "probe", BlockBytes: probeBytes})
+	return p.node.cfg.Namespaces.Add(wire.Manifest{Tenant: tenant, Model: probeModel, Role: probeRole, BlockBytes: probeBytes})
 }

@@ -257,15 +257,21 @@ func (h *holder) reserved(b *core.Block, v *blocks.View) {
 }
 
 // Publish commits. The slot's generation changes with it, so the reference that
-// the pusher gets is looked up afterwards.
+// the pusher gets is looked up afterwards. A block of a probe is for its pusher to
+// pull back, and for nobody else: it is gone afterwards, and has no reference.
 func (h *holder) Publish(b []core.Block) {
-	c := h.commits[:0]
+	c, probe := h.commits[:0], false
 	for i := range b {
+		if i == 0 || b[i].NS != b[i-1].NS {
+			m, _ := h.spaces.n.Manifest(b[i].NS)
+			probe = m.Role == probeRole
+		}
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
 		c = append(c, blocks.Commit{
-			Slot: b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att, Proof: b[i].Proof,
+			Transient: probe,
+			Slot:      b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att, Proof: b[i].Proof,
 		})
 	}
 	h.commits = c
