@@ -90,7 +90,7 @@ func (a *Agent) llamaConfig() llama.Config {
 	return llama.Config{
 		Server: c.Server, Model: c.Model, Args: c.Args, Name: c.Name, Context: c.Context, Slots: c.Slots, Threads: c.Threads, Dir: c.Dir,
 		Tenant: c.Tenant, BlockTokens: c.BlockTokens, Quantum: c.Quantum,
-		Role: llama.Role(c.Role), Partner: c.Partner, Token: string(c.Token), Remote: c.Remote,
+		Role: llama.Role(c.Role), Partner: c.Partner, PartnerTimeout: c.PartnerTime, Token: string(c.Token), Remote: c.Remote,
 		Hosts: frontHosts(c), Origins: c.Origins,
 		Thinking: t, Agent: a.id.name, Log: a.log,
 		Engine: func(ctx context.Context, o client.Options) (*client.Engine, error) {

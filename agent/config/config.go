@@ -174,8 +174,9 @@ type Llama struct {
 	BlockTokens int
 	Quantum     int // tokens
 	Role        string
-	Partner     string // URL of the other node's front
-	Remote      int    // tokens
+	Partner     string        // URL of the other node's front
+	PartnerTime time.Duration // for one prompt, and for the next token of an answer
+	Remote      int           // tokens
 	ThinkStart  string
 	ThinkEnd    string
 	ThinkOpen   bool

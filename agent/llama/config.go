@@ -52,6 +52,9 @@ type Config struct {
 	// Model of the scheduler, once the tokenizer has said what its markers are:
 	// the daemon's own router should know it. May be nil.
 	Learn func(scheduler.Model) error
+	// PartnerTimeout bounds what a partner may take for a prompt, and for the next
+	// token of an answer, whatever signs of life it gives; 0: DefaultPartnerTimeout.
+	PartnerTimeout time.Duration
 	// Link says why blocks of the partner's daemon, by its name or an empty one
 	// while that is not known, cannot be had now. nil: they can.
 	Link func(partner string) error
@@ -114,11 +117,13 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
+// DefaultPartnerTimeout is that of Config.
+const DefaultPartnerTimeout = 2 * time.Minute
+
 // Times of the node.
 const (
 	downTimeout    = 15 * time.Second // that a request waits for a llama-server that is starting
 	loadTimeout    = 10 * time.Minute // of a model; a large one comes from a slow disk
-	prefillTimeout = 5 * time.Minute  // that a partner may take for one prompt
 	fetchDeadline  = 10 * time.Second // for pulling a prompt's blocks; then they count as missing
 	saveTimeout    = 30 * time.Second // for saving and storing what a request leaves
 )

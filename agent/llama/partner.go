@@ -3,6 +3,7 @@ package llama
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,7 @@ const (
 
 var (
 	errSilent = fmt.Errorf("the partner has given no sign of life for %v", silence)
+	errStuck  = errors.New("the partner lives, and is not done within llama.partner_timeout")
 	errLost   = errors.New("the partner prefilled, and its blocks cannot be had")
 )
 
@@ -43,6 +45,7 @@ var (
 type partner struct {
 	url    string
 	token  string
+	bound  time.Duration // for a prompt, and for the next token
 	http   *http.Client
 	remote *openai.Remote
 	log    *slog.Logger
@@ -68,14 +71,14 @@ func newPartner(n *Node) *partner {
 		}
 		url = "http://localhost"
 	}
-	p := &partner{url: url, token: token, log: n.log, run: n.run, spawn: n.wg.Go, link: n.cfg.Link, count: n.stats.fallback}
+	p := &partner{url: url, token: token, bound: cmp.Or(n.cfg.PartnerTimeout, DefaultPartnerTimeout), log: n.log, run: n.run, spawn: n.wg.Go, link: n.cfg.Link, count: n.stats.fallback}
 	p.connect(t)
 	return p
 }
 
 func (p *partner) connect(t http.RoundTripper) {
 	p.http = &http.Client{Transport: t}
-	p.remote = openai.NewRemote(openai.ClientConfig{URL: p.url, Token: p.token, HTTP: p.http, Silence: silence})
+	p.remote = openai.NewRemote(openai.ClientConfig{URL: p.url, Token: p.token, HTTP: p.http, Silence: silence, Stuck: p.bound})
 }
 
 func (p *partner) close() { p.http.CloseIdleConnections() }
@@ -85,6 +88,7 @@ const (
 	fellAway    = "away"    // it was lost before, and has not come back
 	fellLink    = "link"    // the daemons' link is not ready, so its blocks could not be had
 	fellSilent  = "silent"  // no sign of life for as long as silence
+	fellStuck   = "stuck"   // signs of life, and nothing done within llama.partner_timeout
 	fellRefused = "refused" // it answered with an error
 	fellGone    = "unreachable"
 	fellLost    = "lost" // it prefilled, and its blocks could not be had
@@ -92,7 +96,7 @@ const (
 
 var (
 	// FallbackReasons are all of them.
-	FallbackReasons = []string{fellAway, fellLink, fellSilent, fellRefused, fellGone, fellLost}
+	FallbackReasons = []string{fellAway, fellLink, fellSilent, fellStuck, fellRefused, fellGone, fellLost}
 	// FallbackOperations are what a partner is asked for.
 	FallbackOperations = []string{"prefill", "decode"}
 )
@@ -153,6 +157,8 @@ func (p *partner) failed(operation string, err error) {
 	switch {
 	case errors.Is(err, errSilent), errors.Is(err, openai.ErrSilent):
 		reason = fellSilent
+	case errors.Is(err, errStuck), errors.Is(err, openai.ErrStuck):
+		reason = fellStuck
 	case errors.Is(err, errLost):
 		reason = fellLost
 	case errors.As(err, &said) && said.Code != openai.CodeUnreachable && said.Code != openai.CodeBroken:
@@ -160,23 +166,27 @@ func (p *partner) failed(operation string, err error) {
 	}
 	p.count(operation, reason)
 	if gone {
-		p.lose(err)
+		p.lose(err, reason == fellStuck)
 		return
 	}
 	p.log.Warn("the partner refused, so this node goes on by itself", "operation", operation, "err", err)
 }
 
-// lose stops asking the partner, and has it probed in the background.
-func (p *partner) lose(err error) {
+// lose stops asking the partner, and has it probed in the background. A probe finds
+// one that is stuck well, so that is left alone for longer than it has cost.
+func (p *partner) lose(err error, stuck bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.away != nil || p.run.Err() != nil {
 		return
 	}
 	p.away = err
-	if time.Since(p.back) < relapse {
+	switch {
+	case stuck:
+		p.hold = max(min(2*max(p.hold, p.bound), maxHold), p.bound)
+	case time.Since(p.back) < relapse:
 		p.hold = min(2*p.hold, maxHold)
-	} else {
+	default:
 		p.hold = firstProbe
 	}
 	p.log.Warn("the partner is away: this node goes on by itself until it is well again", "err", err, "next_try_in", p.hold)
@@ -204,9 +214,10 @@ func (p *partner) recover(pause time.Duration) {
 	p.log.Info("the partner is well again, so it is asked again")
 }
 
-// silenceOf is err, or errSilent for the end of a context that a watchdog ended.
+// silenceOf is err, or errSilent or errStuck for the end of a context that a
+// watchdog ended.
 func silenceOf(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errSilent) || errors.Is(cause, errStuck)) {
 		return cause
 	}
 	return err
@@ -261,9 +272,9 @@ func (p *partner) ask(ctx context.Context, method string, body []byte) (*http.Re
 }
 
 // prefill asks the partner and waits until the prompt's blocks can be pulled, as
-// long as it gives signs of life.
+// long as it gives signs of life, and no longer than its bound.
 func (p *partner) prefill(ctx context.Context, q PrefillRequest) (out PrefillReply, err error) {
-	ctx, cancel := context.WithTimeout(ctx, prefillTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.bound, errStuck)
 	defer cancel()
 	body, err := json.Marshal(q)
 	if err != nil {

@@ -75,7 +75,7 @@ func other(t *testing.T, h http.Handler, link func(string) error, test func(t *t
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = srv.Serve(m) })
 		c := &counts{of: map[string]int{}}
-		p := &partner{url: "http://partner", log: slog.New(slog.DiscardHandler), run: ctx, spawn: wg.Go, link: link, count: c.add}
+		p := &partner{url: "http://partner", bound: DefaultPartnerTimeout, log: slog.New(slog.DiscardHandler), run: ctx, spawn: wg.Go, link: link, count: c.add}
 		p.connect(&http.Transport{DialContext: m.dial})
 		test(t, p, c)
 		cancel()
@@ -222,6 +222,56 @@ func TestALivingPartnerMayTakeItsTime(t *testing.T) {
 	other(t, h, nil, func(t *testing.T, p *partner, _ *counts) {
 		if took, err := ask(p); err != nil || took != time.Minute || p.name != "other" {
 			t.Errorf("%v after %v, name %q", err, took, p.name)
+		}
+	})
+}
+
+// lives sends signs of life in a line of its own a second, and never an answer.
+func lives(contentType, line string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			well(w, r)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", contentType)
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, line); err != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			sleep(r.Context(), time.Second, nil)
+		}
+	}
+}
+
+// Signs of life are no work: a partner that gives nothing else costs a prompt the
+// bound, and is then left alone for longer than that, though probes find it well.
+func TestAPartnerThatLivesAndNeverEndsIsBounded(t *testing.T) {
+	h := &hangs{how: lives(linesType, "{\"alive\":true}\n")}
+	other(t, h, nil, func(t *testing.T, p *partner, c *counts) {
+		if took, err := ask(p); !errors.Is(err, errStuck) || took != p.bound {
+			t.Fatalf("the first prompt: %v after %v", err, took)
+		}
+		if took, err := ask(p); err == nil || took != 0 || c.get("prefill stuck") != 1 {
+			t.Errorf("the next one: %v after %v, counted %v", err, took, c.of)
+		}
+		lost := time.Duration(0)
+		for began := time.Now(); time.Since(began) < 4*time.Hour; time.Sleep(time.Second) {
+			took, _ := ask(p)
+			lost += took
+		}
+		if lost > 4*time.Hour/3 {
+			t.Errorf("prompts waited %v of four hours", lost)
+		}
+	})
+	h = &hangs{how: lives("text/event-stream", ": alive\n\n")}
+	other(t, h, nil, func(t *testing.T, p *partner, c *counts) {
+		began := time.Now()
+		_, err := p.remote.Generate(t.Context(), &openai.Request{Model: "m", Hop: true, Prompt: "a", TopP: 1, LogProbs: -1}, func(openai.Token) error { return nil })
+		p.failed("decode", err)
+		if took := time.Since(began); took != p.bound || c.get("decode stuck") != 1 || p.state() == nil {
+			t.Errorf("%v after %v, counted %v", err, took, c.of)
 		}
 	})
 }

@@ -25,6 +25,10 @@ const (
 // ErrSilent is of a server that has sent no line for ClientConfig.Silence.
 var ErrSilent = errors.New("openai: the server has given no sign of life")
 
+// ErrStuck is of a server that has sent no chunk for ClientConfig.Stuck, whatever
+// signs of life it gave.
+var ErrStuck = errors.New("openai: the server lives and sends nothing of the answer")
+
 // ErrCut is of a stream that ended without its [DONE].
 var ErrCut = errors.New("openai: the stream ended before [DONE]")
 
@@ -37,6 +41,9 @@ type ClientConfig struct {
 	// Silence bounds the time between two lines of a stream, the first included. A
 	// node that forwards requests sends comments meanwhile. 0: no bound.
 	Silence time.Duration
+	// Stuck bounds the time between two chunks, the first included: signs of life do
+	// not count. 0: no bound.
+	Stuck time.Duration
 }
 
 // Client calls a server of the API. It is safe for use by many goroutines.
@@ -45,6 +52,7 @@ type Client struct {
 	token   string
 	http    *http.Client
 	silence time.Duration
+	stuck   time.Duration
 }
 
 // NewClient makes a Client. A URL that is none shows with the first call.
@@ -52,7 +60,7 @@ func NewClient(c ClientConfig) *Client {
 	if c.HTTP == nil {
 		c.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	return &Client{url: c.URL, token: c.Token, http: c.HTTP, silence: c.Silence}
+	return &Client{url: c.URL, token: c.Token, http: c.HTTP, silence: c.Silence, stuck: c.Stuck}
 }
 
 // Call is a generation: Body is what goes out as JSON, and must ask for a stream.
@@ -69,19 +77,22 @@ type Call struct {
 func (c *Client) Stream(ctx context.Context, call Call, fn func(*Chunk) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := &silence{bound: c.silence, end: cancel}
-	defer w.hush()
-	err := c.stream(ctx, call, w, fn)
-	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
-		return ErrSilent
+	life := &silence{bound: c.silence, why: ErrSilent, end: cancel}
+	answer := &silence{bound: c.stuck, why: ErrStuck, end: cancel}
+	defer life.hush()
+	defer answer.hush()
+	err := c.stream(ctx, call, life, answer, fn)
+	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, ErrSilent) || errors.Is(cause, ErrStuck)) {
+		return cause
 	}
 	return err
 }
 
-// silence ends a call whose server says nothing for too long while somebody
-// listens.
+// silence ends a call whose server says nothing, or nothing that counts, for too
+// long while somebody listens.
 type silence struct {
 	bound time.Duration // 0: none
+	why   error
 	end   context.CancelCauseFunc
 	timer *time.Timer
 }
@@ -91,7 +102,7 @@ func (s *silence) listen() {
 	switch {
 	case s.bound == 0:
 	case s.timer == nil:
-		s.timer = time.AfterFunc(s.bound, func() { s.end(ErrSilent) })
+		s.timer = time.AfterFunc(s.bound, func() { s.end(s.why) })
 	default:
 		s.timer.Reset(s.bound)
 	}
@@ -104,7 +115,7 @@ func (s *silence) hush() {
 	}
 }
 
-func (c *Client) stream(ctx context.Context, call Call, w *silence, fn func(*Chunk) error) error {
+func (c *Client) stream(ctx context.Context, call Call, life, chunks *silence, fn func(*Chunk) error) error {
 	body, err := json.Marshal(call.Body)
 	if err != nil {
 		return err
@@ -118,7 +129,8 @@ func (c *Client) stream(ctx context.Context, call Call, w *silence, fn func(*Chu
 	if call.Hop {
 		req.Header.Set(HopHeader, "1")
 	}
-	w.listen()
+	life.listen()
+	chunks.listen()
 	resp, err := c.do(req)
 	if err != nil {
 		return err
@@ -128,11 +140,13 @@ func (c *Client) stream(ctx context.Context, call Call, w *silence, fn func(*Chu
 		return fmt.Errorf("openai: %s answers with %q, which is no event stream", c.url, resp.Header.Get("Content-Type"))
 	}
 	e := newEvents(resp.Body)
-	e.heard = w.listen
+	e.heard = life.listen
 	for {
-		w.listen()
+		life.listen()
+		chunks.listen()
 		data, err := e.next()
-		w.hush()
+		life.hush()
+		chunks.hush()
 		switch {
 		case err == io.EOF, errors.Is(err, io.ErrUnexpectedEOF):
 			return ErrCut

@@ -16,6 +16,7 @@ const (
 	CodeUnreachable = "upstream_unreachable" // no connection, or it broke
 	CodeBroken      = "upstream_broken"      // what came is not what it should be
 	CodeSilent      = "upstream_silent"      // no sign of life
+	CodeStuck       = "upstream_stuck"       // signs of life, and nothing of the answer
 )
 
 // Remote is a Backend that another server of the API stands behind: the front of
@@ -71,6 +72,10 @@ func upstream(ctx context.Context, err error) error {
 	e := &Error{Status: http.StatusBadGateway, Type: typeServer, Code: CodeUnreachable, Message: "the node behind this one cannot be reached", cause: err}
 	if errors.Is(err, ErrSilent) {
 		e.Status, e.Code, e.Message = http.StatusGatewayTimeout, CodeSilent, "the node behind this one gives no sign of life"
+		return e
+	}
+	if errors.Is(err, ErrStuck) {
+		e.Status, e.Code, e.Message = http.StatusGatewayTimeout, CodeStuck, "the node behind this one lives and sends nothing of the answer"
 		return e
 	}
 	var syntax *json.SyntaxError
