@@ -91,13 +91,13 @@ func (h *hello) receive() (proto.Hello, error) {
 		}
 		switch ev.Frame.Type {
 		case proto.TypeHello:
-			m, err := proto.ParseHello(ev.Payload)
+			m, err := proto.Parse[proto.Hello](ev.Payload)
 			for i := range m.Auth {
 				m.Auth[i].Value = append([]byte(nil), m.Auth[i].Value...)
 			}
 			return m, err
 		case proto.TypeError:
-			m, err := proto.ParseError(ev.Payload)
+			m, err := proto.Parse[proto.Error](ev.Payload)
 			if err != nil {
 				return proto.Hello{}, err
 			}

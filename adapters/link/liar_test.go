@@ -107,7 +107,7 @@ func (x *liar) serve(h *hello) {
 			var answer []byte
 			switch ev.Frame.Type {
 			case proto.TypeError:
-				m, _ := proto.ParseError(ev.Payload)
+				m, _ := proto.Parse[proto.Error](ev.Payload)
 				x.error <- m.Code
 				return
 			case proto.TypePing:
@@ -395,7 +395,7 @@ func await(t *testing.T, h *hello, typ proto.Type) (bodies int) {
 			case ev.Kind == proto.EventMessage && ev.Frame.Type == typ:
 				return bodies
 			case ev.Kind == proto.EventMessage && ev.Frame.Type == proto.TypeError:
-				m, err := proto.ParseError(ev.Payload)
+				m, err := proto.Parse[proto.Error](ev.Payload)
 				t.Fatal(errors.Join(err, m.Code))
 			}
 		}

@@ -165,7 +165,7 @@ func TestNumbersFromTheDaemonAreChecked(t *testing.T) {
 						return
 					}
 					if f.Type == link.TypeRelease {
-						x, _ := link.ParseRelease(p)
+						x, _ := link.Parse[link.Release](p)
 						released <- x.Leases[0]
 						d.write(message(link.TypeEnd, f.Req, link.End{}))
 					}
@@ -296,7 +296,7 @@ func TestCancelIsSentAndEndIsAwaited(t *testing.T) {
 		// The lease was granted before CANCEL came: it has to come back.
 		d.write(message(link.TypeAcquired, first.Req, link.Acquired{Lease: [16]byte{3}, Items: make([]link.Place, 1)}), message(link.TypeEnd, first.Req, link.End{}))
 		f, p, _ := d.next()
-		x, err := link.ParseRelease(p)
+		x, err := link.Parse[link.Release](p)
 		if f.Type != link.TypeRelease || err != nil || x.Leases[0] != ([16]byte{3}) {
 			t.Errorf("%s %x, want RELEASE of the lease", f.Type, x.Leases)
 		}

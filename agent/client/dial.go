@@ -83,7 +83,7 @@ func (e *Engine) hello() (link.Hello, error) {
 	if ev.Frame.Type == link.TypeError {
 		return link.Hello{}, refused(ev.Payload)
 	}
-	theirs, err := link.ParseHello(ev.Payload)
+	theirs, err := link.Parse[link.Hello](ev.Payload)
 	if err != nil {
 		return theirs, err
 	}
@@ -120,7 +120,7 @@ func (e *Engine) firstFrame() (link.Event, error) {
 
 // refused makes the error of an ERROR frame.
 func refused(p []byte) error {
-	x, err := link.ParseError(p)
+	x, err := link.Parse[link.Error](p)
 	if err != nil {
 		return err
 	}

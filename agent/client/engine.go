@@ -184,7 +184,7 @@ func (e *Engine) event(ev link.Event, fds []int) (woke bool, left []int, err err
 	case link.TypePhase:
 		return true, fds, e.phase(ev.Payload)
 	case link.TypeGoAway:
-		_, err := link.ParseGoAway(ev.Payload)
+		_, err := link.Parse[link.GoAway](ev.Payload)
 		e.draining.Store(true)
 		return false, fds, err
 	case link.TypeError:

@@ -167,7 +167,7 @@ func (p *phases) stop() {
 // phase handles PHASE. A callback that is hopelessly late ends the connection:
 // advice must not be lost silently.
 func (e *Engine) phase(b []byte) error {
-	x, err := link.ParsePhase(b)
+	x, err := link.Parse[link.Phase](b)
 	if err != nil || e.phases.more == nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (m *mapTable) mmap(fd int, size uint64, prot int) ([]byte, error) {
 // mapped handles MAP: the first descriptors of fds are those of its segments, in
 // order. It returns the others.
 func (e *Engine) mapped(p []byte, fds []int) ([]int, error) {
-	x, err := link.ParseMap(p)
+	x, err := link.Parse[link.Map](p)
 	if err != nil {
 		return fds, err
 	}

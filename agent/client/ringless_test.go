@@ -29,7 +29,7 @@ func TestADaemonThatIsNotAskedForTheRing(t *testing.T) {
 				return
 			}
 			asked <- f.Type
-			x, err := link.ParsePut(p)
+			x, err := link.Parse[link.Put](p)
 			if err != nil {
 				t.Error(err)
 				return

@@ -388,7 +388,7 @@ func TestAnotherTenantsBlocksCannotBeNamed(t *testing.T) {
 	if got.f.Type != link.TypeAcquired {
 		t.Fatalf("%s instead of ACQUIRED", got.f.Type)
 	}
-	a, err := link.ParseAcquired(got.p)
+	a, err := link.Parse[link.Acquired](got.p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +416,7 @@ func TestLeaseOfAnotherSessionIsNotReleased(t *testing.T) {
 	put(t, e, client.Block{NS: ns, Key: keyOf("a"), Body: body(1, 100)})
 	r, _ := n.opened(t, "acme")
 	r.write(message(link.TypeAcquire, 3, link.Acquire{DeadlineMS: 1000, Items: []link.Want{{Key: keyOf("a")}}}))
-	a, err := link.ParseAcquired(r.next().p)
+	a, err := link.Parse[link.Acquired](r.next().p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func TestTruncatedAtEveryByte(t *testing.T) {
 				break
 			}
 			if f.f.Type == link.TypeError {
-				e, _ := link.ParseError(f.p)
+				e, _ := link.Parse[link.Error](f.p)
 				t.Fatalf("cut at %d: ERROR %s for a clean prefix", cut, e.Code)
 			}
 		}

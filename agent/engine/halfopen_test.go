@@ -38,7 +38,7 @@ func TestSilentConnectionsLockNoEngineOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, _ := link.ParseError(f.p); m.Code != wire.CodeTooMany || m.Text == "" {
+	if m, _ := link.Parse[link.Error](f.p); m.Code != wire.CodeTooMany || m.Text == "" {
 		t.Errorf("the oldest silent connection is told %v %q, want TOO_MANY", m.Code, m.Text)
 	}
 }

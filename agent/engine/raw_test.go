@@ -62,7 +62,7 @@ func (n *node) opened(t testing.TB, tenant string) (*raw, []link.Seg) {
 		got := r.next()
 		switch got.f.Type {
 		case link.TypeMap:
-			m, err := link.ParseMap(got.p)
+			m, err := link.Parse[link.Map](got.p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func (r *raw) end(f frame, req uint64) link.End {
 	if f.f.Type != link.TypeEnd || f.f.Req != req {
 		r.t.Fatalf("%s of request %d, want END of %d", f.f.Type, f.f.Req, req)
 	}
-	e, err := link.ParseEnd(f.p)
+	e, err := link.Parse[link.End](f.p)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func (r *raw) refusedWith(codes ...wire.Code) link.Error {
 		if f.f.Type != link.TypeError {
 			continue
 		}
-		e, err := link.ParseError(f.p)
+		e, err := link.Parse[link.Error](f.p)
 		if err != nil {
 			r.t.Fatal(err)
 		}

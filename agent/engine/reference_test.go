@@ -43,7 +43,7 @@ func TestAReferenceIsTakenWithItsKeyOrWithNone(t *testing.T) {
 		}
 	}
 	r.write(message(link.TypeHas, 9, link.Has{DeadlineMS: 1000, Items: items}))
-	tab, err := link.ParseTable(r.next().p)
+	tab, err := link.Parse[link.Table](r.next().p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func (r *raw) acquire(req uint64, items []link.Want) []link.Place {
 	for f.f.Type == link.TypeMap {
 		f = r.next()
 	}
-	a, err := link.ParseAcquired(f.p)
+	a, err := link.Parse[link.Acquired](f.p)
 	if err != nil || f.f.Req != req {
 		r.t.Fatalf("%s of request %d: %v", f.f.Type, f.f.Req, err)
 	}

@@ -152,7 +152,7 @@ func TestAnEngineThatCannotAskGetsItsRingWithOpened(t *testing.T) {
 			got := r.next()
 			switch got.f.Type {
 			case link.TypeMap:
-				m, err := link.ParseMap(got.p)
+				m, err := link.Parse[link.Map](got.p)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -18,7 +18,7 @@ func (n *node) numbered(t *testing.T) (*raw, uint16) {
 		got := r.next()
 		switch got.f.Type {
 		case link.TypeOpened:
-			m, err := link.ParseOpened(got.p)
+			m, err := link.Parse[link.Opened](got.p)
 			if err != nil || m.Status != wire.CodeOK {
 				t.Fatalf("OPENED %+v, %v", m, err)
 			}

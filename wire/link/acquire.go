@@ -33,12 +33,6 @@ func (x *Acquire) Parse(b []byte) error {
 	return c.end()
 }
 
-// ParseAcquire parses a payload.
-func ParseAcquire(b []byte) (x Acquire, err error) {
-	err = x.Parse(b)
-	return x, err
-}
-
 // flagByte is a flag and the three reserved bytes after it.
 func flagByte(v bool) uint32 {
 	if v {

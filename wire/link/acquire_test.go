@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var acquireKind = newKind(TypeAcquire, ParseAcquire,
+var acquireKind = newKind[Acquire](TypeAcquire,
 	sample{"timed", Frame{Req: 5}, Acquire{DeadlineMS: 1000, LeaseMS: 5000, Items: []Want{{NS: 1, Flags: WantFetch, Key: fill[wire.Key](1)}}}},
 	sample{"held", Frame{Req: 7}, Acquire{DeadlineMS: 1000, Hold: true, Items: []Want{{NS: 1, Flags: WantFetch | WantTransient, Key: fill[wire.Key](1)}, {NS: 1, Slot: 4, Gen: 6}}}},
 	sample{"none", Frame{Req: 9}, Acquire{}},

@@ -78,9 +78,3 @@ func (x *Acquired) Parse(b []byte) error {
 	}
 	return c.end()
 }
-
-// ParseAcquired parses a payload.
-func ParseAcquired(b []byte) (x Acquired, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -7,7 +7,7 @@ import (
 	"meridian/wire"
 )
 
-var acquiredKind = newKind(TypeAcquired, ParseAcquired,
+var acquiredKind = newKind[Acquired](TypeAcquired,
 	sample{"hit and miss", Frame{Req: 5}, Acquired{Lease: fill[[16]byte](0x70), Items: []Place{
 		{Tier: wire.OutputCritical, Att: wire.AttestProducer, Slot: 3, Gen: 8, Seg: 1, Len: 65536, Off: 1<<33 + 64, GenOff: 24},
 		{Status: wire.CodeAbsent}}}},

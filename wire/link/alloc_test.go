@@ -63,7 +63,7 @@ func hotPath() []hot {
 func open(b []byte) []byte {
 	f, err := ParseFrame(b)
 	must(err)
-	p, err := Payload(f, b[FrameLen:])
+	p, err := payloadOf(f, b[FrameLen:])
 	must(err)
 	return p
 }

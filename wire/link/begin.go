@@ -44,12 +44,6 @@ func (x *Begin) Parse(b []byte) error {
 	return c.end()
 }
 
-// ParseBegin parses a payload.
-func ParseBegin(b []byte) (x Begin, err error) {
-	err = x.Parse(b)
-	return x, err
-}
-
 func putTokens(p []byte, s []int32) {
 	for i, v := range s {
 		le.PutUint32(p[4*i:], uint32(v))

@@ -26,15 +26,15 @@ func TestDeniedLeavesAsAbsent(t *testing.T) {
 
 func TestDeniedIsReadAsAbsent(t *testing.T) {
 	table := with(Table{Items: []Have{{}}}.Append(nil), tableFixed, byte(wire.CodeDenied))
-	if x, err := ParseTable(table); err != nil || x.Items[0].Status != wire.CodeAbsent {
+	if x, err := Parse[Table](table); err != nil || x.Items[0].Status != wire.CodeAbsent {
 		t.Errorf("table: %v, %v", x.Items, err)
 	}
 	acquired := with(Acquired{Items: []Place{{}}}.Append(nil), acquiredFixed, byte(wire.CodeDenied))
-	if x, err := ParseAcquired(acquired); err != nil || x.Items[0].Status != wire.CodeAbsent {
+	if x, err := Parse[Acquired](acquired); err != nil || x.Items[0].Status != wire.CodeAbsent {
 		t.Errorf("acquired: %v, %v", x.Items, err)
 	}
 	grant := with(Grant{Status: make([]wire.Code, 1)}.Append(nil), grantFixed, byte(wire.CodeDenied))
-	if x, err := ParseGrant(grant); err != nil || x.Status[0] != wire.CodeAbsent {
+	if x, err := Parse[Grant](grant); err != nil || x.Status[0] != wire.CodeAbsent {
 		t.Errorf("grant: %v, %v", x.Status, err)
 	}
 }

@@ -16,13 +16,3 @@ func AppendData(b []byte, f Frame, offset uint32, n int) []byte {
 
 // AppendDataPrefix appends the offset that comes before the body bytes.
 func AppendDataPrefix(b []byte, offset uint32) []byte { return le.AppendUint32(b, offset) }
-
-// ParseDataPrefix takes the offset from the front of a DATA payload; body is
-// what follows in b, as far as it is there, and aliases it. That a DATA frame
-// has at least one body byte and at most MaxChunk is ParseFrame's check.
-func ParseDataPrefix(b []byte) (offset uint32, body []byte, err error) {
-	if len(b) < DataPrefixLen {
-		return 0, nil, errShort("offset", len(b), uint64(len(b)), DataPrefixLen)
-	}
-	return le.Uint32(b), b[DataPrefixLen:], nil
-}

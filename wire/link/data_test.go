@@ -15,20 +15,8 @@ func TestData(t *testing.T) {
 	if want := (Frame{Len: uint32(4 + len(body)), Type: TypeData, Class: ClassSoon, Req: 21, Arg: 3}); err != nil || f != want {
 		t.Fatalf("%+v, %v", f, err)
 	}
-	off, got, err := ParseDataPrefix(b[FrameLen:])
-	if err != nil || off != 0x01020304 || !bytes.Equal(got, body) || int(f.Len) != len(b)-FrameLen {
-		t.Errorf("offset %x, body %q, %v", off, got, err)
-	}
-}
-
-func TestDataPrefixCutAnywhereIsALengthError(t *testing.T) {
-	for n := range DataPrefixLen {
-		if _, _, err := ParseDataPrefix(make([]byte, n)); !errors.Is(err, wire.CodeLength) {
-			t.Errorf("%d bytes: %v", n, err)
-		}
-	}
-	if off, body, err := ParseDataPrefix([]byte{1, 0, 0, 0}); off != 1 || len(body) != 0 || err != nil {
-		t.Errorf("the prefix alone: %d, %x, %v", off, body, err)
+	if off, got := le.Uint32(b[FrameLen:]), b[HeadLen:]; off != 0x01020304 || !bytes.Equal(got, body) || int(f.Len) != len(b)-FrameLen {
+		t.Errorf("offset %x, body %q", off, got)
 	}
 }
 

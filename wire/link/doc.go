@@ -4,9 +4,8 @@
 //
 // A frame is a 24-byte header and a payload. All integers are little-endian.
 //
-//	f, err := link.ParseFrame(head)         // crc32c, type, length for the type
-//	p, err := link.Payload(f, rest)         // crc32c checked and stripped
-//	m, err := link.ParsePull(p)             // or m.Parse(p), which reuses m's slices
+//	n, ev, err := splitter.Next(b)          // crc32c, type, length for the type
+//	m, err := link.Parse[link.Pull](ev.Payload) // or m.Parse, which reuses m's slices
 //	b = link.AppendMessage(b, f, m)         // header, payload, trailer; fills Len
 //
 // A reader of a stream feeds what it got, in pieces of any size, to a [Splitter],

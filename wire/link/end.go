@@ -40,9 +40,3 @@ func (x *End) Parse(b []byte) error {
 	x.Text = c.text("text", t)
 	return c.end()
 }
-
-// ParseEnd parses a payload.
-func ParseEnd(b []byte) (x End, err error) {
-	err = x.Parse(b)
-	return x, err
-}

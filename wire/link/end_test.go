@@ -8,7 +8,7 @@ import (
 	"meridian/wire"
 )
 
-var endKind = newKind(TypeEnd, ParseEnd,
+var endKind = newKind[End](TypeEnd,
 	sample{"ok", Frame{Req: 21}, End{}},
 	sample{"busy", Frame{Req: 23}, End{Code: wire.CodeBusy, RetryMS: 20, Text: "256 requests in flight"}},
 	sample{"item by item", Frame{Req: 25}, End{Status: []wire.Code{wire.CodeOK, wire.CodeChecksum, 42}, Text: "\u00fc"}},
@@ -23,19 +23,19 @@ func TestEndNeverSaysDenied(t *testing.T) {
 		t.Errorf("DENIED is written as %x", p)
 	}
 	p[0], p[14] = byte(wire.CodeDenied), byte(wire.CodeDenied)
-	if x, err := ParseEnd(p); err != nil || x.Code != wire.CodeAbsent || x.Status[1] != wire.CodeAbsent {
+	if x, err := Parse[End](p); err != nil || x.Code != wire.CodeAbsent || x.Status[1] != wire.CodeAbsent {
 		t.Errorf("DENIED is read as %+v, %v", x, err)
 	}
 }
 
 func TestEndCutsTextBetweenRunes(t *testing.T) {
 	x := End{Text: strings.Repeat("a", MaxText-1) + "\u00fc and more"}
-	got, err := ParseEnd(x.Append(nil))
+	got, err := Parse[End](x.Append(nil))
 	if err != nil || got.Text != strings.Repeat("a", MaxText-1) || x.Length() != endFixed+MaxText-1 {
 		t.Errorf("%q, %v, length %d", got.Text, err, x.Length())
 	}
 	x = End{Text: "bad \xff byte"}
-	if got, err = ParseEnd(x.Append(nil)); err != nil || got.Text != "bad \uFFFD byte" || x.Length() != len(x.Append(nil)) {
+	if got, err = Parse[End](x.Append(nil)); err != nil || got.Text != "bad \uFFFD byte" || x.Length() != len(x.Append(nil)) {
 		t.Errorf("%q, %v", got.Text, err)
 	}
 }

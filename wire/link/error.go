@@ -31,9 +31,3 @@ func (x *Error) Parse(b []byte) error {
 	x.Text = c.text("text", c.size("text_len", MaxText))
 	return c.end()
 }
-
-// ParseError parses a payload.
-func ParseError(b []byte) (x Error, err error) {
-	err = x.Parse(b)
-	return x, err
-}

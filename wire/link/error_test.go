@@ -8,7 +8,7 @@ import (
 	"meridian/wire"
 )
 
-var errorKind = newKind(TypeError, ParseError,
+var errorKind = newKind[Error](TypeError,
 	sample{"crc", Frame{Flags: FlagCritical}, Error{Code: wire.CodeCRC, Offset: 1 << 40, Text: "header: crc32c 00000000, computed 1c291ca3"}},
 	sample{"bare", Frame{Flags: FlagCritical}, Error{Code: wire.CodeState}},
 )

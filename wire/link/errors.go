@@ -10,7 +10,7 @@ import (
 // holds.
 type FrameError struct {
 	Code wire.Code
-	// Offset of the fault in bytes: from the start of the payload (ParseX), of
+	// Offset of the fault in bytes: from the start of the payload (Parse), of
 	// the header (ParseFrame) or of the lane (Splitter).
 	Offset     uint64
 	Field      string // as docs/spec/link-v1.md names it

@@ -33,9 +33,3 @@ func (x *Finish) Parse(b []byte) error {
 	c.zero(3)
 	return c.end()
 }
-
-// ParseFinish parses a payload.
-func ParseFinish(b []byte) (x Finish, err error) {
-	err = x.Parse(b)
-	return x, err
-}

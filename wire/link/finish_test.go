@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var finishKind = newKind(TypeFinish, ParseFinish,
+var finishKind = newKind[Finish](TypeFinish,
 	sample{"done", Frame{Req: 17}, Finish{Req: 1}},
 	sample{"abort", Frame{Req: 19}, Finish{Req: 0xffffffff, Reason: FinishAbort}},
 )

@@ -32,9 +32,3 @@ func (x *GoAway) Parse(b []byte) error {
 	x.Text = c.text("text", c.size("text_len", MaxText))
 	return c.end()
 }
-
-// ParseGoAway parses a payload.
-func ParseGoAway(b []byte) (x GoAway, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var goAwayKind = newKind(TypeGoAway, ParseGoAway,
+var goAwayKind = newKind[GoAway](TypeGoAway,
 	sample{"draining", Frame{}, GoAway{MS: 10000, Code: wire.CodeDraining, Text: "upgrade"}},
 	sample{"at once", Frame{}, GoAway{}},
 )

@@ -24,9 +24,3 @@ func (x *Grant) Parse(b []byte) error {
 	x.Status = c.codes("status", x.Status, c.count("n", MaxItems))
 	return c.end()
 }
-
-// ParseGrant parses a payload.
-func ParseGrant(b []byte) (x Grant, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var grantKind = newKind(TypeGrant, ParseGrant,
+var grantKind = newKind[Grant](TypeGrant,
 	sample{"mixed", Frame{Req: 31}, Grant{Status: []wire.Code{wire.CodeOK, wire.CodeExists, wire.CodeFull, 65535}}},
 	sample{"none", Frame{Req: 33}, Grant{}},
 )

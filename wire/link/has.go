@@ -27,9 +27,3 @@ func (x *Has) Parse(b []byte) error {
 	x.Items = c.wants(x.Items, c.count("n", MaxItems))
 	return c.end()
 }
-
-// ParseHas parses a payload.
-func ParseHas(b []byte) (x Has, err error) {
-	err = x.Parse(b)
-	return x, err
-}

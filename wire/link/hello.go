@@ -126,12 +126,6 @@ func (x *Hello) Parse(b []byte) error {
 	return c.end()
 }
 
-// ParseHello parses a payload. Values of Auth alias b.
-func ParseHello(b []byte) (x Hello, err error) {
-	err = x.Parse(b)
-	return x, err
-}
-
 // Find gives the value of the first auth element of type t.
 func (x Hello) Find(t uint16) (value []byte, ok bool) {
 	for i := range x.Auth {

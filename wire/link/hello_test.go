@@ -8,7 +8,7 @@ import (
 	"meridian/wire"
 )
 
-var helloKind = newKind(TypeHello, ParseHello,
+var helloKind = newKind[Hello](TypeHello,
 	sample{"dialler", Frame{Flags: FlagCritical}, Hello{
 		Min: 1, Max: 1, Agent: fill[[16]byte](0x10), Inc: 0x0102030405060708, Lane: 2, Features: 1 << 40,
 		Limits: Limits{Reqs: MaxReqs, Items: MaxItems, Frame: MaxData, BytesInFlight: MaxBytesInFlight, LingerMS: 5000},
@@ -35,7 +35,7 @@ func TestHelloWithoutMagicIsLinkMagic(t *testing.T) {
 func TestHelloRefusesWhatVersion1DoesNotDefine(t *testing.T) {
 	p := helloKind.payload(0)
 	helloKind.refuse(t, "lane 17", with(p, 48, MaxLanes+1), wire.CodeInvalid, 48)
-	if h, err := ParseHello(with(p, 48, MaxLanes)); err != nil || h.Lane != MaxLanes {
+	if h, err := Parse[Hello](with(p, 48, MaxLanes)); err != nil || h.Lane != MaxLanes {
 		t.Errorf("the highest lane: %d, %v", h.Lane, err)
 	}
 	helloKind.refuse(t, "reserved after lane", with(p, 51, 1), wire.CodeInvalid, 51)
@@ -45,7 +45,7 @@ func TestHelloRefusesWhatVersion1DoesNotDefine(t *testing.T) {
 }
 
 func TestHelloFindsAuthAndIgnoresUnknownElements(t *testing.T) {
-	h, err := ParseHello(helloKind.payload(0))
+	h, err := Parse[Hello](helloKind.payload(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 type kind struct {
 	t       Type
 	samples []sample
-	parse   func(b []byte) (Message, error)            // ParseX
+	parse   func(b []byte) (Message, error)            // Parse[X]
 	reparse func(dirty int, b []byte) (Message, error) // Parse into specimen dirty
 }
 
@@ -30,17 +30,17 @@ var kinds []*kind
 func newKind[T Message, P interface {
 	*T
 	Parse([]byte) error
-}](t Type, parse func([]byte) (T, error), samples ...sample) *kind {
+}](t Type, samples ...sample) *kind {
 	k := &kind{t: t, samples: samples}
 	for i := range samples {
 		samples[i].f.Type = t
 	}
 	k.parse = func(b []byte) (Message, error) {
-		x, err := parse(b)
+		x, err := Parse[T, P](b)
 		return x, err
 	}
 	k.reparse = func(dirty int, b []byte) (Message, error) {
-		x, err := parse(samples[dirty].m.Append(nil)) // a copy of its own to write over
+		x, err := Parse[T, P](samples[dirty].m.Append(nil)) // a copy of its own to write over
 		if err != nil {
 			return nil, err
 		}
@@ -112,6 +112,15 @@ func checkCuts(t *testing.T, p []byte, parse func([]byte) error) {
 	}
 }
 
+// payloadOf is payload with an error that may be nil.
+func payloadOf(f Frame, b []byte) ([]byte, error) {
+	p, fail := payload(f, b)
+	if fail != nil {
+		return nil, fail
+	}
+	return p, nil
+}
+
 // checkFrame proves the frame of s.
 func checkFrame(t *testing.T, s sample) {
 	t.Helper()
@@ -125,7 +134,7 @@ func checkFrame(t *testing.T, s sample) {
 	if f != want || len(b) != FrameLen+int(f.Len) || len(b) < HeadLen {
 		t.Fatalf("frame %+v in %d bytes, want %+v", f, len(b), want)
 	}
-	p, err := Payload(f, b[FrameLen:])
+	p, err := payloadOf(f, b[FrameLen:])
 	if err != nil || !bytes.Equal(p, s.m.Append(nil)) {
 		t.Fatalf("payload %x, %v", p, err)
 	}
@@ -136,14 +145,14 @@ func checkFrame(t *testing.T, s sample) {
 			if i >= 8*FrameLen || !errors.Is(err, wire.CodeCRC) {
 				t.Fatalf("bit %d flipped: header %v", i, err)
 			}
-		} else if _, err := Payload(f, c[FrameLen:]); !errors.Is(err, wire.CodeCRC) {
+		} else if _, err := payloadOf(f, c[FrameLen:]); !errors.Is(err, wire.CodeCRC) {
 			t.Fatalf("bit %d flipped: payload %v, want CRC", i, err)
 		}
 	}
-	if _, err := Payload(f, b[FrameLen:len(b)-1]); !errors.Is(err, wire.CodeLength) {
+	if _, err := payloadOf(f, b[FrameLen:len(b)-1]); !errors.Is(err, wire.CodeLength) {
 		t.Errorf("payload without its last byte: %v, want LENGTH", err)
 	}
-	if _, err := Payload(f, append(bytes.Clone(b[FrameLen:]), 0)); !errors.Is(err, wire.CodeLength) {
+	if _, err := payloadOf(f, append(bytes.Clone(b[FrameLen:]), 0)); !errors.Is(err, wire.CodeLength) {
 		t.Errorf("payload and one byte more: %v, want LENGTH", err)
 	}
 }

@@ -61,9 +61,3 @@ func (x *Map) Parse(b []byte) error {
 	}
 	return c.end()
 }
-
-// ParseMap parses a payload.
-func ParseMap(b []byte) (x Map, err error) {
-	err = x.Parse(b)
-	return x, err
-}

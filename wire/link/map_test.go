@@ -7,7 +7,7 @@ import (
 	"meridian/wire"
 )
 
-var mapKind = newKind(TypeMap, ParseMap,
+var mapKind = newKind[Map](TypeMap,
 	sample{"segment, generations, staging", Frame{}, Map{Segs: []Seg{
 		{ID: 1, Size: 1 << 30, Kind: SegBytes}, {ID: 1, Size: 1 << 13, Kind: SegGens}, {Size: 1 << 40, Kind: SegStaging}}}},
 	sample{"request", Frame{Req: 1}, Map{}},
@@ -27,7 +27,7 @@ func TestMapRefusesWhatVersion1DoesNotDefine(t *testing.T) {
 
 func TestAMapCutShortSaysHowMuchItsSegmentsNeed(t *testing.T) {
 	p := mapKind.payload(0)
-	_, err := ParseMap(p[:len(p)-1])
+	_, err := Parse[Map](p[:len(p)-1])
 	var fe *FrameError
 	if !errors.As(err, &fe) || fe.Code != wire.CodeLength || fe.Offset != uint64(len(p)-1) || fe.Got != 3*segLen-1 || fe.Limit != 3*segLen {
 		t.Errorf("%v (have %d, need %d), want LENGTH with have %d, need %d", err, fe.Got, fe.Limit, 3*segLen-1, 3*segLen)

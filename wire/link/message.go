@@ -23,16 +23,18 @@ func AppendMessage[M Message](b []byte, f Frame, m M) []byte {
 	return le.AppendUint32(b, crc32.Checksum(b[at+FrameLen:], castagnoli))
 }
 
-// Payload checks the trailer of f's control payload b, which must be f.Len
-// bytes, and returns what comes before it. The result aliases b.
-func Payload(f Frame, b []byte) ([]byte, error) {
-	p, fail := payload(f, b)
-	if fail != nil {
-		return nil, fail
-	}
-	return p, nil
+// Parse makes a message from a payload. What the Parse of its type says of memory
+// holds.
+func Parse[T any, P interface {
+	*T
+	Parse([]byte) error
+}](b []byte) (x T, err error) {
+	err = P(&x).Parse(b)
+	return x, err
 }
 
+// payload checks the trailer of f's control payload b, which must be f.Len
+// bytes, and returns what comes before it. The result aliases b.
 func payload(f Frame, b []byte) ([]byte, *FrameError) {
 	if uint64(len(b)) != uint64(f.Len) || len(b) < TrailerLen {
 		return nil, errShort("payload", min(len(b), int(f.Len)), uint64(len(b)), uint64(max(f.Len, TrailerLen)))
@@ -58,12 +60,6 @@ func (Empty) Append(b []byte) []byte { return b }
 func (*Empty) Parse(b []byte) error {
 	c := cursor{b: b}
 	return c.end()
-}
-
-// ParseEmpty checks that b is empty.
-func ParseEmpty(b []byte) (x Empty, err error) {
-	err = x.Parse(b)
-	return x, err
 }
 
 // extend grows b by n bytes, which the caller writes in full through p.

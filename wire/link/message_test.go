@@ -9,10 +9,10 @@ import (
 )
 
 var (
-	commitKind = newKind(TypeCommit, ParseEmpty, sample{"commit", Frame{Req: 31}, Empty{}})
-	pingKind   = newKind(TypePing, ParseEmpty, sample{"ping", Frame{Req: 0x0102030405060708}, Empty{}})
-	cancelKind = newKind(TypeCancel, ParseEmpty, sample{"cancel", Frame{Req: 21}, Empty{}})
-	abortKind  = newKind(TypeAbort, ParseEmpty, sample{"abort", Frame{Req: 31}, Empty{}})
+	commitKind = newKind[Empty](TypeCommit, sample{"commit", Frame{Req: 31}, Empty{}})
+	pingKind   = newKind[Empty](TypePing, sample{"ping", Frame{Req: 0x0102030405060708}, Empty{}})
+	cancelKind = newKind[Empty](TypeCancel, sample{"cancel", Frame{Req: 21}, Empty{}})
+	abortKind  = newKind[Empty](TypeAbort, sample{"abort", Frame{Req: 31}, Empty{}})
 )
 
 func TestMessagesWithoutFields(t *testing.T) {

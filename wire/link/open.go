@@ -22,9 +22,3 @@ func (x *Open) Parse(b []byte) error {
 	x.Manifest = c.bytes("manifest", c.count("manifest_len", MaxManifest))
 	return c.end()
 }
-
-// ParseOpen parses a payload, which Manifest aliases.
-func ParseOpen(b []byte) (x Open, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -38,9 +38,3 @@ func (x *Opened) Parse(b []byte) error {
 	x.Field, x.Ours, x.Theirs = c.text("field", f), c.text("ours", o), c.text("theirs", t)
 	return c.end()
 }
-
-// ParseOpened parses a payload.
-func ParseOpened(b []byte) (x Opened, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -7,7 +7,7 @@ import (
 	"meridian/wire"
 )
 
-var openedKind = newKind(TypeOpened, ParseOpened,
+var openedKind = newKind[Opened](TypeOpened,
 	sample{"ok", Frame{Req: 1}, Opened{NS: 7}},
 	sample{"geometry", Frame{Req: 1}, Opened{Status: wire.CodeGeometry, Field: "block_tokens", Ours: "16", Theirs: "32 \u00b7 \u6f22"}},
 	sample{"unknown", Frame{Req: 1}, Opened{Status: wire.CodeNSUnknown}},
@@ -20,7 +20,7 @@ func TestOpenedNeverSaysDenied(t *testing.T) {
 	if !bytes.Equal(p, Opened{Status: wire.CodeNSUnknown}.Append(nil)) {
 		t.Errorf("DENIED is written as %x", p)
 	}
-	if x, err := ParseOpened(with(p, 2, byte(wire.CodeDenied))); err != nil || x.Status != wire.CodeNSUnknown {
+	if x, err := Parse[Opened](with(p, 2, byte(wire.CodeDenied))); err != nil || x.Status != wire.CodeNSUnknown {
 		t.Errorf("DENIED is read as %v, %v", x.Status, err)
 	}
 }

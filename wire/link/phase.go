@@ -36,9 +36,3 @@ func (x *Phase) Parse(b []byte) error {
 	x.Inject = c.tokens("inject", x.Inject, n)
 	return c.end()
 }
-
-// ParsePhase parses a payload.
-func ParsePhase(b []byte) (x Phase, err error) {
-	err = x.Parse(b)
-	return x, err
-}

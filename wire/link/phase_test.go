@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var phaseKind = newKind(TypePhase, ParsePhase,
+var phaseKind = newKind[Phase](TypePhase,
 	sample{"force the end of thinking", Frame{}, Phase{Req: 1, Kind: 3, Used: 2048, Reason: 1, Inject: []int32{13, 151668}}},
 	sample{"a kind of a later version", Frame{}, Phase{Req: 1, Kind: 200, Reason: 201}},
 )

@@ -29,9 +29,3 @@ func (x *Pull) Parse(b []byte) error {
 	x.Items = c.wants(x.Items, c.count("n", MaxItems))
 	return c.end()
 }
-
-// ParsePull parses a payload.
-func ParsePull(b []byte) (x Pull, err error) {
-	err = x.Parse(b)
-	return x, err
-}

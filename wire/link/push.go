@@ -57,9 +57,3 @@ func (x *Push) Parse(b []byte) error {
 	}
 	return c.end()
 }
-
-// ParsePush parses a payload.
-func ParsePush(b []byte) (x Push, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var pushKind = newKind(TypePush, ParsePush,
+var pushKind = newKind[Push](TypePush,
 	sample{"two blocks", Frame{Req: 31, Class: ClassBulk}, Push{DeadlineMS: 9000, Items: []PushItem{
 		{NS: 4, Key: fill[wire.Key](5), Have: Have{Tier: wire.ThinkComplete, Att: wire.AttestIngest, Len: 12, Head: fill[[32]byte](6), Slot: 1, Gen: 2}},
 		{NS: 65535, Key: fill[wire.Key](7), Have: Have{Tier: wire.OutputCritical, Len: 1 << 31}}}}},

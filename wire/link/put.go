@@ -84,9 +84,3 @@ func (x *Put) Parse(b []byte) error {
 	x.Items = c.putItems(x.Items, c.count("n", MaxItems))
 	return c.end()
 }
-
-// ParsePut parses a payload.
-func ParsePut(b []byte) (x Put, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -7,7 +7,7 @@ import (
 	"meridian/wire"
 )
 
-var putKind = newKind(TypePut, ParsePut,
+var putKind = newKind[Put](TypePut,
 	sample{"two blocks", Frame{Req: 11}, Put{DeadlineMS: 1000, Items: []PutItem{
 		{NS: 1, Tier: wire.ThinkActive, Len: 65536, Off: 1 << 20, Key: fill[wire.Key](1), Req: 12},
 		{NS: 2, Tier: wire.OutputCritical, Off: 1<<64 - 1, Key: fill[wire.Key](2)}}}},

@@ -32,9 +32,3 @@ func (x *Release) Parse(b []byte) error {
 	}
 	return c.end()
 }
-
-// ParseRelease parses a payload.
-func ParseRelease(b []byte) (x Release, err error) {
-	err = x.Parse(b)
-	return x, err
-}

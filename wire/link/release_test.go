@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-var releaseKind = newKind(TypeRelease, ParseRelease,
+var releaseKind = newKind[Release](TypeRelease,
 	sample{"two", Frame{Req: 43}, Release{Leases: [][16]byte{fill[[16]byte](1), fill[[16]byte](0xf0)}}},
 	sample{"none", Frame{Req: 45}, Release{}},
 )

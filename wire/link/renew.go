@@ -21,9 +21,3 @@ func (x *Renew) Parse(b []byte) error {
 	x.MS = c.u32("ms")
 	return c.end()
 }
-
-// ParseRenew parses a payload.
-func ParseRenew(b []byte) (x Renew, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-var renewKind = newKind(TypeRenew, ParseRenew,
+var renewKind = newKind[Renew](TypeRenew,
 	sample{"30 s", Frame{Req: 41}, Renew{Lease: fill[[16]byte](0x70), MS: 30000}},
 )
 

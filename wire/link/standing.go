@@ -34,9 +34,3 @@ func (x *Standing) Parse(b []byte) error {
 	x.Len = c.u32("len")
 	return c.end()
 }
-
-// ParseStanding parses a payload.
-func ParseStanding(b []byte) (x Standing, err error) {
-	err = x.Parse(b)
-	return x, err
-}

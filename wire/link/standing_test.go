@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var standingKind = newKind(TypeStanding, ParseStanding,
+var standingKind = newKind[Standing](TypeStanding,
 	sample{"64 homes of 64 KiB", Frame{}, Standing{NS: 3, Tier: wire.OutputCritical, N: 64, Len: 64 << 10}},
 	sample{"none any more", Frame{}, Standing{NS: 65535}},
 )

@@ -37,9 +37,3 @@ func (x *Table) Parse(b []byte) error {
 	}
 	return c.end()
 }
-
-// ParseTable parses a payload.
-func ParseTable(b []byte) (x Table, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var tableKind = newKind(TypeTable, ParseTable,
+var tableKind = newKind[Table](TypeTable,
 	sample{"hit and miss", Frame{Req: 21}, Table{Lease: fill[[16]byte](0x70), Items: []Have{
 		{Tier: wire.ThinkActive, Att: wire.AttestProducer, Len: 7, Head: [32]byte(wire.Header{BodyLen: 7, Tier: wire.ThinkActive, Sum: wire.SumOf([]byte("payload"))}.Append(nil)), Slot: 3, Gen: 8},
 		{Status: wire.CodeAbsent},

@@ -61,9 +61,3 @@ func (x *Tokens) Parse(b []byte) error {
 	}
 	return c.end()
 }
-
-// ParseTokens parses a payload.
-func ParseTokens(b []byte) (x Tokens, err error) {
-	err = x.Parse(b)
-	return x, err
-}

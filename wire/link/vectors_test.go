@@ -227,7 +227,7 @@ func TestRefusedVectorsAreRefused(t *testing.T) {
 		var p []byte
 		if err == nil {
 			stage = "payload"
-			p, err = Payload(f, b[FrameLen:])
+			p, err = payloadOf(f, b[FrameLen:])
 		}
 		if err == nil {
 			stage = "message"

@@ -43,9 +43,3 @@ func (x *WindowReq) Parse(b []byte) error {
 	}
 	return c.end()
 }
-
-// ParseWindowReq parses a payload.
-func ParseWindowReq(b []byte) (x WindowReq, err error) {
-	err = x.Parse(b)
-	return x, err
-}

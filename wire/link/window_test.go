@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var windowKind = newKind(TypeWindow, ParseWindowReq,
+var windowKind = newKind[WindowReq](TypeWindow,
 	sample{"two ranges", Frame{Req: 51}, WindowReq{NS: 1, Proto: 2, TTLms: 60000, Len: []uint32{1 << 20, 4096}}},
 	sample{"none", Frame{Req: 53}, WindowReq{}},
 )

@@ -32,9 +32,3 @@ func (x *Windowed) Parse(b []byte) error {
 	x.Peer = c.text("peer", n)
 	return c.end()
 }
-
-// ParseWindowed parses a payload.
-func ParseWindowed(b []byte) (x Windowed, err error) {
-	err = x.Parse(b)
-	return x, err
-}

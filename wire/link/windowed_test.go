@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var windowedKind = newKind(TypeWindowed, ParseWindowed,
+var windowedKind = newKind[Windowed](TypeWindowed,
 	sample{"opened", Frame{Req: 51}, Windowed{Addr: 1 << 46, Len: 1<<20 + 4096, Peer: "10.0.0.1:12001"}},
 	sample{"no name", Frame{Req: 51}, Windowed{Addr: 1}},
 )

@@ -32,9 +32,3 @@ func (x *WindowEnd) Parse(b []byte) error {
 	x.Items = c.putItems(x.Items, c.count("n", MaxItems))
 	return c.end()
 }
-
-// ParseWindowEnd parses a payload.
-func ParseWindowEnd(b []byte) (x WindowEnd, err error) {
-	err = x.Parse(b)
-	return x, err
-}

@@ -6,7 +6,7 @@ import (
 	"meridian/wire"
 )
 
-var windowEndKind = newKind(TypeWindowEnd, ParseWindowEnd,
+var windowEndKind = newKind[WindowEnd](TypeWindowEnd,
 	sample{"commit", Frame{Req: 55}, WindowEnd{Addr: 1 << 46, Commit: true, Items: []PutItem{{NS: 1, Tier: wire.ThinkActive, Len: 4096, Off: 64, Key: fill[wire.Key](3), Req: 4}}}},
 	sample{"throw away", Frame{Req: 57}, WindowEnd{Addr: 1 << 46}},
 )

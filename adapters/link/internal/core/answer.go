@@ -24,7 +24,7 @@ func (l *Lane) answer(now time.Duration, f proto.Frame, p []byte) error {
 	}
 	switch f.Type {
 	case proto.TypeOpened:
-		m, err := proto.ParseOpened(p)
+		m, err := proto.Parse[proto.Opened](p)
 		if err == nil {
 			err = r.checkOpened(m)
 		}

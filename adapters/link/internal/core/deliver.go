@@ -20,7 +20,7 @@ type allowance struct {
 // standing takes STANDING. What is under way may have been counted or not: it is
 // taken off.
 func (s *Session) standing(p []byte) error {
-	m, err := proto.ParseStanding(p)
+	m, err := proto.Parse[proto.Standing](p)
 	switch {
 	case err != nil:
 		return err

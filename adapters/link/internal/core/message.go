@@ -58,7 +58,7 @@ func (l *Lane) message(now time.Duration, f proto.Frame, p []byte) error {
 
 // goAway notes that the peer leaves. To say it again changes nothing.
 func (l *Lane) goAway(p []byte) error {
-	m, err := proto.ParseGoAway(p)
+	m, err := proto.Parse[proto.GoAway](p)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (l *Lane) goAway(p []byte) error {
 }
 
 func (l *Lane) peerError(now time.Duration, p []byte) error {
-	m, err := proto.ParseError(p)
+	m, err := proto.Parse[proto.Error](p)
 	if err != nil {
 		return err
 	}

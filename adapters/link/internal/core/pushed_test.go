@@ -25,7 +25,7 @@ func grantOf(r *rig) (status []wire.Code) {
 			}
 			run = run[n:]
 			if ev.Kind == proto.EventMessage && ev.Frame.Type == proto.TypeGrant {
-				m, _ := proto.ParseGrant(ev.Payload)
+				m, _ := proto.Parse[proto.Grant](ev.Payload)
 				status = slices.Clone(m.Status)
 			}
 		}

@@ -55,7 +55,7 @@ func (r *rig) said(idx uint8) (code wire.Code, errors, ends int) {
 			}
 			switch ev.Frame.Type {
 			case proto.TypeError:
-				m, _ := proto.ParseError(ev.Payload)
+				m, _ := proto.Parse[proto.Error](ev.Payload)
 				code = m.Code
 				errors++
 			case proto.TypeEnd:

@@ -374,23 +374,23 @@ func describe(f proto.Frame, p []byte) string {
 	}
 	switch f.Type {
 	case proto.TypeEnd:
-		m, _ := proto.ParseEnd(p)
+		m, _ := proto.Parse[proto.End](p)
 		return " " + m.Code.String() + codes(m.Status)
 	case proto.TypeGrant:
-		m, _ := proto.ParseGrant(p)
+		m, _ := proto.Parse[proto.Grant](p)
 		return codes(m.Status)
 	case proto.TypeTable:
-		m, _ := proto.ParseTable(p)
+		m, _ := proto.Parse[proto.Table](p)
 		var c []wire.Code
 		for _, h := range m.Items {
 			c = append(c, h.Status)
 		}
 		return codes(c)
 	case proto.TypeError:
-		m, _ := proto.ParseError(p)
+		m, _ := proto.Parse[proto.Error](p)
 		return fmt.Sprintf(" %s at %d: %s", m.Code, m.Offset, m.Text)
 	case proto.TypeOpened:
-		m, _ := proto.ParseOpened(p)
+		m, _ := proto.Parse[proto.Opened](p)
 		return fmt.Sprintf(" %d %s %s %s %s", m.NS, m.Status, m.Field, m.Ours, m.Theirs)
 	}
 	return ""

@@ -39,19 +39,19 @@ func (l *Lane) request(now time.Duration, f proto.Frame, p []byte) error {
 	case proto.TypePing:
 		return l.other(f.Req, func() proto.End { return proto.End{} })
 	case proto.TypeOpen:
-		m, err := proto.ParseOpen(p)
+		m, err := proto.Parse[proto.Open](p)
 		if err != nil {
 			return err
 		}
 		return l.serveOpen(f, m)
 	case proto.TypeRenew:
-		m, err := proto.ParseRenew(p)
+		m, err := proto.Parse[proto.Renew](p)
 		if err != nil {
 			return err
 		}
 		return l.other(f.Req, func() proto.End { return proto.End{Code: l.s.renew(m.Lease, proto.LeaseFor(m.MS))} })
 	case proto.TypeRelease:
-		m, err := proto.ParseRelease(p)
+		m, err := proto.Parse[proto.Release](p)
 		if err != nil {
 			return err
 		}
