@@ -4,9 +4,9 @@
 //
 // A frame is a 24-byte header and a payload. All integers are little-endian.
 //
-//	n, ev, err := splitter.Next(b)          // crc32c, type, length for the type
+//	n, ev, err := splitter.Next(b)              // crc32c, type, length for the type
 //	m, err := link.Parse[link.Pull](ev.Payload) // or m.Parse, which reuses m's slices
-//	b = link.AppendMessage(b, f, m)         // header, payload, trailer; fills Len
+//	b = link.AppendMessage(b, f, m)             // header, payload, trailer; fills Len
 //
 // A reader of a stream feeds what it got, in pieces of any size, to a [Splitter],
 // which assembles control payloads in one bounded buffer and hands DATA bytes
