@@ -37,6 +37,7 @@ type Config struct {
 
 	Lanes      int          // data lanes a dialled session, 1..16; default min(4, cores)
 	Limits     proto.Limits // granted to a peer; default: those of the protocol
+	Standing   int64        // bytes reserved ahead for a session's small pushes; default 4 MiB; below 0: none
 	Congestion string       // TCP_CONGESTION; empty: the system's
 
 	// Quota counts sessions by peer, and half-open connections by source and in
@@ -148,6 +149,7 @@ func (c Config) withDefaults() (Config, error) {
 		Reqs: cmp.Or(c.Limits.Reqs, d.Reqs), Items: cmp.Or(c.Limits.Items, d.Items), Frame: cmp.Or(c.Limits.Frame, d.Frame),
 		BytesInFlight: cmp.Or(c.Limits.BytesInFlight, d.BytesInFlight), LingerMS: cmp.Or(c.Limits.LingerMS, d.LingerMS),
 	}
+	c.Standing = cmp.Or(c.Standing, standingBytes)
 	if c.Quota == nil {
 		c.Quota = &quota.Book{}
 		c.Quota.SetLimit(quota.Sessions, quota.Peer, proto.MaxSessions)

@@ -43,8 +43,8 @@ const (
 	// jobQueue is how many reads may wait for a lane's worker before the lane
 	// waits for it.
 	jobQueue = 8
-	// standingHomes and standingBytes bound what is reserved ahead for the small
-	// pushes of a peer, a session: some batches of 16.
+	// standingHomes and, unless Config.Standing says otherwise, standingBytes bound
+	// what is reserved ahead for the small pushes of a session: some batches of 16.
 	standingHomes = 64
 	standingBytes = 4 << 20
 	// sliceBytes is how much of a large batch goes into one request, so that its

@@ -111,7 +111,7 @@ func (n *Node) newSession(entry *Peer, id [16]byte, peer identity, via, addr str
 			Dialler: dialled, Holder: newHolder(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
 			Registry: spaces, Tenants: peer.tenants,
 			Mine: n.cfg.Limits, Theirs: theirs.Limits,
-			OneFlight: theirs.Features&proto.FeatureStanding != 0, Homes: standingHomes, HomeBytes: standingBytes,
+			OneFlight: theirs.Features&proto.FeatureStanding != 0, Homes: standingHomes, HomeBytes: uint64(max(n.cfg.Standing, 0)),
 		}),
 		ns:   map[wire.Namespace]*nsEntry{},
 		kick: make(chan struct{}, 1),

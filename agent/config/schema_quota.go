@@ -7,6 +7,7 @@ type Quota struct {
 	PeerArena        float64       // of one peer's reservations and leases
 	PeersArena       float64       // of those of all peers together
 	PeerReserve      time.Duration // a peer's reservation ends after it
+	PeerStanding     uint64        // reserved ahead for the small pushes of one session of a peer
 	PeerLeaseAge     time.Duration // a peer's lease ends after it, however often it is renewed
 	TenantArena      float64       // of all reservations and leases in a tenant's namespaces
 	EngineArena      float64       // of one engine process's reservations and leases
@@ -36,6 +37,7 @@ var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source
 	key("peer_arena_share", func(c *Config) *float64 { return &c.Quota.PeerArena }, floats, 0.25, fraction, "Share of kv_memory.capacity_bytes that one peer may hold in reservations and leases together, over all its sessions."),
 	key("peers_arena_share", func(c *Config) *float64 { return &c.Quota.PeersArena }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that all peers together may hold in reservations and leases. A block that several peers lease counts once."),
 	key("peer_reserve_time", func(c *Config) *time.Duration { return &c.Quota.PeerReserve }, durations, time.Minute, between(time.Second, 10*time.Minute), "A peer's reservation is freed after this time, whatever deadline it asked for."),
+	key("peer_standing_bytes", func(c *Config) *uint64 { return &c.Quota.PeerStanding }, sizes, 4<<20, bytesBetween(0, 256<<20), "Bytes that are reserved ahead for the small pushes of a peer's session, so that they need not ask for room first: after a push of few blocks, for 10 s. They count for quota.peer_arena_share. 0: none."),
 	key("peer_lease_age", func(c *Config) *time.Duration { return &c.Quota.PeerLeaseAge }, durations, 10*time.Minute, between(30*time.Second, 24*time.Hour), "A peer's lease ends at this age, however often the peer renews it."),
 	key("tenant_arena_share", func(c *Config) *float64 { return &c.Quota.TenantArena }, floats, 1, fraction, "Share of kv_memory.capacity_bytes that a tenant's reserved and leased blocks may take together, for all holders. 1: no limit but what quota.tenant_guaranteed_share leaves."),
 	key("engine_arena_share", func(c *Config) *float64 { return &c.Quota.EngineArena }, floats, 1, fraction, "Share of kv_memory.capacity_bytes that one engine process may hold in reservations and leases together. A block leased twice counts twice. 1: no limit but what quota.engine_guaranteed_share leaves."),

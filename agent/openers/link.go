@@ -55,7 +55,10 @@ func newLink(s Site) (*Link, error) {
 		Store: s.Store, Namespaces: s.Spaces, Peers: u.Peers, Tenants: u.Tenants,
 		PSK: u.PSK, TLS: u.TLS, UIDs: c.Security.UIDs, Insecure: c.Link.Insecure,
 		Lanes: c.Link.Lanes, Congestion: c.Link.Congestion, Log: s.Log, Observer: linkObserver{s.Observer},
-		Quota: s.Quota,
+		Quota: s.Quota, Standing: int64(c.Quota.PeerStanding),
+	}
+	if cfg.Standing == 0 {
+		cfg.Standing = -1
 	}
 	node, err := link.New(cfg)
 	if err != nil {
