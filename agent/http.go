@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"meridian/internal/httpguard"
+	"meridian/internal/loglimit"
 )
 
 // httpFace serves /metrics, /healthz, /readyz and /varz. It has neither TLS
@@ -35,7 +36,7 @@ func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
 		return nil, fmt.Errorf("admin.http: %w", err)
 	}
 	f := &httpFace{ln: ln, done: make(chan struct{}), srv: &http.Server{
-		Handler: guard.Wrap(a.httpHandler()), ErrorLog: slog.NewLogLogger(serverLog{a.log.Handler()}, slog.LevelWarn),
+		Handler: guard.Wrap(a.httpHandler()), ErrorLog: loglimit.ServerLog(a.log.Handler(), slog.LevelWarn),
 		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}}
 	go func() {

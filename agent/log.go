@@ -25,14 +25,3 @@ func NewLogger(w io.Writer, c config.Agent, level *slog.LevelVar) *slog.Logger {
 func (a *Agent) logLimited(level slog.Level, kind, msg string, args ...any) {
 	a.log.Log(loglimit.WithKind(context.Background(), kind), level, msg, args...)
 }
-
-// serverLog makes what net/http says of connections records of one message, for its
-// texts hold addresses and the limit counts by message.
-type serverLog struct{ slog.Handler }
-
-// Handle implements slog.Handler.
-func (s serverLog) Handle(ctx context.Context, r slog.Record) error {
-	one := slog.NewRecord(r.Time, r.Level, "http connection", 0)
-	one.AddAttrs(slog.String("text", r.Message))
-	return s.Handler.Handle(ctx, one)
-}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -176,7 +177,7 @@ func (s *selfTest) record(ctx context.Context, a *Agent, p path) {
 	if r.err != nil {
 		a.logLimited(slog.LevelWarn, "selftest."+p.name, "self-test of a path failed", "path", p.name, "err", r.err)
 	} else {
-		a.log.Info("path works", "path", p.name, "transport", r.via, "gbytes_per_second", r.gbps)
+		a.log.Info("path works", "path", p.name, "transport", r.via, "gbytes_per_second", math.Round(1000*r.gbps)/1000)
 	}
 	s.mu.Lock()
 	s.paths[p.name] = r

@@ -3,13 +3,17 @@ package link
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"meridian/fabric"
+	"meridian/internal/safefile"
 	"meridian/wire"
 )
 
@@ -284,5 +288,20 @@ func TestUsersOfTheListReachTheUnixSocket(t *testing.T) {
 	start(t, 2, 20, "unix://"+path, func(c *Config) { c.UIDs = []uint32{uint32(os.Getuid()) + 1} })
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o666 {
 		t.Errorf("its mode is %v, %v", st.Mode(), err)
+	}
+}
+
+func TestCertificateFilesAreRegularFiles(t *testing.T) {
+	dir := t.TempDir()
+	pipe, none := filepath.Join(dir, "pipe"), filepath.Join(dir, "none")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var special *safefile.SpecialError
+	if _, err := LoadTLS(pipe, pipe, pipe); !errors.As(err, &special) || !errors.Is(err, wire.CodeConfig) {
+		t.Errorf("a pipe: %v", err) // and not: waits for its writer
+	}
+	if _, err := LoadTLS(none, none, none); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, wire.CodeConfig) {
+		t.Errorf("no file: %v", err)
 	}
 }

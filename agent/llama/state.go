@@ -10,6 +10,7 @@ import (
 
 	"meridian/adapters/llamacpp"
 	"meridian/agent/client"
+	"meridian/internal/safefile"
 	"meridian/wire"
 )
 
@@ -43,7 +44,7 @@ func (j *job) keys(n int, tail bool) []wire.Key {
 // lease lasts, and hashed once more on its way: llama-server would take a wrong
 // byte without a word.
 func (j *job) assemble(ctx context.Context, n int) (got int, err error) {
-	f, err := os.OpenFile(j.path(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := safefile.Open(j.path(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return 0, err
 	}
@@ -189,7 +190,7 @@ func (j *job) save(ctx context.Context, n, first int, tier wire.Tier, tail bool)
 
 // openState opens what llama-server has just saved.
 func (j *job) openState() (*os.File, *llamacpp.State, error) {
-	f, err := os.Open(j.path())
+	f, err := safefile.Open(j.path(), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, nil, err
 	}

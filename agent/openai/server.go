@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"meridian/internal/loglimit"
 )
 
 // Limits of a Server's connections.
@@ -50,7 +52,7 @@ func NewServer(h http.Handler, log *slog.Logger) *Server {
 		}),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: loglimit.ServerLog(log.Handler(), slog.LevelDebug),
 	}
 	return s
 }

@@ -151,7 +151,7 @@ func readAuthority(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	const hint = "mrdn cert ca makes an authority"
 	var blocks [2]*pem.Block
 	for i, name := range []string{"ca.pem", "ca-key.pem"} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
+		b, err := safefile.Read(filepath.Join(dir, name), 1<<20)
 		if err != nil {
 			return nil, nil, failed(hint, "%w", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ answer is a warning.`,
 	c.RunE = a.command(func(ctx context.Context, _ []string) (result, error) {
 		r := doctorResult{all: all, Findings: a.localFindings()}
 		if !local {
-			r.Findings = append(r.Findings, a.daemonFindings(ctx)...)
+			r.Findings = merged(r.Findings, a.daemonFindings(ctx))
 		}
 		for _, f := range r.Findings {
 			switch f.Severity {
@@ -51,7 +52,7 @@ answer is a warning.`,
 	return c
 }
 
-// placed is a finding and where it was made: in this process or the daemon's.
+// placed is a finding and where it was made: here, in the daemon, or in both alike.
 type placed struct {
 	Where string `json:"where"`
 	finding.Finding
@@ -88,6 +89,19 @@ func (a *app) localFindings() []placed {
 		out = append(out, placed{"here", f})
 	}
 	return out
+}
+
+// merged is both lists, with what both found alike once.
+func merged(local, daemon []placed) []placed {
+	for _, d := range daemon {
+		i := slices.IndexFunc(local, func(l placed) bool { return l.Where == "here" && l.Finding == d.Finding })
+		if i < 0 || d.Where == "here" {
+			local = append(local, d)
+			continue
+		}
+		local[i].Where = "both"
+	}
+	return local
 }
 
 // configSubject is the place and the key of a problem, without its text.

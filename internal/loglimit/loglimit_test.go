@@ -119,3 +119,20 @@ func TestOneLimitIsEnough(t *testing.T) {
 		t.Error("a limited handler was limited again")
 	}
 }
+
+// net/http puts the address into its text: each would be a kind of its own.
+func TestWhatAnHTTPServerSaysOfManyAddressesIsOneKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, p := logger()
+		server := ServerLog(log.Handler(), slog.LevelWarn)
+		for i := range 1000 {
+			server.Printf("http: TLS handshake error from 10.0.0.%d:%d: EOF", i%256, i)
+		}
+		if n := len(p.Lines()); n != burst {
+			t.Errorf("%d lines, want %d", n, burst)
+		}
+		if !strings.Contains(p.Lines()[0], `msg="http connection" text="http: TLS handshake error from 10.0.0.0:0: EOF"`) {
+			t.Error(p.Lines()[0])
+		}
+	})
+}

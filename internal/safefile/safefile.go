@@ -78,6 +78,28 @@ func Read(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
+// Open is os.OpenFile for a file that is read and written in parts, in a folder of
+// ours: a name that is not a regular file, a symbolic link included, is a
+// *SpecialError, before a byte of it is changed and without waiting for its other
+// end.
+func Open(path string, flag int, mode fs.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(path, flag&^os.O_TRUNC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, mode)
+	if err != nil {
+		return nil, errors.Join(Check(path), err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &SpecialError{Path: path, Kind: kindOf(info.Mode())}
+	}
+	if err == nil && flag&os.O_TRUNC != 0 {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // place writes a temporary file in the folder of path, and gives it that name.
 func place(path string, data []byte, mode fs.FileMode, name func(from, to string) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")

@@ -126,3 +126,39 @@ func nothingElse(t *testing.T, dir string, want int) {
 		t.Errorf("%d files in the folder, want %d: %v, %v", len(all), want, all, err)
 	}
 }
+
+func TestOpenTakesRegularFilesOnly(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(at("old"), []byte("old content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Symlink(at("old"), at("link")), syscall.Mkfifo(at("pipe"), 0o600), os.Mkdir(at("folder"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "pipe", "folder"} {
+		for _, flag := range []int{os.O_RDONLY, os.O_RDWR | os.O_CREATE | os.O_TRUNC} {
+			f, err := Open(at(name), flag, 0o600)
+			var special *SpecialError
+			if !errors.As(err, &special) {
+				t.Errorf("%s, flags %#x: %v, %v", name, flag, f, err)
+			}
+		}
+	}
+	if b, err := os.ReadFile(at("old")); err != nil || string(b) != "old content" {
+		t.Errorf("%q, %v: cut through a link", b, err)
+	}
+	f, err := Open(at("old"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := f.Stat(); err != nil || info.Size() != 0 {
+		t.Errorf("%v, %v: not cut", info, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := Open(at("none"), os.O_RDONLY, 0); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}

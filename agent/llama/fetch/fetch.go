@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"meridian/adapters/llamacpp/portable"
+	"meridian/internal/safefile"
 )
 
 // requirements pin both packages by version and hash.
@@ -90,7 +91,7 @@ func Install(ctx context.Context, dir string, log io.Writer) (Parts, error) {
 	}
 	defer func() { _ = os.RemoveAll(next) }()
 	list := filepath.Join(next, "requirements.txt")
-	if err := os.WriteFile(list, []byte(requirements), 0o644); err != nil {
+	if err := safefile.Write(list, []byte(requirements), 0o644); err != nil {
 		return Parts{}, err
 	}
 	c := exec.CommandContext(ctx, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir",

@@ -24,6 +24,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"meridian/internal/safefile"
 )
 
 // The names of the nodes.
@@ -65,6 +67,26 @@ const progressEvery = 5 * time.Second
 type FailedError struct{ Node, Text string }
 
 func (e *FailedError) Error() string { return e.Node + ": " + e.Text }
+
+// StoppedError says that the caller's context ended before a node served.
+type StoppedError struct {
+	Node   string
+	Waited string // what the node was last waiting for
+	Err    error  // of the context
+}
+
+// Error says whether the time was over or somebody asked for the end, and what
+// the node was waiting for then.
+func (e *StoppedError) Error() string {
+	why := "was stopped before it served"
+	if errors.Is(e.Err, context.DeadlineExceeded) {
+		why = "did not serve in the time that it had"
+	}
+	return e.Node + " " + why + "; it was waiting for this: " + e.Waited
+}
+
+// Unwrap returns Err.
+func (e *StoppedError) Unwrap() error { return e.Err }
 
 var errEnded = errors.New("without an error")
 
@@ -202,7 +224,7 @@ func (p *Pair) write(o *Options, name string) (string, error) {
 	set("threads", o.Threads)
 	b.WriteString(o.Llama + "\n" + o.Extra)
 	file := p.path(name, "meridian.toml")
-	return file, os.WriteFile(file, []byte(b.String()), 0o600)
+	return file, safefile.Write(file, []byte(b.String()), 0o600)
 }
 
 func (p *Pair) spawn(o *Options, name, config string) (*Node, error) {
@@ -211,7 +233,7 @@ func (p *Pair) spawn(o *Options, name, config string) (*Node, error) {
 	args := append(append([]string{}, o.Self[1:]...), config, n.ports)
 	n.cmd = exec.Command(o.Self[0], args...)
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	f, err := os.Create(n.log)
+	f, err := safefile.Open(n.log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +276,7 @@ func (n *Node) await(ctx context.Context, progress func(node, text string)) erro
 		case <-n.done:
 			return fmt.Errorf("%s ended before it served (%w): %s", n.Name, n.ending(), n.lastLine())
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not become ready: %w; the last of it: %s", n.Name, ctx.Err(), cmp.Or(told.last, n.lastLine()))
+			return &StoppedError{Node: n.Name, Waited: cmp.Or(told.last, n.lastLine()), Err: ctx.Err()}
 		case <-t.C:
 		}
 	}

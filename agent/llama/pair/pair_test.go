@@ -2,6 +2,7 @@ package pair
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,5 +52,19 @@ func TestANodeThatEndsIsToldWithItsLastWordsAndLeavesNothing(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "pair", Prefill, "meridian.toml")); err != nil {
 		t.Errorf("a folder that was named is kept: %v", err)
+	}
+}
+
+// The user of a node that was stopped learns what it was waiting for, and not how
+// Go says it.
+func TestAStopIsToldWithWhatTheNodeWasWaitingFor(t *testing.T) {
+	for err, want := range map[error]string{
+		context.Canceled:         "prefill was stopped before it served; it was waiting for this: llama-server loads m.gguf",
+		context.DeadlineExceeded: "prefill did not serve in the time that it had; it was waiting for this: llama-server loads m.gguf",
+	} {
+		e := &StoppedError{Node: "prefill", Waited: "llama-server loads m.gguf", Err: err}
+		if e.Error() != want || !errors.Is(e, err) {
+			t.Errorf("%q, want %q", e.Error(), want)
+		}
 	}
 }
