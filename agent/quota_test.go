@@ -109,9 +109,30 @@ var ruleCases = map[quota.Rule]ruleCase{
 }
 
 // Every limit has a configuration key with a default, shows in the metrics as it
-// is set, and a refusal names its key and counts.
+// is set, at the start or by a reload, and a refusal names its key and counts.
 func TestEveryLimitHasAKeyADefaultAMetricAndItsNameInTheRefusal(t *testing.T) {
 	dir := shortDir(t)
+	text := otherLimits(t)
+	defaults := startNode(t, dir, "defaults", "")
+	t.Run("at the start", func(t *testing.T) { limitsAreKept(t, defaults, startNode(t, dir, "set", text)) })
+	t.Run("by a reload", func(t *testing.T) {
+		n := startReloadable(t, dir, "reloaded", "")
+		n.to(text)
+		limitsAreKept(t, defaults, n.testNode)
+		n.to("")
+		for r := range ruleCases {
+			labels := fmt.Sprintf(`{kind=%q,resource=%q}`, r.Kind, r.Resource)
+			want, _ := defaults.series(t, "meridian_quota_limit"+labels)
+			if got, _ := n.series(t, "meridian_quota_limit"+labels); got != want {
+				t.Errorf("%s: back at its default the metric says %q, want %q", r.Key(), got, want)
+			}
+		}
+	})
+}
+
+// otherLimits sets every limit to something else than its default.
+func otherLimits(t *testing.T) string {
+	t.Helper()
 	var text strings.Builder
 	text.WriteString("[quota]\n")
 	for _, r := range quota.Rules() {
@@ -121,8 +142,11 @@ func TestEveryLimitHasAKeyADefaultAMetricAndItsNameInTheRefusal(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "%s = %s\n", strings.TrimPrefix(r.Key(), "quota."), c.value)
 	}
-	defaults := startNode(t, dir, "defaults", "")
-	n := startNode(t, dir, "set", text.String())
+	return text.String()
+}
+
+func limitsAreKept(t *testing.T, defaults, n *testNode) {
+	t.Helper()
 	if err := n.store.AddNamespace(quotaNS.Namespace(), quotaNS.TenantID()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"meridian/agent/adminpb"
 	"meridian/agent/client"
@@ -248,4 +253,171 @@ func TestReloadsAreOneAtATimeAndNoneWhileLeaving(t *testing.T) {
 	if _, err := r.reload(t.Context(), false); !errors.Is(err, wire.CodeDraining) {
 		t.Errorf("a reload after drain: %v, want DRAINING", err)
 	}
+}
+
+// A file that is none, that is too large or that cannot be read changes nothing, and
+// is not waited for; so does a certificate of that kind.
+func TestAReloadOfWhatIsNoFileIsRefusedAtOnce(t *testing.T) {
+	dir := shortDir(t)
+	ca := newAuthority(t, dir)
+	tls := ca.issue(t, "one", "acme")
+	r := startReloadable(t, dir, "one", "[link]\n"+tls)
+	good, cert := r.file()+".good", filepath.Join(dir, "one-acme.pem")
+	if err := os.Rename(cert, cert+".good"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(r.file(), good); err != nil {
+		t.Fatal(err)
+	}
+	for what, put := range map[string]func(path string) error{
+		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"too large": func(path string) error {
+			return os.WriteFile(path, bytes.Repeat([]byte("# 345678\n"), 1<<18), 0o600)
+		},
+		"nothing": func(string) error { return nil },
+		"a loop":  func(path string) error { return os.Symlink(path, path) },
+		"garbage": func(path string) error { return os.WriteFile(path, []byte("\x00\xff[["), 0o600) },
+	} {
+		for _, path := range []string{r.file(), cert} {
+			restore := map[string]string{r.file(): good, cert: cert + ".good"}
+			for to, from := range restore {
+				if to == path {
+					continue
+				}
+				if err := os.Link(from, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := put(path); err != nil {
+				t.Fatal(err)
+			}
+			before := r.now()
+			if _, err := r.reload(t.Context(), false); !errors.Is(err, wire.CodeConfig) || r.now() != before {
+				t.Errorf("%s as %s: %v, want CONFIG and no change", what, filepath.Base(path), err)
+			}
+			for to := range restore {
+				_ = os.Remove(to)
+			}
+		}
+	}
+	for to, from := range map[string]string{r.file(): good, cert: cert + ".good"} {
+		if err := os.Link(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.says("put back", must(r.reload(t.Context(), false)), "", "")
+}
+
+func must(r reloaded, err error) reloaded {
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// A new certificate under the old name is noticed, and used for what connects next;
+// one that is no longer valid is refused, and the old one stays.
+func TestCertificatesAreReadAgain(t *testing.T) {
+	dir := shortDir(t)
+	ca := newAuthority(t, dir)
+	listen := "[link]\nlisten = [\"tls://127.0.0.1:0\"]\n" + entry("", "decode")
+	tls := ca.issue(t, "prefill", "acme")
+	prefill := startReloadable(t, dir, "prefill", listen+tls)
+	decode := startReloadable(t, dir, "decode", "[link]\n"+entry(prefill.Ports()["link"][0], "prefill")+ca.issue(t, "decode", "acme"))
+	decode.ready(t)
+	ca.issue(t, "prefill", "acme")
+	prefill.says("another certificate", prefill.to(listen+tls), "link.tls.cert changed; link.tls.key changed", "")
+	if n := prefill.node.Stats().Sessions; n != 1 {
+		t.Errorf("%d sessions after a new certificate, want the one that was there", n)
+	}
+	ca.until = time.Now().Add(-time.Minute)
+	ca.issue(t, "prefill", "acme")
+	if _, err := prefill.reload(t.Context(), false); !errors.Is(err, wire.CodeConfig) || !strings.Contains(err.Error(), "valid") {
+		t.Errorf("a certificate that has ended: %v, want CONFIG", err)
+	}
+	decode.ready(t)
+}
+
+// A lowered limit and a tenant that is gone: what is there stays, more is refused.
+func TestTenantsChangeForWhatIsAskedForNext(t *testing.T) {
+	r := startReloadable(t, shortDir(t), "one", "")
+	e := r.engine(t)
+	keys := e.keys("before", 2)
+	e.put(t, keys, 64<<10, wire.OutputCritical, 0)
+	r.env = []string{"MERIDIAN_SECURITY_TENANTS=other"}
+	r.says("another tenant", r.to(""), `security.tenants = ["other"], was ["acme"]`, "")
+	e.mustFetch(t, keys)
+	c, err := client.DialEngine(t.Context(), r.cfg.Engine.Socket, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := c.Open(t.Context(), testManifest("acme")); !errors.Is(err, wire.CodeNSUnknown) {
+		t.Errorf("a tenant that is gone: %v, want NS_UNKNOWN", err)
+	}
+	if _, err := c.Open(t.Context(), testManifest("other")); err != nil {
+		t.Errorf("the new tenant: %v", err)
+	}
+}
+
+// A thousand peers come in one reload and go in the next.
+func TestAThousandPeersComeAndGoByReload(t *testing.T) {
+	r := startReloadable(t, shortDir(t), "one", linkTable)
+	var many strings.Builder
+	for i := range 1000 {
+		many.WriteString(entry("tcp://127.0.0.1:1", fmt.Sprint("p", i)))
+	}
+	if got := r.to(linkTable + many.String()); len(got.applied) != 1000 || len(got.restart) != 0 {
+		t.Errorf("%d taken over, %d need a restart", len(got.applied), len(got.restart))
+	}
+	if n := len(r.fabrics.Names()); n != 1001 {
+		t.Errorf("%d fabrics and peers", n)
+	}
+	r.to(linkTable)
+	if n := len(r.fabrics.Names()); n != 1 || len(r.node.Peers()) != 0 {
+		t.Errorf("%d fabrics and peers are left", n)
+	}
+	r.get(t, "/metrics")
+}
+
+// Reloads while blocks are fetched: no wrong byte, and in the end nothing is left
+// of what transfers took.
+func TestReloadsUnderLoadServeNoWrongByte(t *testing.T) {
+	dir := shortDir(t)
+	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
+	addr := prefill.Ports()["link"][0]
+	with := linkTable + entry(addr, "prefill")
+	decode := startReloadable(t, dir, "decode", with)
+	decode.ready(t)
+	a, b := prefill.engine(t), decode.engine(t)
+	keys := a.keys("prompt", 24)
+	a.put(t, keys, 32<<10, wire.OutputCritical, 0)
+	var got atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 0; ; i = (i + 1) % len(keys) {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			decode.store.Discard(b.ns, keys[i:i+1]) // so that it has to come from the peer
+			if b.fetch(t, keys[i:i+1])[0] == nil {
+				got.Add(1)
+			}
+		}
+	})
+	for i := range 12 {
+		decode.to(linkTable)
+		decode.to(with)
+		decode.ready(t)
+		had := got.Load()
+		until(t, fmt.Sprint("blocks arrive after reload ", i), func() bool { return got.Load() > had+1 })
+	}
+	close(stop)
+	wg.Wait()
+	decode.quietNow(t)
+	prefill.quietNow(t)
 }

@@ -21,10 +21,11 @@ import (
 
 // authority signs certificates of agents.
 type authority struct {
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	next int64
+	dir   string
+	cert  *x509.Certificate
+	key   *ecdsa.PrivateKey
+	next  int64
+	until time.Time // of what it issues; zero: in an hour
 }
 
 func newAuthority(t *testing.T, dir string) *authority {
@@ -59,7 +60,11 @@ func (a *authority) issue(t *testing.T, name, tenant string) string {
 		t.Fatal(err)
 	}
 	a.next++
-	c := &x509.Certificate{SerialNumber: big.NewInt(a.next), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	until := a.until
+	if until.IsZero() {
+		until = time.Now().Add(time.Hour)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(a.next), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
 		URIs:        []*url.URL{{Scheme: "meridian", Host: "tenant", Path: "/" + tenant}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, key.Public(), a.key)

@@ -144,9 +144,10 @@ func (s *Store) limitStaging() {
 	total := s.cfg.StagingBytes
 	s.staging.SetLimit(quota.StagingBytes, quota.All, total)
 	for k, share := range map[quota.Kind]float64{quota.Engine: s.cfg.Shares.EngineStaging, quota.Tenant: s.cfg.Shares.TenantStaging} {
-		if share <= 0 {
-			share = 1
+		if share > 0 && share < 1 {
+			s.staging.SetLimit(quota.StagingBytes, k, quota.Share(total, share))
+		} else {
+			s.staging.NoLimit(quota.StagingBytes, k)
 		}
-		s.staging.SetLimit(quota.StagingBytes, k, quota.Share(total, share))
 	}
 }

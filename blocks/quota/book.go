@@ -41,6 +41,15 @@ func (b *Book) SetLimit(r Resource, k Kind, limit uint64) {
 	a.limit, a.limited = limit, true
 }
 
+// NoLimit lets each holder of a kind have what there is. The account shows in the
+// metrics all the same.
+func (b *Book) NoLimit(r Resource, k Kind) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.account(r, k)
+	a.limit, a.limited = 0, false
+}
+
 func (b *Book) account(r Resource, k Kind) *account {
 	c := Rule{r, k}
 	a := b.accounts[c]
