@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,3 +91,31 @@ type closes struct {
 }
 
 func (c *closes) Close() error { *c.n++; return nil }
+
+// Tables of fabrics are told as such by a reload, which takes none of them over; what
+// can change is taken over beside them.
+func TestAReloadTellsWhichFabricsNeedARestart(t *testing.T) {
+	text := func(near, far string) string {
+		return "[fabric.near]\nkind = \"nixl-synth\"\ncapacity_bytes = \"" + near + "\"\n" + far + "[[route]]\nfabric = \"near\"\n"
+	}
+	n := startReloadable(t, shortDir(t), "one", text("2MiB", ""))
+	got := n.to(text("3MiB", "[fabric.far]\nkind = \"nixl-synth\"\n"))
+	var lines []string
+	for _, c := range got.restart {
+		lines = append(lines, c.String())
+	}
+	if want := `[fabric.near.capacity_bytes = "3MiB", was "2MiB" fabric.far added]`; len(got.applied) != 0 || !sameWords(fmt.Sprint(lines), want) {
+		t.Errorf("applied %v, needs a restart %s, want %s", got.applied, lines, want)
+	}
+	if _, ok := n.fabrics.Get("far"); ok {
+		t.Error("a fabric was opened by a reload")
+	}
+}
+
+// sameWords compares two lists whatever their order.
+func sameWords(a, b string) bool {
+	x, y := strings.Fields(strings.Trim(a, "[]")), strings.Fields(strings.Trim(b, "[]"))
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}

@@ -128,7 +128,7 @@ func (c *Config) With(next *Config) (*Config, error) {
 	}
 	out.origins = append(out.origins, peers...)
 	l := &loader{cfg: &out, from: map[string]source{}}
-	for _, check := range []func(){l.checkNames, l.checkTLS, l.checkListeners, l.checkPeers, l.checkLlama} {
+	for _, check := range []func(){l.checkNames, l.checkTLS, l.checkListeners, l.checkQuota, l.checkPeers, l.checkLlama} {
 		check()
 	}
 	if len(l.problems) > 0 {

@@ -2,12 +2,8 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +16,8 @@ func (l *loader) check() {
 	l.checkNames()
 	l.checkTLS()
 	l.checkListeners()
+	l.checkQuota()
+	l.checkHTTP()
 	l.checkPeers()
 	l.checkFabrics()
 	l.checkLlama()
@@ -109,59 +107,10 @@ func (l *loader) checkTenants(key string, tenants []string) {
 	}
 }
 
-func (l *loader) checkTLS() {
-	t := l.cfg.Link.TLS
-	files := []struct{ key, path string }{{"link.tls.cert", t.Cert}, {"link.tls.key", t.Key}, {"link.tls.ca", t.CA}}
-	for _, f := range files {
-		if f.path == "" {
-			if t.Cert != "" || t.Key != "" || t.CA != "" {
-				l.fail(f.key, "missing: cert, key and ca go together")
-			}
-			continue
-		}
-		if _, err := os.Stat(f.path); err != nil {
-			var pe *os.PathError
-			if errors.As(err, &pe) {
-				err = pe.Err
-			}
-			l.fail(f.key, "%q: %s", filepath.Base(f.path), err)
-		}
-	}
-}
-
-func (l *loader) checkListeners() {
-	seen := map[string]bool{}
-	for i, addr := range l.cfg.Link.Listen {
-		a, err := parseAddress(addr)
-		switch {
-		case err != nil:
-			l.fail("link.listen", "%q %s", addr, err)
-		case seen[addr] && a.port != 0:
-			l.fail("link.listen", "%q is there twice (entry %d)", addr, i+1)
-		case a.scheme == "tls" && !l.cfg.Link.TLS.On():
-			l.fail("link.listen", "%q needs [link.tls] cert, key and ca", addr)
-		case a.scheme == "tcp" && !a.loopback && !l.cfg.Link.Insecure:
-			l.fail("link.listen", "%q is beyond loopback without TLS: use tls:// with [link.tls], or set link.insecure = true to expose blocks in clear", addr)
-		case a.scheme == "tcp" && !l.cfg.Link.Insecure && !l.everyPeerHasPSK():
-			l.fail("link.listen", "%q has no way to prove who connects: set link.psk, use tls://, or set link.insecure = true", addr)
-		}
-		switch {
-		case err != nil || len(l.cfg.Link.Peers) > 0:
-		case a.scheme == "tcp" && l.cfg.Link.PSK == "" && !l.cfg.Link.Insecure:
-			l.warn("link.listen", "%q has no way to prove who connects, so nobody may: add [[link.peer]] and link.psk", addr)
-		case !a.loopback:
-			l.warn("link.listen", "%q reaches other hosts, and there is no [[link.peer]]: only peers on this host may connect", addr)
-		}
-		seen[addr] = true
-	}
+func (l *loader) checkQuota() {
 	if q := l.cfg.Quota; q.SourceHalfOpen > q.HalfOpen {
 		l.fail("quota.source_half_open", "%d is above quota.half_open, which is %d", q.SourceHalfOpen, q.HalfOpen)
 	}
-	l.checkHTTP()
-}
-
-func (l *loader) everyPeerHasPSK() bool {
-	return l.cfg.Link.PSK != "" || !slices.ContainsFunc(l.cfg.Link.Peers, func(p Peer) bool { return p.PSK == "" })
 }
 
 func (l *loader) checkHTTP() {
@@ -176,120 +125,6 @@ func (l *loader) checkHTTP() {
 	case !a.loopback && !l.cfg.Admin.Insecure:
 		l.fail("admin.http", "%q is beyond loopback, and has no TLS: bind it to 127.0.0.1, or set admin.insecure = true", addr)
 	}
-}
-
-func (l *loader) checkPeers() {
-	names := map[string]bool{}
-	for i, p := range l.cfg.Link.Peers {
-		key := fmt.Sprintf("link.peer[%d]", i)
-		switch {
-		case p.Name == "":
-			l.fail(key+".name", "missing: it names the peer in the allow list")
-		case names[p.Name]:
-			l.fail(key+".name", "%q is there twice", p.Name)
-		case p.Name == l.cfg.Agent.Name:
-			l.fail(key+".name", "%q is this agent's own name", p.Name)
-		}
-		if j := slices.IndexFunc(l.cfg.Link.Peers[:i], func(o Peer) bool { return o.Agent != "" && strings.EqualFold(o.Agent, p.Agent) }); j >= 0 {
-			l.fail(key+".agent", "%q is that of link.peer[%d] too", p.Agent, j)
-		}
-		names[p.Name] = true
-		l.checkTenants(key+".tenants", p.Tenants)
-		if len(p.Tenants) == 0 {
-			l.warn(key+".tenants", "empty: peer %q may have no block, so it may not connect", p.Name)
-		}
-		l.checkPeerAddress(key+".address", p)
-	}
-}
-
-func (l *loader) checkPeerAddress(key string, p Peer) {
-	if p.Address == "" {
-		return
-	}
-	a, err := parseAddress(p.Address)
-	switch {
-	case err != nil:
-		l.fail(key, "%q %s", p.Address, err)
-	case a.scheme != "unix" && a.port == 0:
-		l.fail(key, "%q has no port", p.Address)
-	case a.anyHost:
-		l.fail(key, "%q is every address of a host: name one that the peer can be reached at", p.Address)
-	case a.scheme == "tls" && !l.cfg.Link.TLS.On():
-		l.fail(key, "%q needs [link.tls] cert, key and ca", p.Address)
-	case a.scheme == "tcp" && !a.loopback && !l.cfg.Link.Insecure:
-		l.fail(key, "%q is beyond loopback without TLS: use tls:// with [link.tls], or set link.insecure = true to send blocks in clear", p.Address)
-	}
-}
-
-func (l *loader) checkFabrics() {
-	l.endFabrics()
-	d := l.cfg.Disagg
-	if d.Enabled && d.Fabric == "none" {
-		l.fail("disagg.fabric", "none, while disagg.enabled is true: name the fabric that takes the blocks (%s), or set disagg.enabled = false", strings.Join(l.fabricNames(), ", "))
-	}
-	if d.Fabric != "none" {
-		l.checkFabric("disagg.fabric", d.Fabric, d.Enabled)
-	}
-	for i, r := range l.cfg.Routes {
-		key := fmt.Sprintf("route[%d]", i)
-		if r.Fabric == "" {
-			l.fail(key+".fabric", "missing: one of %s", strings.Join(l.fabricNames(), ", "))
-		} else {
-			l.checkFabric(key+".fabric", r.Fabric, true)
-		}
-		if r.MaxBytes != 0 && r.MaxBytes < r.MinBytes {
-			l.fail(key+".max_bytes", "%d is below min_bytes, which is %d: the route matches nothing", r.MaxBytes, r.MinBytes)
-		}
-		l.checkRoutePeer(key+".peer", r.Peer)
-	}
-}
-
-// checkFabric tests a name that a key uses; one that is not in use may lack peers.
-func (l *loader) checkFabric(key, fabric string, used bool) {
-	switch {
-	case l.tried[fabric]: // what is wrong with its table has been said
-	case !slices.Contains(l.fabricNames(), fabric):
-		l.fail(key, "%q is no [fabric.NAME] of the file, and not in this build, which has %s%s", fabric, strings.Join(l.fabricNames(), ", "), didYouMean(Nearest(fabric, l.fabricNames())))
-	case used && fabric == linkFabric && len(l.cfg.Link.Peers) == 0:
-		l.fail(key, "\"link\" needs a peer: add [[link.peer]]")
-	}
-}
-
-func (l *loader) checkRoutePeer(key, peer string) {
-	names := make([]string, len(l.cfg.Link.Peers))
-	for i, p := range l.cfg.Link.Peers {
-		names[i] = p.Name
-	}
-	if peer != "" && !slices.Contains(names, peer) {
-		l.fail(key, "%q is no [[link.peer]]%s", peer, didYouMean(Nearest(peer, names)))
-	}
-}
-
-// address is a listener's or a peer's, taken apart.
-type address struct {
-	scheme   string // tcp, tls, unix
-	port     int
-	loopback bool // reaches no other host
-	anyHost  bool // 0.0.0.0, [::] or no host at all
-}
-
-func parseAddress(s string) (address, error) {
-	scheme, rest, ok := strings.Cut(s, "://")
-	if !ok {
-		return address{}, errors.New("must be tcp://host:port, tls://host:port or unix:///path")
-	}
-	switch scheme {
-	case "unix":
-		if !strings.HasPrefix(rest, "/") || len(rest) > 107 {
-			return address{}, errors.New("must be unix:// and an absolute path of at most 107 bytes")
-		}
-		return address{scheme: "unix", loopback: true}, nil
-	case "tcp", "tls":
-		a, err := parseHostPort(rest)
-		a.scheme = scheme
-		return a, err
-	}
-	return address{}, fmt.Errorf("has scheme %q: it must be tcp, tls or unix", scheme)
 }
 
 // parseHostPort resolves no names: only localhost is loopback by name.

@@ -112,34 +112,6 @@ type Engine struct {
 	MaxSessions int
 }
 
-// Link is the agent-to-agent protocol.
-type Link struct {
-	Listen     []string // tcp://host:port, tls://host:port, unix:///path
-	Lanes      int
-	Insecure   bool
-	PSK        Secret
-	Congestion string // TCP congestion control; empty: the kernel's default
-	TLS        TLS
-	Peers      []Peer
-}
-
-// TLS is the table [link.tls]; all three files or none.
-type TLS struct {
-	Cert, Key, CA string
-}
-
-// On says whether certificates are configured.
-func (t TLS) On() bool { return t.Cert != "" }
-
-// Peer is one entry [[link.peer]] of the allow list.
-type Peer struct {
-	Name    string
-	Address string // as a listener's; empty: it dials us
-	Tenants []string
-	Agent   string // pinned id, 32 hexadecimal digits; empty: any
-	PSK     Secret // instead of link.psk
-}
-
 // Security is who may use the engine socket, and for which tenants.
 type Security struct {
 	Tenants []string // empty: none

@@ -52,10 +52,6 @@ func NewFabricKind[S any](name, doc string, check func(s *S, bad Bad), keys ...F
 	}}
 }
 
-// linkFabric is the fabric that each daemon has, with or without a route to it; its
-// table is [link].
-const linkFabric = "link"
-
 var fabricForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
 var fabricName = rule[string]{"1 to 32 lower-case letters, digits or hyphens", fabricForm.MatchString}
@@ -204,4 +200,48 @@ func orNone(names []string) string {
 		return "it has none"
 	}
 	return "it has " + strings.Join(names, ", ")
+}
+
+func (l *loader) checkFabrics() {
+	l.endFabrics()
+	d := l.cfg.Disagg
+	if d.Enabled && d.Fabric == "none" {
+		l.fail("disagg.fabric", "none, while disagg.enabled is true: name the fabric that takes the blocks (%s), or set disagg.enabled = false", strings.Join(l.fabricNames(), ", "))
+	}
+	if d.Fabric != "none" {
+		l.checkFabric("disagg.fabric", d.Fabric, d.Enabled)
+	}
+	for i, r := range l.cfg.Routes {
+		key := fmt.Sprintf("route[%d]", i)
+		if r.Fabric == "" {
+			l.fail(key+".fabric", "missing: one of %s", strings.Join(l.fabricNames(), ", "))
+		} else {
+			l.checkFabric(key+".fabric", r.Fabric, true)
+		}
+		if r.MaxBytes != 0 && r.MaxBytes < r.MinBytes {
+			l.fail(key+".max_bytes", "%d is below min_bytes, which is %d: the route matches nothing", r.MaxBytes, r.MinBytes)
+		}
+		l.checkRoutePeer(key+".peer", r.Peer)
+	}
+}
+
+// checkFabric tests a name that a key uses; one that is not in use may lack peers.
+func (l *loader) checkFabric(key, fabric string, used bool) {
+	switch {
+	case l.tried[fabric]: // what is wrong with its table has been said
+	case !slices.Contains(l.fabricNames(), fabric):
+		l.fail(key, "%q is no [fabric.NAME] of the file, and not in this build, which has %s%s", fabric, strings.Join(l.fabricNames(), ", "), didYouMean(Nearest(fabric, l.fabricNames())))
+	case used && fabric == linkFabric && len(l.cfg.Link.Peers) == 0:
+		l.fail(key, "\"link\" needs a peer: add [[link.peer]]")
+	}
+}
+
+func (l *loader) checkRoutePeer(key, peer string) {
+	names := make([]string, len(l.cfg.Link.Peers))
+	for i, p := range l.cfg.Link.Peers {
+		names[i] = p.Name
+	}
+	if peer != "" && !slices.Contains(names, peer) {
+		l.fail(key, "%q is no [[link.peer]]%s", peer, didYouMean(Nearest(peer, names)))
+	}
 }

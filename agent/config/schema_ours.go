@@ -29,18 +29,8 @@ var ourTables = []table[Config]{
 		key("staging_bytes", func(c *Config) *uint64 { return &c.Engine.Staging }, sizes, 64<<20, bytesBetween(1<<20, 1<<32), "Most that one session's staging ring may have, part of kv_memory.capacity_bytes. It is made for the first put, smaller where the staging shares of quota do not leave twice as much, and grows when a larger block needs it."),
 		key("max_sessions", func(c *Config) *int { return &c.Engine.MaxSessions }, integers, 16, between(1, 1024), "Engines that have a namespace open, at the same time. Connections that have none yet count by user: quota.source_half_open."),
 	}},
-	{"link", "The protocol between agents.", []field[Config]{
-		key("listen", func(c *Config) *[]string { return &c.Link.Listen }, strs, nil, rule[[]string]{"tcp://host:port, tls://host:port, unix:///path", nil}, "Where peers may connect. Empty: nowhere. Beyond loopback it takes TLS, or insecure."),
-		key("lanes", func(c *Config) *int { return &c.Link.Lanes }, autoCount, auto, rule[int]{`"auto", or between 1 and 16`, func(n int) bool { return n == auto || (n >= 1 && n <= 16) }}, "Data connections to a peer. \"auto\" is the number of cores, at most 4."),
-		key("insecure", func(c *Config) *bool { return &c.Link.Insecure }, booleans, false, free[bool](), "Allow peers without TLS beyond loopback, and let listed peers in without proof of their name."),
-		key("psk", func(c *Config) *Secret { return &c.Link.PSK }, secrets, "", pskRule, "Key shared with every peer that has none of its own. It proves identity and encrypts nothing. Who has it can claim to be any of those peers.").reloads(),
-		key("congestion", func(c *Config) *string { return &c.Link.Congestion }, words, "", wordRule, "TCP congestion control of our sockets. Empty: the kernel's default.").hostDefault("the kernel's"),
-	}},
-	{"link.tls", "Certificates for tls:// addresses: all three files, or none. A peer is known by its certificate's first DNS name.", []field[Config]{
-		key("cert", func(c *Config) *string { return &c.Link.TLS.Cert }, words, "", free[string](), "This agent's certificate, PEM.").reloads(),
-		key("key", func(c *Config) *string { return &c.Link.TLS.Key }, words, "", free[string](), "Its private key, PEM.").reloads(),
-		key("ca", func(c *Config) *string { return &c.Link.TLS.CA }, words, "", free[string](), "The authority that signed every peer's certificate, PEM.").reloads(),
-	}},
+	linkTable,
+	tlsTable,
 	{"security", "Who may use the engine socket.", []field[Config]{
 		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open, and peers of this host where there is no [[link.peer]]. Empty: none, so that no engine can work.").reloads(),
 		key("uids", func(c *Config) *[]uint32 { return &c.Security.UIDs }, uidList, nil, free[[]uint32](), "Users that may connect in addition to the daemon's own."),
@@ -80,14 +70,6 @@ var ourTables = []table[Config]{
 	}},
 }
 
-var peerTable = table[Peer]{"link.peer", "`[[link.peer]]`: the allow list. Nobody else may connect, whatever insecure and psk say. Without any entry, only peers on the same host may. Not settable from the environment.", []field[Peer]{
-	key("name", func(p *Peer) *string { return &p.Name }, words, "", nameRule, "The peer's agent.name. Required, unique."),
-	key("address", func(p *Peer) *string { return &p.Address }, words, "", free[string](), "Where it listens: tcp://, tls:// or unix://. Empty: it dials us."),
-	key("tenants", func(p *Peer) *[]string { return &p.Tenants }, strs, nil, free[[]string](), "Tenants whose blocks it may see, at most those it proves. Empty: none, so that it may not connect."),
-	key("agent", func(p *Peer) *string { return &p.Agent }, words, "", hexID(16), "Its id, if it must be this one. No other peer may then give that id."),
-	key("psk", func(p *Peer) *Secret { return &p.PSK }, secrets, "", pskRule, "Key shared with this peer only."),
-}}.reloads()
-
 var routeTable = table[Route]{"route", "`[[route]]`: which fabric carries which blocks; the first match wins. Not settable from the environment.", []field[Route]{
 	key("tier", func(r *Route) *string { return &r.Tier }, words, "", orEmpty(oneOf("think_complete", "think_active", "output_critical")), "Only this tier. Empty: any."),
 	key("namespace", func(r *Route) *string { return &r.Namespace }, words, "", hexID(32), "Only this namespace. Empty: any."),
@@ -103,10 +85,6 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])
 // nameRule is that of a DNS name's labels and dots, since a certificate
 // carries the name.
 var nameRule = rule[string]{"1 to 63 letters, digits, dots, hyphens or underscores", nameForm.MatchString}
-
-var wordRule = rule[string]{"one word of letters, digits and underscores", func(s string) bool { return s == "" || wordForm.MatchString(s) }}
-
-var wordForm = regexp.MustCompile(`^[A-Za-z0-9_]{1,15}$`) // TCP_CA_NAME_MAX is 16 with its NUL
 
 var extentRule = rule[uint64]{
 	"a multiple of 64 KiB between " + FormatBytes(minCapacity) + " and 1 GiB",
