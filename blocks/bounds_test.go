@@ -84,35 +84,6 @@ func TestFabricLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// Pull-back memory is bounded: the oldest wish is forgotten.
-func TestPullBackWishesAreBounded(t *testing.T) {
-	c := testCore(t, CoreConfig{Capacity: 4 << 20, ExtentBytes: 64 << 10, RemoteBlocks: 10_000})
-	o := c.NewOwner(false)
-	var r Ready
-	for i := range uint64(maxWanted + 50) {
-		v := mustReserve(t, c, o, 1000)
-		k := []Commit{{Slot: v.Ref.Slot, Key: benchKey(i), Tier: wire.OutputCritical, Len: 1000, Live: true}}
-		c.Commit(0, o, k)
-		c.moved(&Moved{Slot: v.Ref.Slot, Loc: Loc{Fabric: "f", H: [32]byte{1}}})
-	}
-	if len(c.wanted) != maxWanted {
-		t.Fatalf("%d wishes", len(c.wanted))
-	}
-	seen := map[wire.Key]bool{}
-	for range maxWanted/maxPullBacks + 2 {
-		c.Step(0, Input{}, &r)
-		for _, v := range r.PullBack {
-			if seen[v.Key] || v.Where.Fabric != "f" || v.Head.BodyLen != 1000 {
-				t.Fatalf("pull back %+v", v)
-			}
-			seen[v.Key] = true
-		}
-	}
-	if len(seen) != maxWanted || len(c.wanted) != 0 {
-		t.Fatalf("%d proposed, %d left", len(seen), len(c.wanted))
-	}
-}
-
 func TestCheckRefusesWhatReserveNeverGrants(t *testing.T) {
 	r := newRig(t, nil)
 	if err := r.Check(r.o, r.ns, []uint32{0, 4096}); err != nil {

@@ -22,7 +22,6 @@ type Config struct {
 	StagingAhead  uint64   // of Capacity, kept for rings from the start: the first ones then evict nothing; default 0
 	Ahead         uint64   // of Capacity, kept ready by Prepare in whole segments that nobody has yet; default 0: none
 	RemoteBlocks  int      // copies outside that are remembered; default 262144
-	OffloadBelow  uint64   // Step proposes copies while less is free; default 0: never
 	VerifyAlways  bool     // Acquire hashes what it grants
 	Shares        Shares   // of holders; default a quarter, a minute and ten minutes for peers, none for others
 
@@ -84,6 +83,6 @@ func (c Config) core() CoreConfig {
 	return CoreConfig{
 		Capacity: c.Capacity, ExtentBytes: c.ExtentBytes, ThinkFraction: c.ThinkFraction,
 		Agent: c.Agent, Incarnation: c.Incarnation, HoldBytes: c.HoldBytes,
-		RemoteBlocks: c.RemoteBlocks, OffloadBelow: c.OffloadBelow, Ahead: c.StagingAhead, Shares: c.Shares, Rand: c.Rand, Advise: hugePages,
+		RemoteBlocks: c.RemoteBlocks, Ahead: c.StagingAhead, Shares: c.Shares, Rand: c.Rand, Advise: hugePages,
 	}
 }

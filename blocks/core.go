@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"time"
 	"unsafe"
 
@@ -21,7 +20,6 @@ const (
 	MaxLeases     = 1 << 16 // live leases an owner
 	MaxEvents     = 4096    // entries of each list of Ready between two Steps
 	maxFabrics    = 256     // distinct labels of remote locations
-	maxWanted     = 1024    // blocks remembered for PullBack
 )
 
 // CoreConfig is what a Core needs; see Config for defaults and meaning.
@@ -32,7 +30,6 @@ type CoreConfig struct {
 	Incarnation           uint64
 	HoldBytes             uint64
 	RemoteBlocks          int
-	OffloadBelow          uint64
 	Ahead                 uint64 // of the capacity, kept for SetAside from the start
 	Shares                Shares
 	Rand                  io.Reader // mints leases and the index's secret; must not fail
@@ -116,7 +113,6 @@ type Core struct {
 	evicted   []Evict
 	lapsed    []Lease
 	aged      []Lease
-	wanted    []wanted
 	scratch   []uint32
 	lastPool  int32  // of poolLike
 	sink      uint64 // keeps loads that only warm the cache from being removed
@@ -207,7 +203,6 @@ func (c *Core) RemoveNamespace(ns wire.Namespace) bool {
 	if c.ns[i].uses > 0 {
 		return false
 	}
-	c.wanted = slices.DeleteFunc(c.wanted, func(w wanted) bool { return w.ns == i })
 	delete(c.nsOf, ns)
 	t := &c.tenants[c.ns[i].tenant]
 	if t.spaces--; t.spaces == 0 {

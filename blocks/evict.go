@@ -261,7 +261,6 @@ func (c *Core) uproot(id uint32) {
 		e.Ref.Slot, e.Ref.Gen = id, s.gen
 		e.Tier, e.Live = s.tier, live
 	}
-	c.want(s)
 	c.unpublish(id, s)
 }
 

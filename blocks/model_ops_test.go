@@ -188,33 +188,12 @@ func (m *model) opRelease(o op) error {
 func (m *model) opRetier(o op) error {
 	k, t := m.key(o), wire.Tier(o[1]%3)
 	m.c.Retier(mNS(k.ns), []wire.Key{k.key}, t)
-	if b := m.blocks[k]; b != nil && !b.pin {
+	if b := m.blocks[k]; b != nil {
 		if t == wire.ThinkComplete {
 			b.live = false
 		}
 		if t < b.tier {
 			b.tier = t
-			m.touch(b)
-		}
-	}
-	return nil
-}
-
-func (m *model) opPin(o op) error {
-	k := m.key(o)
-	b := m.blocks[k]
-	if o[1]%2 == 0 {
-		m.c.Unpin(mNS(k.ns), []wire.Key{k.key})
-		if b != nil {
-			b.pin = false
-		}
-		return nil
-	}
-	m.c.Pin(mNS(k.ns), []wire.Key{k.key})
-	if b != nil {
-		b.pin = true
-		if b.tier != wire.OutputCritical {
-			b.tier = wire.OutputCritical
 			m.touch(b)
 		}
 	}
@@ -331,11 +310,6 @@ func (m *model) opStep(o op) error {
 	m.expire()
 	var r Ready
 	m.c.Step(m.now, Input{}, &r)
-	for _, v := range r.PullBack {
-		if v.Where == (Loc{}) {
-			return fmt.Errorf("pull back of nothing: %+v", v)
-		}
-	}
 	return nil
 }
 

@@ -198,7 +198,7 @@ func (m *model) published(b *mBlock, k *Commit) error {
 		return fmt.Errorf("commit: %w", k.Err)
 	}
 	b.k, b.tier, b.live, b.gen = key, k.Tier, k.Live, b.gen+1
-	b.moved, b.pin = false, false
+	b.moved = false
 	if k.Transient {
 		b.state, b.trans = transient, true
 		return nil

@@ -55,7 +55,6 @@ type mBlock struct {
 	state                   state
 	tier                    wire.Tier
 	live                    bool
-	pin                     bool
 	moved                   bool
 	roomed, cancel, expired bool
 	refs                    int
@@ -146,7 +145,7 @@ func (o op) String() string { return fmt.Sprintf("{%d,%d,%d,%d}", o[0], o[1], o[
 var opKinds = []func(*model, op) error{
 	(*model).opReserve, (*model).opReserve, (*model).opReserve, (*model).opCommit, (*model).opCommit, (*model).opCommit,
 	(*model).opBegin, (*model).opFinish, (*model).opAbort, (*model).opLookup, (*model).opTouch,
-	(*model).opAcquire, (*model).opAcquire, (*model).opRenew, (*model).opRelease, (*model).opRetier, (*model).opPin,
+	(*model).opAcquire, (*model).opAcquire, (*model).opRenew, (*model).opRelease, (*model).opRetier, (*model).opRetier,
 	(*model).opDiscard, (*model).opForget, (*model).opLoose, (*model).opQuiet, (*model).opMoved, (*model).opStep,
 	(*model).opStep, (*model).opDrop, (*model).opGone, (*model).opVerify, (*model).opRoom, (*model).opFree, (*model).opLate,
 }

@@ -207,34 +207,17 @@ func (c *Core) unpublish(id uint32, s *slot) {
 	c.account(id, s, -1)
 }
 
-// Retier lowers the tier of blocks that are not pinned; a higher tier is
-// ignored. ThinkComplete also ends what Commit.Live said.
+// Retier lowers the tier of blocks; a higher tier is ignored. ThinkComplete also
+// ends what Commit.Live said.
 func (c *Core) Retier(ns wire.Namespace, keys []wire.Key, t wire.Tier) {
 	c.each(ns, keys, func(id uint32, s *slot) {
-		if s.flags&flagPinned == 0 {
-			if t == wire.ThinkComplete {
-				s.flags &^= flagLive
-			}
-			if t < s.tier {
-				c.setTier(id, s, t)
-			}
+		if t == wire.ThinkComplete {
+			s.flags &^= flagLive
+		}
+		if t < s.tier {
+			c.setTier(id, s, t)
 		}
 	})
-}
-
-// Pin raises blocks to OutputCritical, where Retier leaves them until Unpin.
-func (c *Core) Pin(ns wire.Namespace, keys []wire.Key) {
-	c.each(ns, keys, func(id uint32, s *slot) {
-		s.flags |= flagPinned
-		if s.tier != wire.OutputCritical {
-			c.setTier(id, s, wire.OutputCritical)
-		}
-	})
-}
-
-// Unpin lets Retier lower blocks again.
-func (c *Core) Unpin(ns wire.Namespace, keys []wire.Key) {
-	c.each(ns, keys, func(_ uint32, s *slot) { s.flags &^= flagPinned })
 }
 
 func (c *Core) setTier(id uint32, s *slot, t wire.Tier) {

@@ -150,7 +150,6 @@ func (c *Core) moved(m *Moved) {
 		c.n.movedStale++
 		return
 	}
-	s.flags &^= flagCopying
 	if m.Err != nil || m.Loc == (Loc{}) || !c.remember(m.Slot, s, m.Loc) {
 		c.n.copiesFailed++
 		return
@@ -165,27 +164,8 @@ func (c *Core) moved(m *Moved) {
 // dropOffloaded frees an idle slot whose copy is acknowledged.
 func (c *Core) dropOffloaded(id uint32) {
 	s := c.slot(id)
-	c.want(s)
 	c.n.offloaded++
 	c.n.offloadedBytes += uint64(s.size)
 	c.unpublish(id, s)
 	c.release(id, s)
-}
-
-// wanted is a key that a running request will probably ask for again.
-type wanted struct {
-	ns  uint16
-	key wire.Key
-}
-
-// want remembers a live OutputCritical block that leaves the arena while a copy
-// is known; the oldest memory goes first.
-func (c *Core) want(s *slot) {
-	if s.remote == none || s.tier != wire.OutputCritical || s.flags&flagLive == 0 {
-		return
-	}
-	if len(c.wanted) >= maxWanted {
-		c.wanted = append(c.wanted[:0], c.wanted[1:]...)
-	}
-	c.wanted = append(c.wanted, wanted{s.ns, s.key})
 }

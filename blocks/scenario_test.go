@@ -78,7 +78,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		"new": s.open, "namespace": s.namespace, "owner": s.owner, "drop": s.drop, "gone": s.gone,
 		"reserve": s.reserve, "room": s.room, "commit": s.commit, "begin": s.begin, "finish": s.finish,
 		"abort": s.abort, "lookup": s.lookup, "touch": s.touch, "acquire": s.acquire, "renew": s.renew,
-		"release": s.release, "retier": s.retier, "pin": s.pin, "unpin": s.unpin, "discard": s.discard,
+		"release": s.release, "retier": s.retier, "discard": s.discard,
 		"forget": s.forget, "loose": s.loose, "quiet": s.endLoose, "moved": s.moved, "step": s.step,
 		"verify": s.verify, "stats": s.stats, "stat": s.stat, "words": s.wordsOf, "segments": s.segments,
 		"quota": s.quota,
@@ -102,7 +102,7 @@ func (s *scenario) open(a args) string {
 	s.c, err = NewCore(CoreConfig{
 		Capacity: a.num("capacity", 16384), ExtentBytes: a.num("extent", 8192), ThinkFraction: frac,
 		HoldBytes: a.num("hold-bytes", 1<<20), RemoteBlocks: int(a.num("remote", 16)),
-		OffloadBelow: a.num("offload-below", 0), Rand: seeded(1),
+		Rand: seeded(1),
 		Shares: Shares{
 			Peer: a.share("peer-share"), Peers: a.share("peers-share"), Engine: a.share("engine-share"), Tenant: a.share("tenant-share"),
 			EngineGuaranteed: a.share("engine-guaranteed"), TenantGuaranteed: a.share("tenant-guaranteed"),
@@ -339,16 +339,6 @@ func (s *scenario) retier(a args) string {
 	return ""
 }
 
-func (s *scenario) pin(a args) string {
-	s.c.Pin(nsOf(a.str("ns", "n")), a.keys())
-	return ""
-}
-
-func (s *scenario) unpin(a args) string {
-	s.c.Unpin(nsOf(a.str("ns", "n")), a.keys())
-	return ""
-}
-
 func (s *scenario) discard(a args) string {
 	return fmt.Sprintf("freed=%d", s.c.Discard(nsOf(a.str("ns", "n")), a.keys()))
 }
@@ -404,12 +394,6 @@ func (s *scenario) ready(in Input) string {
 	}
 	for _, l := range r.Aged {
 		fmt.Fprintf(&out, "aged %s\n", s.names[l])
-	}
-	for i := range r.Copy {
-		out.WriteString("copy " + viewText(&r.Copy[i]))
-	}
-	for i := range r.PullBack {
-		out.WriteString("pull back " + viewText(&r.PullBack[i]))
 	}
 	for _, seg := range s.c.Returned() {
 		fmt.Fprintf(&out, "returned segment %d\n", seg)

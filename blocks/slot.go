@@ -25,8 +25,6 @@ const (
 // Flags of a slot.
 const (
 	flagLive    uint8 = 1 << iota // belongs to a running request
-	flagPinned                    // Retier leaves its tier alone
-	flagCopying                   // named in Ready.Copy, not answered yet
 	flagMoved                     // a copy is acknowledged: freed at its last release
 	flagRoomed                    // its room was handed out: only its owner can free it
 	flagCancel                    // aborted while the store was writing

@@ -2,15 +2,6 @@ package blocks
 
 import (
 	"time"
-
-	"meridian/wire"
-)
-
-// Bounds of the proposals of one Step.
-const (
-	maxCopies    = 64
-	maxCopyScan  = 256 // idle blocks looked at a class
-	maxPullBacks = 64
 )
 
 // Step takes in what happened outside and says what is due. The lists of r are
@@ -20,11 +11,6 @@ func (c *Core) Step(now time.Duration, in Input, r *Ready) {
 	if in.Free > 0 {
 		c.freeUp(min(in.Free, c.cfg.Capacity))
 	}
-	r.Copy = c.proposeCopies(r.Copy[:0])
-	r.PullBack = r.PullBack[:0]
-	if in.Free == 0 {
-		r.PullBack = c.proposePullBacks(r.PullBack)
-	}
 	r.Evicted = append(r.Evicted[:0], c.evicted...)
 	r.Lapsed = append(r.Lapsed[:0], c.lapsed...)
 	r.Aged = append(r.Aged[:0], c.aged...)
@@ -33,54 +19,6 @@ func (c *Core) Step(now time.Duration, in Input, r *Ready) {
 	if len(c.timers.h) > 0 {
 		r.Next = c.timers.h[0].at
 	}
-}
-
-// proposeCopies names the ThinkComplete blocks that will be evicted next, while
-// less than OffloadBelow bytes are free, each once until Moved answers.
-func (c *Core) proposeCopies(v []View) []View {
-	if c.freeBytes() >= c.cfg.OffloadBelow {
-		return v
-	}
-	for pi := range c.pools {
-		id := c.pools[pi].idle[wire.ThinkComplete].head
-		for n := 0; id != none && n < maxCopyScan && len(v) < maxCopies; n++ {
-			s := c.slot(id)
-			if s.flags&flagCopying == 0 && s.remote == none {
-				s.flags |= flagCopying
-				v = append(v, View{})
-				c.fill(&v[len(v)-1], id)
-			}
-			id = s.next
-		}
-	}
-	return v
-}
-
-// pullBackShare of the capacity, as 1/n, stays free when blocks are pulled back:
-// what was pushed out for want of room must not come back to the same want.
-const pullBackShare = 8
-
-// proposePullBacks names live OutputCritical blocks that left the arena and
-// have a copy outside, once so much is free that nothing is evicted for them.
-func (c *Core) proposePullBacks(v []View) []View {
-	have := c.freeBytes() - min(c.freeBytes(), c.cfg.Capacity/pullBackShare)
-	n := 0
-	for _, w := range c.wanted {
-		id := c.find(w.ns, &w.key)
-		if id != none && id >= remoteBit {
-			_, room := c.geo.class(c.remotes.all[id&^remoteBit].size)
-			if need := stride(room); need > have || len(v) >= maxPullBacks {
-				break
-			} else {
-				have -= need
-			}
-			v = append(v, View{})
-			c.describe(&v[len(v)-1], id, c.ns[w.ns].id, &w.key)
-		}
-		n++
-	}
-	c.wanted = append(c.wanted[:0], c.wanted[n:]...)
-	return v
 }
 
 // Loose keeps slots out of use while something outside may still touch them: it

@@ -316,20 +316,6 @@ func (s *Store) Retier(ns wire.Namespace, keys []wire.Key, t wire.Tier) {
 	s.core.Retier(ns, keys, t)
 }
 
-// Pin raises blocks to OutputCritical, where Retier leaves them until Unpin.
-func (s *Store) Pin(ns wire.Namespace, keys []wire.Key) {
-	s.mu.Lock()
-	defer s.unlock()
-	s.core.Pin(ns, keys)
-}
-
-// Unpin lets Retier lower blocks again.
-func (s *Store) Unpin(ns wire.Namespace, keys []wire.Key) {
-	s.mu.Lock()
-	defer s.unlock()
-	s.core.Unpin(ns, keys)
-}
-
 // Discard removes blocks, here and from what is remembered; see Core.Discard.
 func (s *Store) Discard(ns wire.Namespace, keys []wire.Key) (freed int) {
 	s.mu.Lock()

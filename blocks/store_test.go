@@ -453,10 +453,11 @@ func TestOpenRefusesWhatCannotBeCut(t *testing.T) {
 	}
 }
 
-// A pinned block outlives a touched one, and a renewed lease its first deadline.
-func TestTouchPinRenew(t *testing.T) {
+// A block of a higher tier outlives a touched one, and a renewed lease its first
+// deadline.
+func TestTouchTierRenew(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Capacity, c.ExtentBytes = 256<<10, 256<<10 })
-	for _, n := range []string{"pinned", "touched", "plain", "leased"} {
+	for _, n := range []string{"output", "touched", "plain", "leased"} {
 		r.put(n, bodyOf(keyOf(n), 60<<10))
 	}
 	keys := func(n ...string) (k []wire.Key) {
@@ -466,8 +467,6 @@ func TestTouchPinRenew(t *testing.T) {
 		return k
 	}
 	r.Retier(r.ns, keys("touched", "plain"), wire.ThinkComplete)
-	r.Pin(r.ns, keys("pinned"))
-	r.Retier(r.ns, keys("pinned"), wire.ThinkComplete)
 	if n := r.Touch(r.ns, keys("touched", "nowhere", "plain")); n != 1 {
 		t.Fatalf("%d leading hits", n)
 	}
@@ -478,14 +477,13 @@ func TestTouchPinRenew(t *testing.T) {
 	}
 	r.clock.add(50 * time.Second)
 	r.put("x", bodyOf(keyOf("x"), 60<<10)) // takes the place of "plain"
-	if n := r.Lookup(r.ns, keys("pinned", "touched", "leased", "plain"), nil); n != 3 {
+	if n := r.Lookup(r.ns, keys("output", "touched", "leased", "plain"), nil); n != 3 {
 		t.Fatalf("%d leading hits", n)
 	}
 	r.put("y", bodyOf(keyOf("y"), 60<<10)) // of "touched"
-	r.Unpin(r.ns, keys("pinned"))
-	r.Retier(r.ns, keys("pinned"), wire.ThinkComplete)
-	r.put("z", bodyOf(keyOf("z"), 60<<10)) // of "pinned"
-	if n := r.Lookup(r.ns, keys("leased", "pinned"), nil); n != 1 {
+	r.Retier(r.ns, keys("output"), wire.ThinkComplete)
+	r.put("z", bodyOf(keyOf("z"), 60<<10)) // of "output"
+	if n := r.Lookup(r.ns, keys("leased", "output"), nil); n != 1 {
 		t.Fatalf("%d leading hits", n)
 	}
 	r.clock.add(time.Minute)

@@ -64,8 +64,7 @@ type Commit struct {
 	failed error       // likewise
 }
 
-// Moved reports a copy that the caller made after Ready.Copy, or on its own: see
-// Store.Moved.
+// Moved reports a copy that the caller made: see Store.Moved.
 type Moved struct {
 	Slot uint32
 	Gen  uint32 // of the block's Ref; 0: not checked
@@ -87,10 +86,8 @@ type Evict struct {
 
 // Ready is what the caller should do, and what it should know.
 type Ready struct {
-	Copy     []View        // idle blocks that will be evicted next and have no copy outside
-	PullBack []View        // copies outside of live OutputCritical blocks for which there is room again
-	Evicted  []Evict       // at most MaxEvents; beyond, only counted
-	Lapsed   []Lease       // at most MaxEvents; beyond, only counted
-	Aged     []Lease       // hold leases that outlived their time; they still hold
-	Next     time.Duration // clock reading at which Step is due again; 0: nothing is due
+	Evicted []Evict       // at most MaxEvents; beyond, only counted
+	Lapsed  []Lease       // at most MaxEvents; beyond, only counted
+	Aged    []Lease       // hold leases that outlived their time; they still hold
+	Next    time.Duration // clock reading at which Step is due again; 0: nothing is due
 }

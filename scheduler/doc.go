@@ -98,8 +98,8 @@
 // passed, and at Complete. Think blocks that are written after ExitThink (the
 // engine saves asynchronously) count too. A request that completes while it
 // thinks offloads nothing, and an aborted or reaped one nothing more.
-// Complete.Keep says whether the model's template keeps thinking in the
-// history: where it does not, nothing reads the copies again.
+// Whether the model's template keeps thinking in the history decides only what
+// [Stats] counts: copies that nothing reads again are Dropped, else Kept.
 //
 // # Limits
 //

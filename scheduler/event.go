@@ -69,7 +69,7 @@ const (
 	EnterThink  EventKind = 1 // thinking starts with the next token, or with the first one
 	ExitThink   EventKind = 2 // Used: thinking tokens, the end marker included
 	ForceBudget EventKind = 3 // Used, Reason, Inject: the end marker to append
-	Completed   EventKind = 4 // Used, Reason (EOS, Finished), Keep
+	Completed   EventKind = 4 // Used, Reason (EOS, Finished)
 	Offload     EventKind = 5 // Blocks: the next n think blocks went cold
 	Reaped      EventKind = 6 // Used, Reason Stale: the entry is free without Done or Abort
 	Refused     EventKind = 7 // Reason (Full, Duplicate): the arrival changed nothing
@@ -122,7 +122,6 @@ func (r Reason) String() string {
 type Event struct {
 	Kind   EventKind
 	Reason Reason
-	Keep   bool // Completed: the model's template keeps thinking in the history
 	ID     ID
 	Used   uint32  // thinking tokens so far
 	Blocks uint32  // Offload

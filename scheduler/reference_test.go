@@ -293,7 +293,7 @@ func (f *reference) complete(id scheduler.ID, r *refRequest, why scheduler.Reaso
 	}
 	f.cold(id, r, true)
 	r.phase = scheduler.Complete
-	f.emit(scheduler.Event{Kind: scheduler.Completed, ID: id, Used: r.used, Reason: why, Keep: r.model.KeepsThinking})
+	f.emit(scheduler.Event{Kind: scheduler.Completed, ID: id, Used: r.used, Reason: why})
 }
 
 func (f *reference) tick(now scheduler.Time) {

@@ -159,7 +159,7 @@ func (c *Core) complete(k int32, s *slot, why Reason) {
 	c.flush(s)
 	c.move(s, Complete)
 	c.counts.add(atReason+int(why), 1)
-	c.emit(Event{Kind: Completed, ID: s.id, Used: s.used, Reason: why, Keep: s.model.keeps})
+	c.emit(Event{Kind: Completed, ID: s.id, Used: s.used, Reason: why})
 	c.settle(s, s.offloaded)
 }
 

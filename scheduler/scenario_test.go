@@ -162,9 +162,6 @@ func (s *scenario) follows() string {
 		if e.Inject != nil {
 			fmt.Fprintf(&b, " inject=%v", e.Inject)
 		}
-		if e.Keep {
-			b.WriteString(" keep")
-		}
 		b.WriteByte('\n')
 	}
 	next := "never"
