@@ -36,7 +36,7 @@ func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
 		return nil, fmt.Errorf("admin.http: %w", err)
 	}
 	f := &httpFace{ln: ln, done: make(chan struct{}), srv: &http.Server{
-		Handler: guard.Wrap(a.httpHandler()), ErrorLog: loglimit.ServerLog(a.log.Handler(), slog.LevelWarn),
+		Handler: guard.Wrap(a.httpHandler()), ErrorLog: slog.NewLogLogger(loglimit.Server(a.log.Handler()), slog.LevelWarn),
 		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}}
 	go func() {

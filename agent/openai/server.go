@@ -52,7 +52,7 @@ func NewServer(h http.Handler, log *slog.Logger) *Server {
 		}),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: loglimit.ServerLog(log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(loglimit.Server(log.Handler()), slog.LevelDebug),
 	}
 	return s
 }

@@ -124,7 +124,7 @@ func TestOneLimitIsEnough(t *testing.T) {
 func TestWhatAnHTTPServerSaysOfManyAddressesIsOneKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, p := logger()
-		server := ServerLog(log.Handler(), slog.LevelWarn)
+		server := slog.NewLogLogger(Server(log.Handler()), slog.LevelWarn)
 		for i := range 1000 {
 			server.Printf("http: TLS handshake error from 10.0.0.%d:%d: EOF", i%256, i)
 		}
