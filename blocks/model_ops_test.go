@@ -105,14 +105,14 @@ func (m *model) opAcquire(o op) error {
 	ttl := time.Duration(1+o[3])*5*time.Millisecond + time.Duration(m.tick+1)*time.Nanosecond
 	m.tick++
 	l, err := m.c.Acquire(m.now, owner, v, ttl, hold)
-	if hold && (aged > 0 || heldBytes+size > mHold) {
+	if hold && (aged > 0 || heldBytes+size > m.cfg.HoldBytes) {
 		return wantErr("Acquire", err, wire.CodeBusy)
 	}
 	if err != nil {
 		return err
 	}
 	if m.isPeer(owner) {
-		ttl = min(ttl, mShares.LeaseAge)
+		ttl = min(ttl, m.cfg.Shares.LeaseAge)
 	}
 	r := &mLease{token: l, owner: owner, at: m.now + ttl, born: m.now, hold: hold, bytes: size}
 	for i, b := range want {
@@ -164,7 +164,7 @@ func (m *model) opRenew(o op) error {
 	if l.owner != owner {
 		return wantErr("Renew of another's lease", err, wire.CodeLeaseLost)
 	}
-	if m.isPeer(owner) && m.now+ttl > l.born+mShares.LeaseAge {
+	if m.isPeer(owner) && m.now+ttl > l.born+m.cfg.Shares.LeaseAge {
 		return wantErr("Renew beyond the age of a peer's lease", err, wire.CodeBusy)
 	}
 	l.at, l.aged = m.now+ttl, false
@@ -294,7 +294,7 @@ func (m *model) opMoved(o op) error {
 				break
 			}
 		}
-	} else if len(m.copies) >= mRemote {
+	} else if len(m.copies) >= m.cfg.RemoteBlocks {
 		m.forget(m.copies[0])
 	}
 	m.copies, m.where[k] = append(m.copies, k), in.Loc

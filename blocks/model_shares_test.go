@@ -71,8 +71,8 @@ func (m *model) leasedByPeer(b *mBlock) bool {
 }
 
 func (m *model) limit(k quota.Kind) uint64 {
-	of := map[quota.Kind]float64{quota.Peer: mShares.Peer, quota.Peers: mShares.Peers, quota.Engine: mShares.Engine, quota.Tenant: mShares.Tenant}
-	if f, ok := of[k]; ok {
+	of := map[quota.Kind]float64{quota.Peer: m.cfg.Shares.Peer, quota.Peers: m.cfg.Shares.Peers, quota.Engine: m.cfg.Shares.Engine, quota.Tenant: m.cfg.Shares.Tenant}
+	if f, ok := of[k]; ok && f > 0 && f < 1 {
 		return uint64(f * float64(m.c.cfg.Capacity))
 	}
 	return 1 << 62
@@ -108,10 +108,10 @@ func (m *model) mayTake(s *mShared, o Owner, tenant string, need uint64, fresh, 
 		others = append(others, s.tenants[map[string]string{"t": "u", "u": "t"}[tenant]])
 	}
 	leaves := func(unused uint64) bool { return unused == 0 || all+need+unused <= capacity }
-	if s.tenants[tenant]+need > m.limit(quota.Tenant) || !leaves(m.unused(mShares.TenantGuaranteed, len(others)+1, others...)) {
+	if s.tenants[tenant]+need > m.limit(quota.Tenant) || !leaves(m.unused(m.cfg.Shares.TenantGuaranteed, len(others)+1, others...)) {
 		return false
 	}
-	return who.Kind != quota.Peer || leaves(m.unused(mShares.EngineGuaranteed, 1, m.holderHas(m.who[m.owners[0]])))
+	return who.Kind != quota.Peer || leaves(m.unused(m.cfg.Shares.EngineGuaranteed, 1, m.holderHas(m.who[m.owners[0]])))
 }
 
 func (m *model) shared(o Owner) *mShared {

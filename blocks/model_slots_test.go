@@ -54,7 +54,7 @@ func (m *model) opReserve(o op) error {
 	var want []*mBlock // predicted evictions
 	within := m.mayReserve(owner, ns, need)
 	if m.isPeer(owner) {
-		highest, ttl = min(highest, tier), min(ttl, mShares.ReserveTime)
+		highest, ttl = min(highest, tier), min(ttl, m.cfg.Shares.ReserveTime)
 	}
 	idle := m.order(highest)
 	room := m.slots - len(m.bySlot)

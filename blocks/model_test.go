@@ -3,6 +3,7 @@ package blocks
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sort"
 	"time"
@@ -19,6 +20,7 @@ import (
 // was evicted was idle, since extents change their class by rules of their own.
 type model struct {
 	c     *Core
+	cfg   CoreConfig
 	exact bool
 	now   time.Duration
 	tick  int
@@ -90,29 +92,49 @@ type mLoose struct {
 	held  []*mBlock
 }
 
-const (
-	mNamespaces = 3
-	mHold       = 20000
-	mRemote     = 8
-)
+const mNamespaces = 3
 
-// mShares are tight enough that random streams meet each of them.
-var mShares = Shares{
-	Peer: 0.25, Peers: 0.35, Engine: 0.5, Tenant: 0.75, EngineGuaranteed: 0.7, TenantGuaranteed: 0.6,
-	ReserveTime: 300 * time.Millisecond, LeaseAge: 400 * time.Millisecond,
-}
-
-func newModel(exact bool) *model {
-	cfg := CoreConfig{Capacity: 3 * 8192, ExtentBytes: 8192, ThinkFraction: 0.5, HoldBytes: mHold, RemoteBlocks: mRemote, Shares: mShares, Rand: seeded(3)}
+// mConfig are the limits and sizes of a model. Draw 0 is tight enough that random
+// streams meet each share; any other draw takes each limit from its edges and some
+// values between.
+func mConfig(exact bool, draw uint64) CoreConfig {
+	cfg := CoreConfig{
+		Capacity: 3 * 8192, ExtentBytes: 8192, ThinkFraction: 0.5, HoldBytes: 20000, RemoteBlocks: 8, Rand: seeded(3),
+		Shares: Shares{
+			Peer: 0.25, Peers: 0.35, Engine: 0.5, Tenant: 0.75, EngineGuaranteed: 0.7, TenantGuaranteed: 0.6,
+			ReserveTime: 300 * time.Millisecond, LeaseAge: 400 * time.Millisecond,
+		},
+	}
 	if exact {
 		cfg.Capacity = 4 * 8192
 	}
+	if draw == 0 {
+		return cfg
+	}
+	r := rand.New(rand.NewPCG(draw, 0))
+	share := func() float64 { return []float64{0, 0.01, 0.25, 0.5, 0.75, 1}[r.IntN(6)] }
+	span := func() time.Duration {
+		return []time.Duration{time.Nanosecond, 50 * time.Millisecond, time.Hour}[r.IntN(3)]
+	}
+	cfg.Capacity = 8192 * uint64(1+r.IntN(6))
+	cfg.ThinkFraction = []float64{0.01, 0.25, 0.5, 1}[r.IntN(4)]
+	cfg.HoldBytes = []uint64{0, 1, 1024, 1025, 20000, 1 << 40}[r.IntN(6)]
+	cfg.RemoteBlocks = []int{1, 2, 8, 1000}[r.IntN(4)]
+	cfg.Shares = Shares{
+		Peer: share(), Peers: share(), Engine: share(), Tenant: share(), EngineGuaranteed: share(), TenantGuaranteed: share(),
+		ReserveTime: span(), LeaseAge: span(),
+	}
+	return cfg
+}
+
+func newModel(exact bool, draw uint64) *model {
+	cfg := mConfig(exact, draw)
 	c, err := NewCore(cfg)
 	if err != nil {
 		panic(err)
 	}
 	m := &model{
-		c: c, exact: exact, slots: 4 * 8, blocks: map[mKey]*mBlock{}, bySlot: map[uint32]*mBlock{},
+		c: c, cfg: cfg, exact: exact, slots: int(cfg.Capacity / 1024), blocks: map[mKey]*mBlock{}, bySlot: map[uint32]*mBlock{},
 		where: map[mKey]Loc{}, words: map[[2]uint32]uint64{}, past: map[[2]uint32]map[uint64]wire.Key{}, who: map[Owner]quota.Holder{},
 	}
 	for i := range mNamespaces {

@@ -36,7 +36,7 @@ func TestModel(t *testing.T) {
 		for _, seed := range seeds {
 			t.Run(fmt.Sprintf("exact=%v/seed=%d", exact, seed), func(t *testing.T) {
 				ops := randomOps(seed, *modelOps)
-				m := newModel(exact)
+				m := newModel(exact, 0)
 				err := m.run(ops)
 				for _, r := range quota.Rules() {
 					ours := r.Resource == quota.ArenaBytes || r.Resource == quota.GuaranteedBytes && !(exact && r.Kind == quota.Tenant)
@@ -45,7 +45,7 @@ func TestModel(t *testing.T) {
 					}
 				}
 				if err != nil {
-					small, err := shrink(exact, ops, err)
+					small, err := shrink(exact, 0, ops, err)
 					t.Fatalf("seed %d: %v\nstream of %d ops: %v", seed, err, len(small), small)
 				}
 			})
@@ -53,15 +53,32 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// mDraws are how many configurations are drawn.
+const mDraws = 40
+
+// The limits and sizes are drawn too: at none, at their least and at all there is, a
+// core does what the model does.
+func TestModelWithLimitsThatAreDrawn(t *testing.T) {
+	for draw := uint64(1); draw <= mDraws; draw++ {
+		for _, exact := range []bool{true, false} {
+			ops := randomOps(draw, *modelOps/10)
+			if err := newModel(exact, draw).run(ops); err != nil {
+				small, err := shrink(exact, draw, ops, err)
+				t.Fatalf("draw %d, exact %v, %+v: %v\nstream of %d ops: %v", draw, exact, mConfig(exact, draw), err, len(small), small)
+			}
+		}
+	}
+}
+
 // shrink removes runs of operations, long ones first, as long as what is left fails.
-func shrink(exact bool, ops []op, err error) ([]op, error) {
+func shrink(exact bool, draw uint64, ops []op, err error) ([]op, error) {
 	fails := func(s []op) (e error) {
 		defer func() {
 			if p := recover(); p != nil {
 				e = fmt.Errorf("panic: %v", p)
 			}
 		}()
-		return newModel(exact).run(s)
+		return newModel(exact, draw).run(s)
 	}
 	for before := len(ops) + 1; len(ops) < before; {
 		before = len(ops)
@@ -97,7 +114,7 @@ func FuzzModel(f *testing.F) {
 		for rest := in[1:]; len(rest) >= 4; rest = rest[4:] {
 			ops = append(ops, op(rest[:4]))
 		}
-		if err := newModel(in[0]%2 == 0).run(ops); err != nil {
+		if err := newModel(in[0]%2 == 0, uint64(in[0]/2)).run(ops); err != nil {
 			t.Fatal(err)
 		}
 	})
