@@ -15,8 +15,9 @@ const (
 	minBatchBytes = 1 << 20  // body bytes below which a batch is not split over lanes
 	maxBatchBytes = 16 << 20 // body bytes a pull
 	loadAttempts  = 3        // a block, over all holders
-	// pullPatience is how long a pull may take, plus its bytes at slowPull, before
-	// another holder that has the same blocks gets them.
+	// pullPatience is how long a pull may take before another holder that has the
+	// same blocks gets them; one of a block that slowPull does not bring in that time
+	// may take as long as slowPull needs.
 	pullPatience = 250 * time.Millisecond
 	slowPull     = 100 << 20 // bytes a second
 	// leaveGrace is how long a shared load whose context has ended waits for what
@@ -228,7 +229,7 @@ func (l *load) start(holder int) bool {
 	p.passed, p.left = make([]bool, len(p.at)), len(p.at)
 	l.running[holder]++
 	l.pulls[p] = struct{}{}
-	p.due = time.Now().Add(pullPatience + time.Duration(p.bytes)*time.Second/slowPull)
+	p.due = time.Now().Add(max(pullPatience, time.Duration(p.bytes)*time.Second/slowPull))
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(l.ctx)
 	l.m.wg.Go(func() {

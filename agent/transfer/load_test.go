@@ -424,19 +424,27 @@ func TestABlockOfADeadHolderComesFromOneThatWasSlow(t *testing.T) {
 func TestAHolderLeftAloneIsAskedWhenTheOtherOneDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := world(t, 2)
-		r := newRig(t, nil, named(f))
-		keys := r.keys("k", 20)
-		r.give(f[0], keys, size)
-		f[0].find = frozen
-		allAre(t, r.fetch(t.Context(), r.keys("nobody has it", 1)), wire.CodeNoProgress)
-		f[0].find = nil
-		if !r.isSlow("a") {
-			t.Fatal("the holder is not left alone")
-		}
 		f[1].pull = func(_ context.Context, it []fabric.Item) {
 			for i := range it {
 				it[i].Err = wire.CodeUnreachable
 			}
+		}
+		r := newRig(t, nil, named(f))
+		keys := r.keys("k", 20)
+		r.give(f[0], keys, size)
+		var stuck atomic.Bool
+		f[0].find = func(ctx context.Context, it []fabric.Item) {
+			if stuck.Load() {
+				frozen(ctx, it)
+				return
+			}
+			f[0].Fabric.Find(ctx, it)
+		}
+		stuck.Store(true)
+		allAre(t, r.fetch(t.Context(), r.keys("nobody has it", 1)), wire.CodeNoProgress)
+		stuck.Store(false)
+		if !r.isSlow("a") {
+			t.Fatal("the holder is not left alone")
 		}
 		began := time.Now()
 		allAre(t, r.fetch(t.Context(), keys), wire.CodeOK)
@@ -444,5 +452,23 @@ func TestAHolderLeftAloneIsAskedWhenTheOtherOneDies(t *testing.T) {
 			t.Errorf("it took %v", d)
 		}
 		r.holds(keys, size)
+	})
+}
+
+// However large its batches are, a holder that freezes costs a load the bound once
+// where another one has the blocks.
+func TestAFrozenHolderOfLargeBatchesCostsTheBoundOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := world(t, 2)
+		f[1].pull = frozen
+		r := newRig(t, nil, named(f))
+		keys := r.keys("k", 32)
+		r.give(f[0], keys, 1<<20)
+		began := time.Now()
+		allAre(t, r.fetch(t.Context(), keys), wire.CodeOK)
+		if d := time.Since(began); d > pullPatience {
+			t.Errorf("the load took %v, want at most %v", d, pullPatience)
+		}
+		r.holds(keys, 1<<20)
 	})
 }
