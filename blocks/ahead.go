@@ -99,6 +99,7 @@ func (s *Store) Prepare() (more bool, err error) {
 	if a.next.made == a.next.size {
 		a.ready = append(a.ready, a.next)
 		a.next, a.began = nil, 0
+		s.fitAhead() // a ring may have come meanwhile
 	}
 	return true, nil
 }
@@ -117,7 +118,7 @@ func (s *Store) planAhead(free uint64) (extents int) {
 	s.mu.Lock()
 	defer s.unlock()
 	a, g := &s.ahead, &s.core.geo
-	want, room := s.wantAhead(free), max(s.core.maxExtents()-s.core.extents, 0)
+	want, room := s.wantAhead(free), s.core.room()
 	have := s.trimAhead(min(want, room), room)
 	n := min(g.segExtents, room-have)
 	if a.next != nil {
@@ -154,6 +155,13 @@ func (s *Store) wantAhead(free uint64) int {
 	return int((s.cfg.Ahead + g.extent - 1) / g.extent)
 }
 
+// fitAhead gives back spares that there is no room for any more: what is ready is
+// always part of the capacity. Under mu.
+func (s *Store) fitAhead() {
+	room := s.core.room()
+	s.trimAhead(room, room)
+}
+
 // trimAhead gives back spares beyond what is wanted and what there is room for, and
 // returns the extents of those that stay. Under mu.
 func (s *Store) trimAhead(want, room int) (have int) {
@@ -173,10 +181,10 @@ func (s *Store) trimAhead(want, room int) (have int) {
 	return have
 }
 
-// takeReady returns the oldest spare of at most n extents, nil for none. Under mu.
-func (s *Store) takeReady(n int) *spare {
+// takeReady returns the oldest spare, nil for none. Under mu.
+func (s *Store) takeReady() *spare {
 	a := &s.ahead
-	if len(a.ready) == 0 || a.ready[0].extents > n {
+	if len(a.ready) == 0 {
 		return nil
 	}
 	sp := a.ready[0]

@@ -179,6 +179,90 @@ func TestARingTakesTheRoomOfMemoryAhead(t *testing.T) {
 	r.check()
 }
 
+// Rings need not be whole segments: what is ready then ends with a smaller one.
+func TestMemoryAheadFitsTheRoomThatRingsLeave(t *testing.T) {
+	r := aheadRig(t, 1<<40, func(c *Config) { c.StagingBytes = 2 << 20 })
+	r.prepare()
+	if _, err := r.Staging(r.o, 256<<10, 256<<10); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.spares(); n != 7 {
+		t.Fatalf("%d segments of 2 extents are ready where 15 extents have room", n)
+	}
+	r.prepare()
+	if n := r.spares(); n != 8 || r.ahead.ready[7].extents != 1 {
+		t.Fatalf("%d segments ready, the last of %d extents", n, r.ahead.ready[n-1].extents)
+	}
+	r.fillExtents("x", 15)
+	if st := r.Stats(); st.Extents != 15 || st.AheadWaits != 0 || st.Evictions[wire.OutputCritical] != 0 {
+		t.Errorf("%d extents, %d waits, evictions %v", st.Extents, st.AheadWaits, st.Evictions)
+	}
+	r.check()
+}
+
+func TestARingThatComesWhileMemoryIsMadeHasItsRoom(t *testing.T) {
+	r := aheadRig(t, 1<<40, func(c *Config) { c.StagingBytes = 2 << 20 })
+	r.prepare()
+	r.fillExtents("x", 1)
+	r.mu.Lock()
+	r.trimAhead(12, 12) // 2 of 16 extents are in a segment and 12 ready: one segment is to be made
+	r.mu.Unlock()
+	make1 := r.ahead.allocate
+	r.ahead.allocate = func(m *segmentMemory, off, n uint64) error {
+		if _, err := r.Staging(r.o, 256<<10, 256<<10); err != nil {
+			t.Error(err)
+		}
+		return make1(m, off, n)
+	}
+	if _, err := r.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if st := r.Stats(); uint64(st.Extents+2*r.spares())<<18+st.StagingBytes > 4<<20 {
+		t.Errorf("%d extents, %d segments ready and %d bytes of rings in 4 MiB", st.Extents, r.spares(), st.StagingBytes)
+	}
+	r.check()
+}
+
+// What was begun for more room than there is now is dropped, by Prepare as by a
+// reservation that cannot use it.
+func TestWhatIsBegunGivesWayToo(t *testing.T) {
+	for _, by := range []string{"Prepare", "a reservation"} {
+		r := aheadRig(t, 1<<40, func(c *Config) { c.StagingBytes = 2 << 20 })
+		r.fillExtents("x", 12)
+		r.prepare()
+		if r.spares() != 2 {
+			t.Fatalf("%d segments ready", r.spares())
+		}
+		var err error
+		r.mu.Lock()
+		r.trimAhead(1, 4) // one of 2 extents stays
+		r.mu.Unlock()
+		if r.ahead.next, err = r.begin(2); err != nil {
+			t.Fatal(err)
+		}
+		begun := r.ahead.next.mem
+		if _, err := r.Staging(r.o, 256<<10, 256<<10); err != nil { // 3 extents have room
+			t.Fatal(err)
+		}
+		if by == "Prepare" {
+			r.ahead.allocate = func(m *segmentMemory, _, _ uint64) error {
+				if m == begun {
+					t.Error("memory is made that there is no room for")
+				}
+				return nil
+			}
+			r.prepare()
+		} else {
+			r.fillExtents("y", 3)
+			r.prepare()
+		}
+		if st := r.Stats(); begun.bytes.B != nil || st.Extents+2*r.spares() > 16 || st.Extents > 15 {
+			t.Errorf("%s: mapped %v, %d extents, %d segments ready", by, begun.bytes.B != nil, st.Extents, r.spares())
+		}
+		r.check()
+	}
+}
+
 func TestAHostWithLittleMemoryKeepsNoneAhead(t *testing.T) {
 	free := uint64(100 << 20)
 	r := aheadRig(t, 1<<20, func(c *Config) { c.HostFree = func() uint64 { return free } })

@@ -83,6 +83,7 @@ type Core struct {
 	ext      []extent
 	pools    []pool
 	extents  int    // that have memory
+	places   int    // of segs that are vacant
 	lastSeg  uint32 // number given last
 	aside    uint64 // of the capacity, for memory that is not the arena's
 	slots    int    // cut
@@ -132,7 +133,7 @@ func NewCore(cfg CoreConfig) (*Core, error) {
 		cfg: cfg, geo: g, slotMask: 1<<g.slotBits - 1,
 		thinkMax: uint64(cfg.ThinkFraction * float64(cfg.Capacity)),
 		nsOf:     map[wire.Namespace]uint16{}, tenantOf: map[[32]byte]uint16{},
-		segs: make([]segment, segs), ext: make([]extent, segs*g.segExtents),
+		segs: make([]segment, segs), places: segs, ext: make([]extent, segs*g.segExtents),
 		remotes: newRemotes(cfg.RemoteBlocks), owners: newOwners(), leases: newLeases(), groups: groups{free: none},
 		shares: newAccounts(cfg.Shares, cfg.Capacity),
 	}

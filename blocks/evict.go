@@ -64,7 +64,7 @@ func (c *Core) takeOne(pi int32, may reach) (uint32, error) {
 			c.cut(t.uncut.head, pi)
 			continue
 		}
-		if may.grow && c.extents < c.maxExtents() {
+		if may.grow && c.room() > 0 {
 			return none, &GrowError{Tenant: t.id}
 		}
 		id, err := c.makeRoom(pi, may)
@@ -75,7 +75,14 @@ func (c *Core) takeOne(pi int32, may reach) (uint32, error) {
 }
 
 // SegmentExtents is how many extents the next segment may have.
-func (c *Core) SegmentExtents() int { return min(c.geo.segExtents, max(c.maxExtents()-c.extents, 0)) }
+func (c *Core) SegmentExtents() int { return min(c.geo.segExtents, c.room()) }
+
+// room is how many more extents may have memory: as the capacity allows, and as
+// there are places for segments. A segment that was made for the rest of the
+// capacity takes a whole place, and the capacity can grow again when a ring goes.
+func (c *Core) room() int {
+	return min(max(c.maxExtents()-c.extents, 0), c.places*c.geo.segExtents)
+}
 
 // reclaimEmpty uncuts an extent that another class of the tenant keeps empty.
 func (c *Core) reclaimEmpty(pi int32) {

@@ -231,6 +231,7 @@ func (c *Core) AddSegment(tenant [32]byte, extents int) uint32 {
 		pos++
 	}
 	c.lastSeg++
+	c.places--
 	c.segs[pos] = segment{id: c.lastSeg, tenant: t, n: extents}
 	c.extents += extents
 	for k := range extents {
@@ -254,6 +255,7 @@ func (c *Core) dropSegment(pos int) {
 		c.ext[i] = extent{pool: -1, floor: c.ext[i].floor}
 	}
 	c.extents -= g.n
+	c.places++
 	c.returned = append(c.returned, g.id)
 	*g = segment{}
 }

@@ -182,7 +182,7 @@ func (c *Core) elsewhere(pi int32, may reach) (slots int) {
 	p := &c.pools[pi]
 	extents := 0
 	if may.grow {
-		extents = max(c.maxExtents()-c.extents, 0)
+		extents = c.room()
 	}
 	for pos := range c.segs {
 		if !c.reaches(may, pos, p.tenant) {

@@ -107,8 +107,7 @@ func (s *Store) claimStaging(low, high uint64, who []quota.Holder) (claim, error
 		return claim{}, err
 	}
 	if s.cfg.stagingOnTop || s.core.SetAside(n) {
-		room := max(s.core.maxExtents()-s.core.extents, 0)
-		s.trimAhead(room, room)
+		s.fitAhead()
 		s.ahead.stir()
 		return claim{n, hold}, nil
 	}

@@ -226,7 +226,7 @@ func (s *Store) grow(tenant [32]byte, seen uint64) bool {
 		s.mu.Unlock()
 		return true
 	}
-	sp := s.takeReady(n)
+	sp := s.takeReady()
 	if sp == nil {
 		s.ahead.waits++
 		s.mu.Unlock()
