@@ -328,6 +328,27 @@ func (m *model) opFree(o op) error {
 	return m.evictions(want, wire.OutputCritical, "")
 }
 
+// opAside takes some of the capacity for a ring, or gives the oldest back.
+func (m *model) opAside(o op) error {
+	m.expire()
+	if m.exact { // which knows how many slots there are
+		return nil
+	}
+	if o[1]%3 == 0 && len(m.aside) > 0 {
+		m.c.GiveAside(m.aside[0])
+		m.aside = m.aside[1:]
+		return nil
+	}
+	n := m.c.geo.extent * uint64(o[2]) / 64
+	if m.c.SetAside(n) {
+		m.aside = append(m.aside, n)
+	}
+	if arena := uint64(m.c.extents) * m.c.geo.extent; m.c.aside > m.c.cfg.Capacity || m.c.aside > 0 && m.c.aside+arena > m.c.cfg.Capacity {
+		return fmt.Errorf("%d bytes are set aside, and %d are of the arena, of %d", m.c.aside, arena, m.c.cfg.Capacity)
+	}
+	return m.evictions(nil, wire.OutputCritical, "")
+}
+
 func (m *model) opDrop(o op) error {
 	i := int(o[1]) % 4
 	if o[2]%4 != 0 {

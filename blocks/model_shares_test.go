@@ -78,9 +78,18 @@ func (m *model) limit(k quota.Kind) uint64 {
 	return 1 << 62
 }
 
+// left is the capacity without what is set aside.
+func (m *model) left() uint64 {
+	n := m.c.cfg.Capacity
+	for _, a := range m.aside {
+		n -= a
+	}
+	return n
+}
+
 // unused is what the others of n holders do not use of what is guaranteed to them.
 func (m *model) unused(share float64, n int, others ...uint64) (sum uint64) {
-	part := uint64(share*float64(m.c.cfg.Capacity)) / uint64(n)
+	part := uint64(share*float64(m.left())) / uint64(n)
 	for _, has := range others {
 		sum += part - min(has, part)
 	}
@@ -96,7 +105,7 @@ type mShared struct {
 // mayTake says whether an owner may have need more bytes of a tenant; fresh: that
 // nobody has yet, toPeers: that no peer has.
 func (m *model) mayTake(s *mShared, o Owner, tenant string, need uint64, fresh, toPeers bool) bool {
-	who, capacity := m.who[o], m.c.cfg.Capacity
+	who, capacity := m.who[o], m.left()
 	if who != quota.Total && s.holder+need > m.limit(who.Kind) || toPeers && s.peers+need > m.limit(quota.Peers) {
 		return false
 	}

@@ -14,7 +14,7 @@ func (m *model) sizes(n int, o op) []uint32 {
 	for i := range sizes {
 		sizes[i] = 1000
 		if !m.exact {
-			sizes[i] = []uint32{0, 300, 500, 1000, 2100, 8192}[(int(o[3])+i*int(o[2]))%6]
+			sizes[i] = []uint32{0, 300, 500, 1000, 2100, m.c.geo.maxBody}[(int(o[3])+i*int(o[2]))%6]
 		}
 	}
 	return sizes

@@ -22,6 +22,7 @@ type model struct {
 	c     *Core
 	cfg   CoreConfig
 	exact bool
+	aside []uint64 // what rings took of the capacity
 	now   time.Duration
 	tick  int
 	slots int // exact: of the whole capacity
@@ -116,7 +117,9 @@ func mConfig(exact bool, draw uint64) CoreConfig {
 	span := func() time.Duration {
 		return []time.Duration{time.Nanosecond, 50 * time.Millisecond, time.Hour}[r.IntN(3)]
 	}
-	cfg.Capacity = 8192 * uint64(1+r.IntN(6))
+	// Arenas of one extent, of one that is not whole, and of segments with several.
+	cfg.ExtentBytes = []uint64{4096, 8192, 65536}[r.IntN(3)]
+	cfg.Capacity = cfg.ExtentBytes*[]uint64{1, 2, 3, 5, 17, 40}[r.IntN(6)] + []uint64{0, 1, cfg.ExtentBytes - 1}[r.IntN(3)]
 	cfg.ThinkFraction = []float64{0.01, 0.25, 0.5, 1}[r.IntN(4)]
 	cfg.HoldBytes = []uint64{0, 1, 1024, 1025, 20000, 1 << 40}[r.IntN(6)]
 	cfg.RemoteBlocks = []int{1, 2, 8, 1000}[r.IntN(4)]
@@ -134,7 +137,7 @@ func newModel(exact bool, draw uint64) *model {
 		panic(err)
 	}
 	m := &model{
-		c: c, cfg: cfg, exact: exact, slots: int(cfg.Capacity / 1024), blocks: map[mKey]*mBlock{}, bySlot: map[uint32]*mBlock{},
+		c: c, cfg: cfg, exact: exact, slots: c.geo.extents * int(c.geo.pitch/stride(1024)), blocks: map[mKey]*mBlock{}, bySlot: map[uint32]*mBlock{},
 		where: map[mKey]Loc{}, words: map[[2]uint32]uint64{}, past: map[[2]uint32]map[uint64]wire.Key{}, who: map[Owner]quota.Holder{},
 	}
 	for i := range mNamespaces {
@@ -170,6 +173,7 @@ var opKinds = []func(*model, op) error{
 	(*model).opAcquire, (*model).opAcquire, (*model).opRenew, (*model).opRelease, (*model).opRetier, (*model).opRetier,
 	(*model).opDiscard, (*model).opForget, (*model).opLoose, (*model).opQuiet, (*model).opMoved, (*model).opStep,
 	(*model).opStep, (*model).opDrop, (*model).opGone, (*model).opVerify, (*model).opRoom, (*model).opFree, (*model).opLate,
+	(*model).opAside,
 }
 
 // run applies a stream and returns the first disagreement.
