@@ -74,8 +74,7 @@ func (r *roster) keep(c PeerConfig) *Peer {
 	if p == nil {
 		return nil
 	}
-	o := &p.cfg
-	if o.Addr != c.Addr || o.Agent != c.Agent || !bytes.Equal(o.PSK, c.PSK) || !sameSet(o.Tenants, c.Tenants) {
+	if p.cfg.Addr != c.Addr || !p.cfg.sameProof(&c) {
 		return nil
 	}
 	return p
@@ -135,9 +134,10 @@ func (t *TLS) accepts(c *tls.Conn, now time.Time) error {
 //
 // An entry that stays as it is keeps its sessions. Those of one that is gone or
 // says something else are told GOAWAY, take no new calls, and end when what runs
-// has ended, at u.Drain at the latest; a new one begins with a new proof. So do
-// those whose certificate the new authority did not sign. New handshakes use the
-// new certificates at once. A peer whose entry changed is another Peer.
+// has ended, at u.Drain at the latest, and a second at most where the proof is what
+// changed; a new one begins with a new proof. So do those whose certificate the new
+// authority did not sign. New handshakes use the new certificates at once. A peer
+// whose entry changed is another Peer.
 func (n *Node) Apply(u Update) error {
 	if err := checkPeers(u.Peers, u.TLS); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (n *Node) Apply(u Update) error {
 	}
 	for _, s := range sessions {
 		if err := s.outlives(r); err != nil {
-			s.retire(u.Drain, err)
+			s.retire(s.mayTake(r, u.Drain), err)
 		}
 	}
 	return nil
@@ -235,6 +235,22 @@ func (s *session) outlives(r *roster) error {
 		}
 	}
 	return nil
+}
+
+// mayTake is how long a session that has to go may take to end. What runs over one
+// whose entry is gone or leads elsewhere may end well; a proof that counts no more
+// is good for little longer.
+func (s *session) mayTake(r *roster, drain time.Duration) time.Duration {
+	now := r.entry(s.entry.cfg.Name)
+	if now == nil || now != s.entry && s.entry.cfg.sameProof(&now.cfg) {
+		return drain
+	}
+	return min(drain, drainStill)
+}
+
+// sameProof says whether two entries ask for the same and allow the same.
+func (c *PeerConfig) sameProof(o *PeerConfig) bool {
+	return c.Agent == o.Agent && bytes.Equal(c.PSK, o.PSK) && sameSet(c.Tenants, o.Tenants)
 }
 
 // retire ends a session that may not go on: the peer is told, new calls go

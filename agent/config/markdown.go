@@ -47,7 +47,7 @@ const values = `- **bytes** are an integer, or a string with a unit: ` + "`\"64M
 - Lists in a variable are separated by commas. An empty variable counts as none.
 - A relative path in the file is taken from the file's folder.
 - Secrets are never printed.
-- Keys marked ⟳ are taken over by a reload (SIGHUP); the others need a restart.
+- Keys marked ⟳ are taken over by a reload (mrdn config reload, or SIGHUP), which says what changed; the others need a restart.
 
 `
 
