@@ -4,7 +4,7 @@ import struct
 
 import mrdn
 from agents import BLOCK, RUN, manifest, refused
-from link import LOCAL, RING, Engine, batch, control, named, put_item, seg, u32, want
+from link import LOCAL, RING, Engine, Hello, Lane, batch, connect, control, named, put_item, seg, u32, want
 
 
 class Opened(Engine):
@@ -53,6 +53,14 @@ def check_hello(path, tenant):
     e = Engine(path, agent=b"\1" * 16, session=b"\2" * 16, limits=(0, 0, 0, 0, 0), auth=[(9, b"x")])
     assert int(e.hello["features"]) & 1 and e.hello["limits"]["reqs"] and e.hello["limits"]["items"]
     e.close()
+
+
+def check_hello_timeout(path, tenant):
+    """An engine that says nothing, or half a HELLO, is ended with HELLO_TIMEOUT"""
+    silent, half = Lane(connect(path)), Lane(connect(path))
+    half.write(Hello(features=LOCAL).frame()[:40])
+    refused("HELLO_TIMEOUT", silent.read)
+    refused("HELLO_TIMEOUT", half.read)
 
 
 def check_blocks(path, tenant):
