@@ -17,7 +17,7 @@
 // own instructions. Segments and their generation tables are memfds, allocated
 // in full, mapped here and then sealed SHRINK, GROW, FUTURE_WRITE and SEAL, so
 // that a process with a descriptor can read and no more. What another process
-// writes is a staging ring or a window (SHRINK, GROW, SEAL), and the only way from
+// writes is a staging ring (SHRINK, SEAL: it grows) or a window (SHRINK, GROW, SEAL), and the only way from
 // there into a segment is Ingest: copy and hash in one pass, then publish. Windows,
 // which a NIC or a foreign initiator writes too, are in the package window: it
 // counts who is in one, closes it, and then calls Ingest for its owner.

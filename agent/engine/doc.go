@@ -9,8 +9,8 @@
 //
 //	OPEN     a manifest becomes a namespace number; the tenant must be allowed
 //	MAP      descriptors, sent before the first answer that needs them: the
-//	         tenant's segments and generation tables read-only, and the
-//	         session's own staging ring read-write
+//	         tenant's segments and generation tables read-only; and, when the
+//	         engine asks for it before its first PUT, its staging ring read-write
 //	PUT      blocks that lie in the staging ring are copied, hashed, published
 //	HAS      which blocks exist; with WantFetch also at other holders
 //	ACQUIRE  leases on mapped bytes; with WantFetch what is missing is pulled
@@ -20,9 +20,11 @@
 //
 // Every request with a number gets exactly one END, after its answer. TOKENS and
 // CANCEL get none of their own. END of PUT carries a status an item and, where
-// room ran out, the text "need=BYTES free=BYTES". A TABLE entry of HAS with
-// generation 0 is held elsewhere, not here. A request whose number is 0, or even,
-// is a fault of the session.
+// room ran out, the text "need=BYTES free=BYTES", else what is wrong with the first
+// item that is refused. A refusal for a limit has a text with the value and the
+// limit, one of a foreign tenant has none. A TABLE entry of HAS with generation 0 is
+// held elsewhere, not here. A request whose number is 0, or even, is a fault of the
+// session.
 //
 // # Life of a block
 //
