@@ -14,6 +14,7 @@ import (
 	"meridian/adapters/link/internal/memstore"
 	"meridian/blocks/spaces"
 	"meridian/fabric"
+	"meridian/internal/invariants/leak"
 	"meridian/wire"
 )
 
@@ -109,13 +110,11 @@ func ready(tb testing.TB, p *Peer) {
 	}
 }
 
-// noLeaks fails the test when more goroutines run at its end than at its start.
-// It must be called before what starts them.
+// noLeaks fails the test for goroutines that it leaves, and leases. It must be called
+// before what starts them.
 func noLeaks(tb testing.TB) {
-	before := runtime.NumGoroutine()
-	tb.Cleanup(func() {
-		until(tb, func() bool { return runtime.NumGoroutine() <= before })
-	})
+	tb.Helper()
+	leak.Check(tb)
 }
 
 // until waits for what another goroutine is about to do, and fails the test with
