@@ -34,7 +34,7 @@ func Markdown(kinds ...FabricKind) string {
 
 const intro = `# Configuration
 
-<!-- Made from the schema in agent/config by its test; do not edit. -->
+<!-- Made from agent/config and the openers by the test of agent/openers (-rewrite); do not edit. -->
 
 One TOML file. Precedence: flag, then environment, then file, then default. An
 unknown key is an error, in the file and in the environment. ` + "`mrdn config check`" + `
