@@ -1,6 +1,10 @@
 package fabric
 
-import "context"
+import (
+	"context"
+
+	"meridian/wire"
+)
 
 // Range names memory of a peer. Addr is in that peer's own numbering: an
 // address in its process, or a synthetic one of a Target.
@@ -48,9 +52,6 @@ type Placer interface {
 	Seal(ctx context.Context, it []Item, ok []bool) error
 }
 
-// Span is a run of bytes inside a window.
-type Span struct{ Off, Len uint64 }
-
 // Window is memory that peers may touch. M lies end to end in the numbering of
 // the range. OnWrite, where set, is called once the bytes of one write are in
 // place and before the writer learns it; calls may be concurrent, and it must
@@ -59,7 +60,7 @@ type Window struct {
 	M       []Mem
 	Write   bool     // peers may write too, not only read
 	Peers   []string // who may; empty: every peer of the fabric
-	OnWrite func(Span)
+	OnWrite func(wire.Span)
 }
 
 // Target is the passive end of Memory.
@@ -73,5 +74,5 @@ type Target interface {
 	// touches the memory. When ctx ends first the window stays closed for new
 	// accesses, the error is the context's, and Shut is called again to go on
 	// waiting. A window that is not, or no longer, open is no error.
-	Shut(ctx context.Context, r Range) (touched []Span, err error)
+	Shut(ctx context.Context, r Range) (touched []wire.Span, err error)
 }

@@ -42,7 +42,7 @@ type win struct {
 	room       uint64 // bytes of memory: size, in whole pages
 	owner      blocks.Owner
 	ns         wire.Namespace
-	items      []Span
+	items      []wire.Span
 	state      state
 	in         int       // accesses
 	end        wire.Code // why it may not publish any more: DEADLINE or CANCELLED; OK: it may
@@ -86,7 +86,7 @@ func (c *core) reserve(now time.Duration, o blocks.Owner, ns wire.Namespace, len
 	case len(c.live) >= MaxWindows:
 		return nil, &Error{Code: wire.CodeFull, Text: "windows", Have: 0, Need: 1}
 	}
-	w := &win{addr: c.next, owner: o, ns: ns, items: make([]Span, len(lens)), state: reserved, until: never}
+	w := &win{addr: c.next, owner: o, ns: ns, items: make([]wire.Span, len(lens)), state: reserved, until: never}
 	if ttl < never-now {
 		w.until = now + ttl
 	}
@@ -94,7 +94,7 @@ func (c *core) reserve(now time.Duration, o blocks.Owner, ns wire.Namespace, len
 		if n == 0 {
 			return nil, &Error{Code: wire.CodeInvalid, Text: "an item of no bytes"}
 		}
-		w.items[i] = Span{roundUp(w.size+wire.HeaderLen, itemAlign), uint64(n)}
+		w.items[i] = wire.Span{Off: roundUp(w.size+wire.HeaderLen, itemAlign), Len: uint64(n)}
 		w.size = w.items[i].Off + uint64(n)
 	}
 	w.room = roundUp(w.size, c.page)

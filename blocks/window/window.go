@@ -32,14 +32,11 @@ type Store interface {
 	Ingest(o blocks.Owner, from []byte, c *blocks.Commit) error
 }
 
-// Span is where an item lies in its window.
-type Span struct{ Off, Len uint64 }
-
 // Window is an open one, as its owner sees it.
 type Window struct {
 	Addr, Len uint64
-	Items     []Span // of the bodies; 32 bytes before each there is room for its header
-	FD        int    // a duplicate for the process that maps it; the caller closes it
+	Items     []wire.Span // where the bodies lie; 32 bytes before each there is room for its header
+	FD        int         // a duplicate for the process that maps it; the caller closes it
 }
 
 // Stats of a table. Counters only rise.
@@ -126,7 +123,7 @@ func (t *Table) Open(o blocks.Owner, ns wire.Namespace, lens []uint32, ttl time.
 		}
 		return Window{}, err
 	}
-	return Window{Addr: w.addr, Len: w.size, Items: append([]Span(nil), w.items...), FD: fd}, nil
+	return Window{Addr: w.addr, Len: w.size, Items: append([]wire.Span(nil), w.items...), FD: fd}, nil
 }
 
 // Enter lets an access of n bytes at addr in, for a transport that writes for a
@@ -198,7 +195,7 @@ func (t *Table) Commit(o blocks.Owner, addr uint64, c []blocks.Commit) error {
 // publish copies one item out of its window into a slot. The daemon has no access
 // to the window then, but a process that mapped it may still write: the hash is of the
 // copy. The slot's deadline is the window's.
-func (t *Table) publish(w *win, at Span, c *blocks.Commit) error {
+func (t *Table) publish(w *win, at wire.Span, c *blocks.Commit) error {
 	n := at.Len
 	switch {
 	case c.Head != nil:

@@ -315,7 +315,7 @@ var windowMutants = []mutant{
 		b.open = func(w fabric.Window) (fabric.Range, error) { w.OnWrite = nil; return good(w) }
 	}, []string{"OnWrite comes between bytes and answer"}},
 	{"OnWrite comes before the bytes", func(b *broken) {
-		var told func(fabric.Span)
+		var told func(wire.Span)
 		var base uint64
 		open, write := b.open, b.write
 		b.open = func(w fabric.Window) (fabric.Range, error) {
@@ -327,7 +327,7 @@ var windowMutants = []mutant{
 		b.write = func(ctx context.Context, x []fabric.Xfer) {
 			for i := range x {
 				if told != nil && x[i].R.Addr-base < 4096 {
-					told(fabric.Span{Off: x[i].R.Addr - base, Len: x[i].R.Len})
+					told(wire.Span{Off: x[i].R.Addr - base, Len: x[i].R.Len})
 				}
 			}
 			write(ctx, x)
@@ -337,25 +337,25 @@ var windowMutants = []mutant{
 		good := b.open
 		b.open = func(w fabric.Window) (fabric.Range, error) {
 			if told := w.OnWrite; told != nil {
-				w.OnWrite = func(s fabric.Span) { s.Len--; told(s) }
+				w.OnWrite = func(s wire.Span) { s.Len--; told(s) }
 			}
 			return good(w)
 		}
 	}, []string{"OnWrite comes between bytes and answer"}},
 	{"shut windows stay open", func(b *broken) {
-		b.shut = func(context.Context, fabric.Range) ([]fabric.Span, error) {
-			return []fabric.Span{{Off: 10, Len: 10}, {Off: 2000, Len: 150}}, nil
+		b.shut = func(context.Context, fabric.Range) ([]wire.Span, error) {
+			return []wire.Span{{Off: 10, Len: 10}, {Off: 2000, Len: 150}}, nil
 		}
 	}, []string{"shut window is never touched again"}},
 	{"shut does not tell what was written", func(b *broken) {
-		b.shut = func(ctx context.Context, r fabric.Range) ([]fabric.Span, error) {
+		b.shut = func(ctx context.Context, r fabric.Range) ([]wire.Span, error) {
 			_, err := b.Fabric.Shut(ctx, r)
 			return nil, err
 		}
 	}, []string{"shut window is never touched again"}},
 	{"second shut fails", func(b *broken) {
 		seen := make(map[uint64]bool)
-		b.shut = func(ctx context.Context, r fabric.Range) ([]fabric.Span, error) {
+		b.shut = func(ctx context.Context, r fabric.Range) ([]wire.Span, error) {
 			if seen[r.Addr] {
 				return nil, wire.CodeAbsent
 			}
@@ -373,7 +373,7 @@ var windowMutants = []mutant{
 			return r, err
 		}
 		real := func(r fabric.Range) fabric.Range { r.Addr += base - low; return r }
-		b.shut = func(ctx context.Context, r fabric.Range) ([]fabric.Span, error) { return shut(ctx, real(r)) }
+		b.shut = func(ctx context.Context, r fabric.Range) ([]wire.Span, error) { return shut(ctx, real(r)) }
 		moved := func(good func(context.Context, []fabric.Xfer)) func(context.Context, []fabric.Xfer) {
 			return func(ctx context.Context, x []fabric.Xfer) {
 				for i := range x {

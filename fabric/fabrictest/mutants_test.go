@@ -26,7 +26,7 @@ type broken struct {
 	label                  func() string
 	read, write            func(ctx context.Context, x []fabric.Xfer)
 	open                   func(w fabric.Window) (fabric.Range, error)
-	shut                   func(ctx context.Context, r fabric.Range) ([]fabric.Span, error)
+	shut                   func(ctx context.Context, r fabric.Range) ([]wire.Span, error)
 	place                  func(ctx context.Context, it []fabric.Item) ([]fabric.Range, error)
 	seal                   func(ctx context.Context, it []fabric.Item, ok []bool) error
 }
@@ -48,7 +48,7 @@ func (b *broken) Probe(ctx context.Context, peer string) (string, float64, error
 	return b.probe(ctx, peer)
 }
 func (b *broken) Open(w fabric.Window) (fabric.Range, error) { return b.open(w) }
-func (b *broken) Shut(ctx context.Context, r fabric.Range) ([]fabric.Span, error) {
+func (b *broken) Shut(ctx context.Context, r fabric.Range) ([]wire.Span, error) {
 	return b.shut(ctx, r)
 }
 func (b *broken) Place(ctx context.Context, it []fabric.Item) ([]fabric.Range, error) {

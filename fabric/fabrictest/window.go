@@ -83,7 +83,7 @@ func checkWriteRead(ctx context.Context, h *Harness) error {
 		return fmt.Errorf("open of %d bytes gave %d at address %#x", windowBytes, r.Len, r.Addr)
 	}
 	want := content()
-	for i, s := range []fabric.Span{{Off: 0, Len: windowBytes}, {Off: 990, Len: 20}, {Off: 1000, Len: 1}, {Off: 4000, Len: 96}, {Off: 7, Len: 0}} {
+	for i, s := range []wire.Span{{Off: 0, Len: windowBytes}, {Off: 990, Len: 20}, {Off: 1000, Len: 1}, {Off: 4000, Len: 96}, {Off: 7, Len: 0}} {
 		b := make([]byte, s.Len)
 		fill(b, fmt.Sprintf("write-%d", i))
 		if err := h.access(ctx, true, part(r, s.Off, s.Len), b); err != nil {
@@ -192,10 +192,10 @@ func checkPermissions(ctx context.Context, h *Harness) error {
 func checkOnWrite(ctx context.Context, h *Harness) error {
 	w, content := h.newWindow(true)
 	var mu sync.Mutex
-	var told []fabric.Span
+	var told []wire.Span
 	var early error
 	var data []byte
-	w.OnWrite = func(s fabric.Span) {
+	w.OnWrite = func(s wire.Span) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, s)
@@ -209,7 +209,7 @@ func checkOnWrite(ctx context.Context, h *Harness) error {
 	if err != nil {
 		return err
 	}
-	for i, s := range []fabric.Span{{Off: 3, Len: 5}, {Off: 995, Len: 300}} {
+	for i, s := range []wire.Span{{Off: 3, Len: 5}, {Off: 995, Len: 300}} {
 		data = make([]byte, s.Len)
 		fill(data, fmt.Sprintf("notified-%d", i))
 		if err := h.access(ctx, true, part(r, s.Off, s.Len), bytes.Clone(data)); err != nil {
@@ -243,7 +243,7 @@ func checkShut(ctx context.Context, h *Harness) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range []fabric.Span{{Off: 2000, Len: 100}, {Off: 10, Len: 5}, {Off: 15, Len: 5}, {Off: 2050, Len: 100}} {
+	for _, s := range []wire.Span{{Off: 2000, Len: 100}, {Off: 10, Len: 5}, {Off: 15, Len: 5}, {Off: 2050, Len: 100}} {
 		if err := h.access(ctx, true, part(r, s.Off, s.Len), make([]byte, s.Len)); err != nil {
 			return err
 		}
@@ -252,7 +252,7 @@ func checkShut(ctx context.Context, h *Harness) error {
 	if err != nil {
 		return fmt.Errorf("shut: %w", err)
 	}
-	if len(touched) != 2 || touched[0] != (fabric.Span{Off: 10, Len: 10}) || touched[1] != (fabric.Span{Off: 2000, Len: 150}) {
+	if len(touched) != 2 || touched[0] != (wire.Span{Off: 10, Len: 10}) || touched[1] != (wire.Span{Off: 2000, Len: 150}) {
 		return fmt.Errorf("shut says %+v was written", touched)
 	}
 	if _, err := h.target().Shut(ctx, r); err != nil {

@@ -183,7 +183,7 @@ func TestDuplicateHasNoEffect(t *testing.T) {
 	}
 	var told int
 	m := make([]byte, 8)
-	r, err := f.Open(fabric.Window{M: []fabric.Mem{{B: m}}, Write: true, OnWrite: func(fabric.Span) { told++ }})
+	r, err := f.Open(fabric.Window{M: []fabric.Mem{{B: m}}, Write: true, OnWrite: func(wire.Span) { told++ }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func (f *Fabric) touch(op Op, r fabric.Range, m []byte, v verdict) error {
 		}
 		return nil
 	}
-	if r.Len > 0 && !win.note(fabric.Span{Off: off, Len: r.Len}) {
+	if r.Len > 0 && !win.note(wire.Span{Off: off, Len: r.Len}) {
 		return &fabric.Error{Code: wire.CodeTooMany, Fabric: Label, Have: maxSpans, Need: maxSpans + 1}
 	}
 	pos := 0
@@ -80,7 +80,7 @@ func (f *Fabric) touch(op Op, r fabric.Range, m []byte, v verdict) error {
 		win.pieces(off+v.bit/8, 1, func(b []byte) { b[0] ^= 1 << (v.bit % 8) })
 	}
 	if win.OnWrite != nil {
-		win.OnWrite(fabric.Span{Off: off, Len: r.Len})
+		win.OnWrite(wire.Span{Off: off, Len: r.Len})
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ type window struct {
 	n       int // accesses under way
 	closed  bool
 	idle    chan struct{} // closed once closed is set and n is 0
-	touched []fabric.Span // ascending, disjoint, not adjacent
+	touched []wire.Span   // ascending, disjoint, not adjacent
 }
 
 // open gives w an address. The world is locked.
@@ -148,7 +148,7 @@ func (win *window) shut() <-chan struct{} {
 }
 
 // note merges a written run into touched; false when there are too many.
-func (win *window) note(s fabric.Span) bool {
+func (win *window) note(s wire.Span) bool {
 	win.mu.Lock()
 	defer win.mu.Unlock()
 	end := s.Off + s.Len
@@ -199,7 +199,7 @@ func (f *Fabric) Open(w fabric.Window) (fabric.Range, error) {
 }
 
 // Shut closes a window of this endpoint.
-func (f *Fabric) Shut(ctx context.Context, r fabric.Range) ([]fabric.Span, error) {
+func (f *Fabric) Shut(ctx context.Context, r fabric.Range) ([]wire.Span, error) {
 	f.w.mu.Lock()
 	win := f.w.space.at(r.Addr)
 	f.w.mu.Unlock()

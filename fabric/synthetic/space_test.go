@@ -96,7 +96,7 @@ func TestShutWaitsForAccessesUnderWay(t *testing.T) {
 		g, _ := f.Join("g", 0)
 		hold := make(chan struct{})
 		m := make([]byte, 8)
-		r, err := f.Open(fabric.Window{M: []fabric.Mem{{B: m}}, Write: true, OnWrite: func(fabric.Span) { <-hold }})
+		r, err := f.Open(fabric.Window{M: []fabric.Mem{{B: m}}, Write: true, OnWrite: func(wire.Span) { <-hold }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,12 +112,12 @@ func TestShutWaitsForAccessesUnderWay(t *testing.T) {
 		if x := write(t.Context(), g, r, []byte("second")); !errors.Is(x.Err, wire.CodeStale) {
 			t.Errorf("access to a closing window: %v", x.Err)
 		}
-		var touched []fabric.Span
+		var touched []wire.Span
 		wg.Go(func() { touched, err = f.Shut(t.Context(), r) })
 		synctest.Wait()
 		close(hold)
 		wg.Wait()
-		if err != nil || first.Err != nil || len(touched) != 1 || touched[0] != (fabric.Span{Off: 0, Len: 5}) {
+		if err != nil || first.Err != nil || len(touched) != 1 || touched[0] != (wire.Span{Off: 0, Len: 5}) {
 			t.Errorf("shut: %v, %+v; the access: %v", err, touched, first.Err)
 		}
 	})
