@@ -18,7 +18,7 @@
 // beyond loopback needs TLS or an explicit insecure = true, a fabric that is
 // enabled must be one that this build has, names must be unique and known.
 //
-// It may import the standard library, BurntSushi/toml, wire, internal/httpguard, internal/safefile and agent/client
-// (for the places of the sockets). It must never print a Secret, touch the
-// network, or start anything.
+// It may import the standard library, BurntSushi/toml, wire, internal/httpguard,
+// internal/safefile and agent/client (for the places of the sockets). It must never
+// print a Secret, touch the network, or start anything.
 package config
