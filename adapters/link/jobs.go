@@ -8,11 +8,11 @@ import "meridian/adapters/link/internal/core"
 // already. What was read last is in this processor's cache, and the socket's buffer
 // takes what comes meanwhile. Else the worker hashes while the reader reads on.
 func (l *lane) here(jobs []core.Job, more bool) bool {
+	if !core.OnlyHashes(jobs) {
+		return false
+	}
 	bytes := 0
 	for i := range jobs {
-		if !jobs[i].Hash() {
-			return false
-		}
 		bytes += jobs[i].Bytes()
 	}
 	if bytes <= quickHash || !more || int(l.ses.node.hot.Load()) >= l.ses.node.procs {
@@ -21,10 +21,15 @@ func (l *lane) here(jobs []core.Job, more bool) bool {
 	return l.in.drained()
 }
 
-// work does jobs, and those that come of them.
-func (l *lane) work(jobs []core.Job) {
+// work does jobs, and those that come of them: the reader only hashes, since room may
+// take long to make.
+func (l *lane) work(jobs []core.Job, reader bool) {
 	s := l.ses
 	for len(jobs) > 0 {
+		if reader && !core.OnlyHashes(jobs) {
+			l.hand(jobs)
+			return
+		}
 		for i := range jobs {
 			jobs[i].Run()
 		}
@@ -50,7 +55,7 @@ func (l *lane) worker() {
 	defer l.gone.Done()
 	for jobs := range l.jobs {
 		l.ses.node.hot.Add(1)
-		l.work(jobs)
+		l.work(jobs, false)
 		l.ses.node.hot.Add(-1)
 		l.busy.Add(-1)
 	}

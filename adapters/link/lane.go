@@ -133,7 +133,7 @@ func (l *lane) rxGot(n int) {
 	switch {
 	case len(jobs) == 0:
 	case l.busy.Load() == 0 && l.here(jobs, more):
-		l.work(jobs)
+		l.work(jobs, true)
 	default:
 		l.hand(jobs)
 	}

@@ -15,7 +15,10 @@ func smallPair(t *testing.T, change func(*Config)) (*Peer, *blocks.Store, wire.N
 	t.Helper()
 	noLeaks(t)
 	node, there, _, addr := agentWith(t, 2, 20, "tcp://127.0.0.1:0", 64<<20, change)
-	n, _, reg, _ := agentWith(t, 1, 10, "", 1<<20, func(c *Config) { c.Peers = []PeerConfig{{Name: "b", Addr: addr}} })
+	n, _, reg, _ := agentWith(t, 1, 10, "", 1<<20, func(c *Config) {
+		c.Lanes = 1
+		c.Peers = []PeerConfig{{Name: "b", Addr: addr}}
+	})
 	ready(t, n.Peer("b"))
 	ns, err := reg.Add(benchManifest(16 << 10))
 	if err != nil {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"meridian/internal/invariants"
@@ -192,8 +193,10 @@ func (j *Job) Run() {
 	}
 }
 
-// Hash reports whether the job is a hash, which never waits.
-func (j *Job) Hash() bool { return j.room == nil }
+// OnlyHashes reports whether all jobs are hashes, which never wait.
+func OnlyHashes(jobs []Job) bool {
+	return !slices.ContainsFunc(jobs, func(j Job) bool { return j.room != nil })
+}
 
 // Bytes is how many bytes a hash is of.
 func (j *Job) Bytes() int { return len(j.body) }
