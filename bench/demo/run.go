@@ -20,8 +20,9 @@ import (
 // which one bit is turned: late enough to be none of the self-test's.
 const flipAt = 40
 
-// settleTime bounds the wait for counts to return to zero at the end.
-const settleTime = 5 * time.Second
+// settleTime bounds the wait for counts to return to zero at the end. Slots that wait
+// for a peer's next pushes are given back when none came for ten seconds.
+const settleTime = 20 * time.Second
 
 // runner is one run of the demo.
 type runner struct {

@@ -27,9 +27,9 @@ func newBenchLoadCmd(a *app) *cobra.Command {
 one holder and from two, and a PUT of as many, through the engine socket. Each
 daemon is a process with a configuration of its own. cold is the first load
 after a daemon's start, once its memory ahead (arena.ahead_bytes) is ready; warm
-the next one, when the arena's memory was used before. The bound is what plain sockets and the hash allow, measured in the same
-run. The last lines show the same load by a daemon that may use one processor
-and by one that may use two.
+the next one, when the arena's memory was used before. The bound is what plain
+sockets and the hash allow, measured in the same run. The last lines show the
+same load by a daemon that may use one processor and by one that may use two.
 
 Stop other work first: it takes some minutes, two processors and 6 GiB of
 memory.`,
