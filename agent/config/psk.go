@@ -46,7 +46,7 @@ func hardToGuess(s string) bool {
 			steps++
 		}
 	}
-	if len(distinct) < 9 || 4*steps > 3*len(s) { // half would refuse one random key in 300,000
+	if len(distinct) < 8 || 4*steps > 3*len(s) { // below 9, or half of the steps, would refuse one random key in 300,000
 		return false
 	}
 	for period := 1; period <= len(s)/2; period++ {
