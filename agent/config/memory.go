@@ -18,7 +18,7 @@ const AutoShare = 0.5
 type Memory struct {
 	Available   uint64 // bytes: MemAvailable of /proc/meminfo
 	CgroupLimit uint64 // bytes: the smallest limit of our memory cgroups; 0: none
-	CgroupUsed  uint64 // bytes used in the cgroup of that limit
+	CgroupUsed  uint64 // bytes used in the cgroup of that limit, without what the kernel takes back from files
 	Total       uint64 // bytes: MemTotal of /proc/meminfo
 }
 
@@ -77,22 +77,25 @@ func ReadMemory(readFile func(string) ([]byte, error)) Memory {
 		switch {
 		case len(parts) != 3:
 		case parts[1] == "":
-			m.within(readFile, "/sys/fs/cgroup", parts[2], "memory.max", "memory.current")
+			m.within(readFile, "/sys/fs/cgroup", parts[2], "memory.max", "memory.current", "inactive_file")
 		case strings.Contains(","+parts[1]+",", ",memory,"):
-			m.within(readFile, "/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes")
+			m.within(readFile, "/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 		}
 	}
 	return m
 }
 
-// within walks from a cgroup up to the root and keeps the limit that leaves
-// the least.
-func (m *Memory) within(readFile func(string) ([]byte, error), root, group, limit, used string) {
+// within walks from a cgroup up to the root and keeps the limit that leaves the
+// least. The use that the kernel counts includes the page cache, which grows up to
+// the limit where an engine reads a model's files. idle names the part of it that
+// the kernel gives up first; memfds, such as the arena, are never part of that.
+func (m *Memory) within(readFile func(string) ([]byte, error), root, group, limit, used, idle string) {
 	for dir := path.Clean("/" + group); ; dir = path.Dir(dir) {
 		l, ok := readNumber(readFile, path.Join(root, dir, limit))
 		// Version 1 writes "no limit" as a number near 2^63.
 		if ok && l < math.MaxInt64/2 {
 			u, _ := readNumber(readFile, path.Join(root, dir, used))
+			u -= min(u, readStat(readFile, path.Join(root, dir, "memory.stat"), idle))
 			if m.CgroupLimit == 0 || l-min(u, l) < m.CgroupLimit-min(m.CgroupUsed, m.CgroupLimit) {
 				m.CgroupLimit, m.CgroupUsed = l, u
 			}
@@ -110,4 +113,16 @@ func readNumber(readFile func(string) ([]byte, error), name string) (uint64, boo
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 	return n, err == nil
+}
+
+// readStat is a line of a file of names and numbers; 0: not known.
+func readStat(readFile func(string) ([]byte, error), name, key string) uint64 {
+	b, _ := readFile(name)
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == key {
+			n, _ := strconv.ParseUint(f[1], 10, 64)
+			return n
+		}
+	}
+	return 0
 }

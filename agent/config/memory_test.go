@@ -42,6 +42,20 @@ func TestReadMemory(t *testing.T) {
 		{"used beyond the limit", map[string]string{
 			"/proc/meminfo": info, "/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/memory.max": "100\n", "/sys/fs/cgroup/memory.current": "200\n",
 		}, Memory{Available: 8 << 30, CgroupLimit: 100, CgroupUsed: 200}, 0},
+		{"version 2, files that were read fill the cgroup", map[string]string{
+			"/proc/meminfo": info, "/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/memory.max": "4294967296\n",
+			"/sys/fs/cgroup/memory.current": "4294967296\n",
+			"/sys/fs/cgroup/memory.stat":    "anon 536870912\nfile 3758096384\nshmem 536870912\ninactive_anon 1073741824\ninactive_file 2147483648\nactive_file 1073741824\n",
+		}, Memory{Available: 8 << 30, CgroupLimit: 4 << 30, CgroupUsed: 2 << 30}, 2 << 30},
+		{"version 1, files that were read below a parent's limit", map[string]string{
+			"/proc/meminfo": info, "/proc/self/cgroup": "4:memory:/x\n",
+			"/sys/fs/cgroup/memory/memory.limit_in_bytes": "4294967296\n", "/sys/fs/cgroup/memory/memory.usage_in_bytes": "4294967296\n",
+			"/sys/fs/cgroup/memory/memory.stat": "inactive_file 4096\ntotal_inactive_file 3221225472\n",
+		}, Memory{Available: 8 << 30, CgroupLimit: 4 << 30, CgroupUsed: 1 << 30}, 3 << 30},
+		{"more of files than is used: the two were not read at once", map[string]string{
+			"/proc/meminfo": info, "/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/memory.max": "100\n", "/sys/fs/cgroup/memory.current": "50\n",
+			"/sys/fs/cgroup/memory.stat": "inactive_file 60\n",
+		}, Memory{Available: 8 << 30, CgroupLimit: 100}, 100},
 	} {
 		got := ReadMemory(hostOf(c.files))
 		if c.files != nil {
