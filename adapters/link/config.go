@@ -149,7 +149,6 @@ func (c Config) withDefaults() (Config, error) {
 		Reqs: cmp.Or(c.Limits.Reqs, d.Reqs), Items: cmp.Or(c.Limits.Items, d.Items), Frame: cmp.Or(c.Limits.Frame, d.Frame),
 		BytesInFlight: cmp.Or(c.Limits.BytesInFlight, d.BytesInFlight), LingerMS: cmp.Or(c.Limits.LingerMS, d.LingerMS),
 	}
-	c.Standing = cmp.Or(c.Standing, standingBytes)
 	if c.Quota == nil {
 		c.Quota = &quota.Book{}
 		c.Quota.SetLimit(quota.Sessions, quota.Peer, proto.MaxSessions)

@@ -24,10 +24,11 @@ import (
 
 // Node is this agent's end of every link.
 type Node struct {
-	cfg    Config // but for what the roster has
-	ctx    context.Context
-	stop   context.CancelFunc
-	roster atomic.Pointer[roster] // stored under mu
+	cfg      Config // but for what the roster has
+	ctx      context.Context
+	stop     context.CancelFunc
+	roster   atomic.Pointer[roster] // stored under mu
+	standing atomic.Int64           // Config.Standing, as Apply last said
 
 	running  sync.WaitGroup // every goroutine of the node
 	refusals atomic.Uint64  // connections and lanes
@@ -65,6 +66,7 @@ func New(cfg Config) (*Node, error) {
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	r := n.newRoster(Update{Peers: cfg.Peers, Tenants: cfg.Tenants, PSK: cfg.PSK, TLS: cfg.TLS}, nil)
 	n.roster.Store(r)
+	n.standing.Store(cfg.Standing)
 	n.recount(nil)
 	n.running.Add(1)
 	go n.ticker()

@@ -30,6 +30,8 @@ type Update struct {
 	Tenants []string
 	PSK     []byte
 	TLS     *TLS
+	// Standing is as in Config, for sessions that run already too.
+	Standing int64
 	// Drain bounds how long calls may take to end on sessions that have to go.
 	Drain time.Duration
 }
@@ -150,6 +152,7 @@ func (n *Node) Apply(u Update) error {
 	old := n.roster.Load()
 	r := n.newRoster(u, old)
 	n.roster.Store(r)
+	n.standing.Store(u.Standing)
 	n.recount(nil)
 	for _, p := range r.peers {
 		if old.entry(p.cfg.Name) != p {
@@ -172,6 +175,9 @@ func (n *Node) Apply(u Update) error {
 		}
 	}
 	for _, s := range sessions {
+		s.mu.Lock()
+		s.core.SetHomeBytes(homeBytes(u.Standing))
+		s.unlock()
 		if err := s.outlives(r); err != nil {
 			s.retire(s.mayTake(r, u.Drain), err)
 		}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -111,12 +112,15 @@ func (n *Node) newSession(entry *Peer, id [16]byte, peer identity, via, addr str
 			Dialler: dialled, Holder: newHolder(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
 			Registry: spaces, Tenants: peer.tenants,
 			Mine: n.cfg.Limits, Theirs: theirs.Limits,
-			OneFlight: theirs.Features&proto.FeatureStanding != 0, Homes: standingHomes, HomeBytes: uint64(max(n.cfg.Standing, 0)),
+			OneFlight: theirs.Features&proto.FeatureStanding != 0, Homes: standingHomes, HomeBytes: homeBytes(n.standing.Load()),
 		}),
 		ns:   map[wire.Namespace]*nsEntry{},
 		kick: make(chan struct{}, 1),
 	}
 }
+
+// homeBytes is what a session reserves ahead, by Config.Standing.
+func homeBytes(standing int64) uint64 { return uint64(max(cmp.Or(standing, standingBytes), 0)) }
 
 func (s *session) now() time.Duration { return s.node.cfg.Clock() }
 

@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"meridian/blocks"
 	"meridian/fabric"
@@ -11,7 +12,7 @@ import (
 
 // smallPair is an agent that pushes and a store that is pushed to, in a namespace
 // of blocks of 16 KiB.
-func smallPair(t *testing.T, change func(*Config)) (*Peer, *blocks.Store, wire.Namespace, func()) {
+func smallPair(t *testing.T, change func(*Config)) (*Peer, *blocks.Store, wire.Namespace, *Node) {
 	t.Helper()
 	noLeaks(t)
 	node, there, _, addr := agentWith(t, 2, 20, "tcp://127.0.0.1:0", 64<<20, change)
@@ -24,7 +25,7 @@ func smallPair(t *testing.T, change func(*Config)) (*Peer, *blocks.Store, wire.N
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n.Peer("b"), there, ns, func() { _ = node.Close() }
+	return n.Peer("b"), there, ns, node
 }
 
 // pushOf pushes bodies under keys that begin with first.
@@ -45,7 +46,7 @@ func pushOf(t *testing.T, p *Peer, ns wire.Namespace, first int, bodies ...[]byt
 // Small pushes over sockets into a real store: homes follow the first, the next come
 // back as they were pushed, and the session's end gives all homes back.
 func TestSmallPushesHaveHomesInTheStore(t *testing.T) {
-	p, there, ns, leave := smallPair(t, nil)
+	p, there, ns, node := smallPair(t, nil)
 	pushOf(t, p, ns, 0, randomBody(16<<10))
 	until(t, func() bool { return there.Stats().Reserved == standingHomes })
 	if got := there.Stats().ReservedBytes; got > standingBytes {
@@ -64,7 +65,7 @@ func TestSmallPushesHaveHomesInTheStore(t *testing.T) {
 			t.Fatalf("body %d: %v", i, it[0].Err)
 		}
 	}
-	leave()
+	_ = node.Close()
 	if st := there.Stats(); st.Reserved != 0 || st.Leaked != 0 {
 		t.Errorf("%d reservations are left, %d leaked", st.Reserved, st.Leaked)
 	}
@@ -78,5 +79,31 @@ func TestASideMayKeepNoHomes(t *testing.T) {
 	}
 	if n := there.Stats().Reserved; n != 0 {
 		t.Errorf("%d slots are reserved", n)
+	}
+}
+
+// What is reserved ahead follows a limit that changes while a session runs.
+func TestHomesFollowALimitThatChanges(t *testing.T) {
+	var cfg Config
+	p, there, ns, node := smallPair(t, func(c *Config) { c.Standing, cfg = -1, *c })
+	u := Update{Peers: cfg.Peers, Tenants: cfg.Tenants, PSK: cfg.PSK, TLS: cfg.TLS, Standing: 8 * 16 << 10, Drain: time.Second}
+	pushOf(t, p, ns, 0, randomBody(16<<10))
+	if err := node.Apply(u); err != nil {
+		t.Fatal(err)
+	}
+	pushOf(t, p, ns, 1, randomBody(16<<10))
+	until(t, func() bool { return there.Stats().Reserved == 8 })
+}
+
+// A self-test of the path is one push: nothing is reserved for a next one.
+func TestAProbeReservesNothingAhead(t *testing.T) {
+	p, there, ns, _ := smallPair(t, nil)
+	if _, _, err := p.Probe(testContext(t), "b"); err != nil {
+		t.Fatal(err)
+	}
+	pushOf(t, p, ns, 0, randomBody(16<<10))
+	until(t, func() bool { return there.Stats().Reserved >= standingHomes })
+	if st := there.Stats(); st.Reserved != standingHomes || st.ReservedBytes > 2*standingHomes*16<<10 {
+		t.Errorf("%d slots and %d bytes are reserved", st.Reserved, st.ReservedBytes)
 	}
 }

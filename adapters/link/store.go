@@ -219,8 +219,14 @@ func (h *holder) reserve(b []core.Block, ttl time.Duration) {
 }
 
 // Stock asks for the whole batch, which is of one namespace and size, and not again
-// for less.
+// for less. A probe is one push, with none to follow.
 func (h *holder) Stock(b []core.Block, ttl time.Duration) {
+	if m, ok := h.spaces.n.Manifest(b[0].NS); !ok || m.Role == probeRole {
+		for i := range b {
+			b[i].Code = wire.CodeFull
+		}
+		return
+	}
 	size := make([]uint32, len(b))
 	for i := range b {
 		size[i] = b[i].Head.BodyLen

@@ -122,8 +122,8 @@ const DefaultPartnerTimeout = 2 * time.Minute
 
 // Times of the node.
 const (
-	downTimeout    = 15 * time.Second // that a request waits for a llama-server that is starting
-	loadTimeout    = 10 * time.Minute // of a model; a large one comes from a slow disk
-	fetchDeadline  = 10 * time.Second // for pulling a prompt's blocks; then they count as missing
-	saveTimeout    = 30 * time.Second // for saving and storing what a request leaves
+	downTimeout   = 15 * time.Second // that a request waits for a llama-server that is starting
+	loadTimeout   = 10 * time.Minute // of a model; a large one comes from a slow disk
+	fetchDeadline = 10 * time.Second // for pulling a prompt's blocks; then they count as missing
+	saveTimeout   = 30 * time.Second // for saving and storing what a request leaves
 )

@@ -9,6 +9,7 @@ import (
 
 	"meridian/adapters/link"
 	"meridian/agent/config"
+	"meridian/blocks/quota"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -55,10 +56,7 @@ func newLink(s Site) (*Link, error) {
 		Store: s.Store, Namespaces: s.Spaces, Peers: u.Peers, Tenants: u.Tenants,
 		PSK: u.PSK, TLS: u.TLS, UIDs: c.Security.UIDs, Insecure: c.Link.Insecure,
 		Lanes: c.Link.Lanes, Congestion: c.Link.Congestion, Log: s.Log, Observer: linkObserver{s.Observer},
-		Quota: s.Quota, Standing: int64(c.Quota.PeerStanding),
-	}
-	if cfg.Standing == 0 {
-		cfg.Standing = -1
+		Quota: s.Quota, Standing: u.Standing,
 	}
 	node, err := link.New(cfg)
 	if err != nil {
@@ -84,7 +82,7 @@ func (l *Link) Addresses() []string { return l.addresses }
 // linkUpdate is what the link takes of a configuration, at the start and at each
 // reload.
 func linkUpdate(c *config.Config) (link.Update, error) {
-	u := link.Update{Tenants: c.Security.Tenants, PSK: []byte(c.Link.PSK), Drain: c.Agent.DrainTimeout}
+	u := link.Update{Tenants: c.Security.Tenants, PSK: []byte(c.Link.PSK), Standing: standing(c), Drain: c.Agent.DrainTimeout}
 	if t := c.Link.TLS; t.On() {
 		var err error
 		if u.TLS, err = link.LoadTLS(t.Cert, t.Key, t.CA); err != nil {
@@ -99,6 +97,16 @@ func linkUpdate(c *config.Config) (link.Update, error) {
 		u.Peers = append(u.Peers, pc)
 	}
 	return u, nil
+}
+
+// standing is what may be reserved ahead for a peer: never so much that what it asks
+// for in so many words finds its share of the arena taken.
+func standing(c *config.Config) int64 {
+	n := min(c.Quota.PeerStanding, quota.Share(c.KVMemory.Capacity, c.Quota.PeerArena)/8)
+	if n == 0 {
+		return -1
+	}
+	return int64(n)
 }
 
 // Prepare implements Reloader.

@@ -61,6 +61,10 @@ func (s *Session) takeHomes(ns *openNS, n int) {
 	s.homeBytes -= uint64(n) * uint64(ns.blockBytes)
 }
 
+// SetHomeBytes changes Config.HomeBytes. Homes above it stay until they are used or
+// their time is over.
+func (s *Session) SetHomeBytes(n uint64) { s.cfg.HomeBytes = n }
+
 // restock tells the peer of the homes that it does not know of, after a push of
 // blocks, and has more made where half of them are gone.
 func (s *Session) restock(now time.Duration, l *Lane, blocks []Block) {
@@ -94,7 +98,7 @@ func (s *Session) makeHomes(now time.Duration, l *Lane, num uint16, items int, t
 	}
 	most := int(min(uint64(s.cfg.Homes), s.cfg.HomeBytes/each))
 	n := min(most-len(st.homes), s.cfg.Homes-s.homes)
-	if left := s.cfg.HomeBytes - s.homeBytes; uint64(n)*each > left {
+	if left := s.cfg.HomeBytes - min(s.homeBytes, s.cfg.HomeBytes); n > 0 && uint64(n)*each > left {
 		n = int(left / each)
 	}
 	if st.making > 0 || now < st.rest || n <= 0 || 2*len(st.homes) > most || items > most {
