@@ -305,3 +305,26 @@ func TestCertificateFilesAreRegularFiles(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 }
+
+// Kubernetes moves all files of a secret at once, between any two reads of ours.
+func TestCertificateFilesAreOfOneGeneration(t *testing.T) {
+	paths := [3]string{"cert", "key", "ca"}
+	for swap := 1; swap <= 7; swap++ {
+		reads := 0
+		pem, err := readTogether(paths, func(path string) ([]byte, error) {
+			if reads++; reads > swap {
+				return []byte(path + " new"), nil
+			}
+			return []byte(path + " old"), nil
+		})
+		age := strings.TrimPrefix(string(pem[0]), "cert ")
+		if err != nil || string(pem[1]) != "key "+age || string(pem[2]) != "ca "+age {
+			t.Errorf("moved after %d reads: %q, %v", swap, pem, err)
+		}
+	}
+	reads := 0
+	_, err := readTogether(paths, func(string) ([]byte, error) { reads++; return []byte{byte(reads)}, nil })
+	if !errors.Is(err, wire.CodeConfig) || reads > 3*maxReadings {
+		t.Errorf("files that never stop changing: %v after %d reads", err, reads)
+	}
+}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
@@ -75,15 +76,13 @@ const maxPEM = 1 << 20
 // refused: no peer would take it.
 func LoadTLS(cert, key, ca string) (*TLS, error) {
 	t := &TLS{CA: x509.NewCertPool()}
-	var pem [3][]byte
-	for i, path := range []string{cert, key, ca} {
-		b, err := safefile.Read(path, maxPEM)
-		if err != nil {
-			return nil, fmt.Errorf("link certificate: %w: %w", err, wire.CodeConfig)
-		}
-		pem[i], t.Sums[i] = b, sha256.Sum256(b)
+	pem, err := readTogether([3]string{cert, key, ca}, func(path string) ([]byte, error) { return safefile.Read(path, maxPEM) })
+	if err != nil {
+		return nil, err
 	}
-	var err error
+	for i, b := range pem {
+		t.Sums[i] = sha256.Sum256(b)
+	}
 	if t.Certificate, err = tls.X509KeyPair(pem[0], pem[1]); err != nil {
 		return nil, fmt.Errorf("link certificate %s with key %s: %w: %w", cert, key, err, wire.CodeConfig)
 	}
@@ -95,6 +94,33 @@ func LoadTLS(cert, key, ca string) (*TLS, error) {
 		return nil, fmt.Errorf("link authority %s: no certificate in it: %w", ca, wire.CodeConfig)
 	}
 	return t, nil
+}
+
+// maxReadings bounds how often the files are read until they stay the same.
+const maxReadings = 5
+
+// readTogether reads files that are replaced together, until two readings in a row
+// are the same: a new authority with the old certificate would be taken without an
+// error.
+func readTogether(paths [3]string, read func(string) ([]byte, error)) ([3][]byte, error) {
+	var last [3][]byte
+	for n := range maxReadings {
+		var now [3][]byte
+		same := n > 0
+		for i, path := range paths {
+			b, err := read(path)
+			if err != nil {
+				return now, fmt.Errorf("link certificate: %w: %w", err, wire.CodeConfig)
+			}
+			now[i] = b
+			same = same && bytes.Equal(b, last[i])
+		}
+		if same {
+			return now, nil
+		}
+		last = now
+	}
+	return last, fmt.Errorf("link certificate: %q differ in each of %d readings: write them, then reload: %w", paths, maxReadings, wire.CodeConfig)
 }
 
 // Observer hears what a metrics registry wants to count. Calls come from the
