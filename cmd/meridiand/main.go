@@ -25,8 +25,9 @@ import (
 
 func main() {
 	// A log pipe whose reader has gone must not end the daemon. Not Ignore: child
-	// processes would inherit that.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	// processes would inherit that. A SIGHUP before the configuration is read asks for
+	// what is about to be done; agent.Run takes later ones.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	os.Exit(run(context.Background(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr, agent.Run))
 }
 
