@@ -87,5 +87,5 @@ var codeTable = [...]CodeInfo{
 	{CodeTrailing, "TRAILING", "payload", "bytes after the body (strict reader)", "cut the input at 32 + body_len, or read in lenient mode"},
 	{CodeEnvelope, "ENVELOPE", "payload", "not a Meridian 0.2 MNCK envelope", "the text says which check failed"},
 	{CodeManifest, "MANIFEST", "payload", "the manifest is not canonical, or a value is not valid", "the text names the line and the key; build it with wire.Manifest"},
-	{CodeConfig, "CONFIG", "config", "the configuration is not valid", "meridiand -t names the key and the value"},
+	{CodeConfig, "CONFIG", "config", "the configuration is not valid", "mend what the text names: docs/config.md has every key, and mrdn config check FILE lists every problem"},
 }

@@ -68,7 +68,7 @@ func newLink(s Site) (*Link, error) {
 		at, err := node.Listen(addr)
 		if err != nil {
 			_ = node.Close()
-			return nil, fmt.Errorf("link.listen %s: %w", addr, err)
+			return nil, err
 		}
 		scheme, _, _ := strings.Cut(addr, "://")
 		l.addresses = append(l.addresses, scheme+"://"+at.String())

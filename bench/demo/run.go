@@ -170,6 +170,7 @@ func (r *runner) replay(ctx context.Context) (Report, error) {
 			return Report{}, err
 		}
 	}
+	r.opt.Progress.say("waiting until the daemons have given all back, at most %.0f s each", settleTime.Seconds())
 	return r.report(ctx, sums, elapsed, speed)
 }
 

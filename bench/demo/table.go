@@ -25,7 +25,7 @@ func (rep Report) Rows() [][]string {
 	row("blocks read", "by engines; each byte was compared with what its key stands for",
 		"%s in %d blocks", config.FormatBytes(rep.BytesRead), rep.BlocksRead)
 	row("prefix hits", "prompt blocks that were there already; an ideal LRU cache of this size",
-		"%s of %d; ideal cache %s", percent(rep.HitRatio), rep.Lookups, percent(rep.IdealLRU))
+		"%s of %d blocks; ideal cache %s", percent(rep.HitRatio), rep.Lookups, percent(rep.IdealLRU))
 	for i, p := range rep.Paths {
 		meaning := ""
 		if i == len(rep.Paths)-1 {

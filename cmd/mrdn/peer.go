@@ -80,7 +80,7 @@ func (r peersResult) grid(wide bool) grid {
 	}
 	for _, p := range r.Peers {
 		why := p.Reason
-		if p.ReasonName != "" {
+		if p.ReasonName != "" && !strings.HasPrefix(why, p.ReasonName+":") {
 			why = p.ReasonName + ": " + why
 		}
 		row := []string{p.Name, p.State, p.Transport, number(p.Lanes), rtt(p.RTTNS), p.Address, why}

@@ -30,7 +30,7 @@ var scopes = []scope{
 	{"request", "One request; the connection goes on.", 200, 299},
 	{"connection", "One connection (lane), which is closed; nothing else is disturbed.", 300, 399},
 	{"payload", "One payload or manifest, which is refused.", 400, 499},
-	{"config", "The daemon's configuration: it does not start.", 600, 699},
+	{"config", "The daemon's configuration: it does not start, or goes on with what it had.", 600, 699},
 }
 
 var namePattern = regexp.MustCompile(`^[A-Z]+(_[A-Z]+)*$`)
