@@ -89,7 +89,9 @@ func (o *Options) plainSet() uint64 { return min(o.Bytes, 256<<20) }
 
 // capacity of each arena: the blocks, what their size classes add, and a staging
 // ring with the share that it takes.
-func (o *Options) capacity() uint64 { return o.Bytes + o.Bytes/4 + min(max(o.Bytes/4, 64<<20), 256<<20) }
+func (o *Options) capacity() uint64 {
+	return o.Bytes + o.Bytes/4 + min(max(o.Bytes/4, 64<<20), 256<<20)
+}
 
 // streams is how many plain connections there are: the lanes that a daemon opens
 // by itself.
