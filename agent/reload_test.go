@@ -277,6 +277,7 @@ func TestAReloadOfWhatIsNoFileIsRefusedAtOnce(t *testing.T) {
 		},
 		"nothing": func(string) error { return nil },
 		"a loop":  func(path string) error { return os.Symlink(path, path) },
+		"empty":   func(path string) error { return os.WriteFile(path, []byte("\n"), 0o600) },
 		"garbage": func(path string) error { return os.WriteFile(path, []byte("\x00\xff[["), 0o600) },
 	} {
 		for _, path := range []string{r.file(), cert} {

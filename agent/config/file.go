@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,9 @@ func (l *loader) readFile(path string, regular bool) {
 		read = func(path string) ([]byte, error) { return safefile.Read(path, maxFile) }
 	}
 	text, err := read(path)
+	if err == nil && regular && len(bytes.TrimSpace(text)) == 0 {
+		err = errors.New("the file is empty: is it being written? a comment in it is enough if all defaults are meant")
+	}
 	if err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {

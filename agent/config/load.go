@@ -19,8 +19,9 @@ type Options struct {
 	// those that the daemon is given.
 	Kinds []FabricKind
 
-	// Regular refuses a file that is a pipe or a device: a reload must not wait for
-	// one, nor take what it has left for a configuration.
+	// Regular refuses a file that is empty, as one is while it is written, and one
+	// that is a pipe or a device: a reload must not wait for one, nor take what it has
+	// left for a configuration.
 	Regular bool
 
 	// Memory tells how much memory is free, for capacity "auto"; nil asks the
