@@ -214,18 +214,18 @@ func (n *Node) welcome(a *arrival) {
 		return
 	}
 	n.refused(refusal{origin: a.origin, claimed: h.claimed, entry: h.entry, err: err})
+	told := true
 	if a.via == viaTLS && h.conn == a.Conn {
-		_ = a.SetDeadline(time.Now().Add(proto.DrainError))
-		h.end() // the TLS handshake has failed, and has said so
-		return
+		_ = a.SetDeadline(time.Now().Add(proto.DrainError)) // the TLS handshake has failed, and has said so
+	} else {
+		told = h.say(err)
 	}
-	if a.evicted.Load() != nil {
-		h.say(err)
-		_ = a.Close()
-		return
+	// While it reads why, it keeps its place, and makes room for whoever needs it.
+	a.place.Yield()
+	if told && a.evicted.Load() == nil {
+		h.end()
 	}
-	a.leave()
-	h.refuse(err)
+	_ = a.Close()
 }
 
 // receivePeer is the acceptor's handshake, that of TLS included.

@@ -99,6 +99,45 @@ func TestSilentConnectionsLockNobodyOut(t *testing.T) {
 	}
 }
 
+// A connection that was refused and neither reads why nor closes keeps its place
+// until it is closed, and makes room for the next one.
+func TestRefusedConnectionsThatStayAreBounded(t *testing.T) {
+	noLeaks(t)
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) { c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}} })
+	var stay []net.Conn
+	defer func() {
+		for _, c := range stay {
+			_ = c.Close()
+		}
+	}()
+	for range 200 {
+		c, err := net.Dial("tcp", hostOf(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stay = append(stay, c)
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		h := hello{conn: c, base: c, via: viaTCP}
+		hi := greeting("stranger", proto.AuthNone)
+		if err := h.send(&hi); err != nil {
+			t.Fatal(err)
+		}
+		var re *RemoteError
+		if _, err := h.receive(); !errors.As(err, &re) || re.Code != wire.CodeAuth {
+			t.Fatalf("a stranger is answered %v, want AUTH", err)
+		}
+		b.Node.mu.Lock()
+		open := len(b.Node.opening)
+		b.Node.mu.Unlock()
+		if open > 32 {
+			t.Fatalf("%d refused connections are open at once, and one source has 16 places", open)
+		}
+	}
+	if _, err := knock(t, b, greeting("a", proto.AuthNone)); err != nil {
+		t.Errorf("who comes next: %v", err)
+	}
+}
+
 // TCP probes of the port, as load balancers make them, are nothing to warn of.
 func TestProbesOfThePortAreNoWarning(t *testing.T) {
 	noLeaks(t)

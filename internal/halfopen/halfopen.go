@@ -100,6 +100,14 @@ func (c *Conn) Spoke(now time.Duration) {
 	c.table.mu.Unlock()
 }
 
+// Yield says that nothing more is expected of the connection, which is about to be
+// closed: it counts as silent, whatever it has sent.
+func (c *Conn) Yield() {
+	c.table.mu.Lock()
+	c.spoke = false
+	c.table.mu.Unlock()
+}
+
 // Leave takes the connection out. It may be called again, and after evict.
 func (c *Conn) Leave() {
 	c.table.mu.Lock()

@@ -120,3 +120,17 @@ func TestEachGoesOnce(t *testing.T) {
 		t.Errorf("%d connections are left", tab.Len())
 	}
 }
+
+func TestWhoYieldsCountsAsSilent(t *testing.T) {
+	var tab Table
+	speaks, yields := enter(&tab, 0, "a"), enter(&tab, 1, "a")
+	speaks.Spoke(2)
+	yields.Spoke(3)
+	if tab.MakeRoom(4, "a", errRoom) {
+		t.Fatal("room was made by one that has just spoken")
+	}
+	yields.Yield()
+	if !tab.MakeRoom(5, "a", errRoom) || yields.gone == nil || speaks.gone != nil {
+		t.Errorf("gone: yields %v, speaks %v; want the one that yields", yields.gone, speaks.gone)
+	}
+}
