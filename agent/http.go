@@ -37,7 +37,7 @@ func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
 	}
 	f := &httpFace{ln: ln, done: make(chan struct{}), srv: &http.Server{
 		Handler: guard.Wrap(a.httpHandler()), ErrorLog: slog.NewLogLogger(loglimit.Server(a.log.Handler()), slog.LevelWarn),
-		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}}
 	go func() {
 		defer close(f.done)

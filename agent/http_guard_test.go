@@ -2,9 +2,30 @@ package agent
 
 import (
 	"io"
+	"net"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 )
+
+// net/http reads what is left of a body before it answers.
+func TestABodyThatNeverEndsHoldsNoConnectionOfTheOperatorsPages(t *testing.T) {
+	n := startNode(t, shortDir(t), "one", "")
+	n.ready(t)
+	c, err := net.Dial("tcp", strings.TrimPrefix(n.Ports()["http"][0], "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		t.Errorf("the connection does not end: %v", err)
+	}
+}
 
 // A name that a web page lets resolve to this machine shows in Host, a request of
 // a web page in Origin.
