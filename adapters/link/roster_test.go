@@ -150,8 +150,10 @@ func TestAProofOfAnEntryThatHasChangedMeanwhileCountsNoMore(t *testing.T) {
 	}
 }
 
-// A call that never ends is waited for no longer than the bound.
-func TestARemovedPeersCallsEndWithinTheBound(t *testing.T) {
+// stuckPair is a node and its peer, which has a block of 1 MiB of which a pull gets
+// 64 KiB.
+func stuckPair(t *testing.T) (*side, *Peer, wire.Namespace) {
+	t.Helper()
 	a, b, p, _ := gated(t, func(conn int) int64 {
 		if conn == 0 {
 			return -1
@@ -164,6 +166,12 @@ func TestARemovedPeersCallsEndWithinTheBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.store.Add(ns, key(ns, 0), wire.OutputCritical, randomBody(1<<20))
+	return a, p, ns
+}
+
+// A call that never ends is waited for no longer than the bound.
+func TestARemovedPeersCallsEndWithinTheBound(t *testing.T) {
+	a, p, ns := stuckPair(t)
 	it := pullItems(ns, 1<<20)
 	done := make(chan struct{})
 	go func() {
@@ -358,18 +366,7 @@ func TestReloadsUnderLoadGiveNoWrongByte(t *testing.T) {
 // A call that does not end holds up no change of a proof, however long a drain may
 // take.
 func TestAChangedKeyWaitsForNoStuckCall(t *testing.T) {
-	a, b, p, _ := gated(t, func(conn int) int64 {
-		if conn == 0 {
-			return -1
-		}
-		return 64 << 10
-	}, true)
-	ready(t, p)
-	ns, err := a.ns.Add(testManifest("t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.store.Add(ns, key(ns, 0), wire.OutputCritical, randomBody(1<<20))
+	a, p, ns := stuckPair(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

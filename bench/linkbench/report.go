@@ -9,12 +9,8 @@ import (
 
 // Report is what a run measured.
 type Report struct {
-	Machine    string    `json:"machine"`
-	CPUs       int       `json:"cpus"`
-	Kernel     string    `json:"kernel"`
-	Go         string    `json:"go"`
+	measure.Host
 	Congestion string    `json:"congestion"`
-	Hash       string    `json:"hash"` // the code path in use
 	Batch      int       `json:"batch"`
 	Streams    int       `json:"streams"`
 	SetBytes   uint64    `json:"set_bytes"`
@@ -89,13 +85,6 @@ func (r Report) Rows() (head []string, rows [][]string) {
 
 // Note says on what it was measured.
 func (r Report) Note() string {
-	return fmt.Sprintf("%s, %d CPUs, Linux %s, %s, BLAKE3 by %s; %d streams, %s, set %d MiB; medians of %d rounds of %d ms",
-		r.Machine, r.CPUs, r.Kernel, r.Go, r.Hash, r.Streams, orNone(r.Congestion), r.SetBytes>>20, r.Rounds, r.RoundMS)
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "the kernel's congestion control"
-	}
-	return s
+	return fmt.Sprintf("%s; %d streams, %s, set %d MiB; medians of %d rounds of %d ms",
+		r.Text(), r.Streams, measure.CongestionName(r.Congestion), r.SetBytes>>20, r.Rounds, r.RoundMS)
 }

@@ -40,9 +40,8 @@ func Run(ctx context.Context, opt Options) (Report, error) {
 	if err := opt.fill(); err != nil {
 		return Report{}, err
 	}
-	rep := Report{CPUs: runtime.NumCPU(), Go: runtime.Version(), Congestion: opt.Congestion, Hash: wire.HashPath(), Batch: opt.Batch,
+	rep := Report{Host: measure.ThisHost(), Congestion: opt.Congestion, Batch: opt.Batch,
 		Streams: opt.Streams, SetBytes: opt.Set, RoundMS: opt.Round.Milliseconds(), Rounds: opt.Rounds}
-	rep.Machine, rep.Kernel = measure.Machine()
 	for _, size := range opt.Sizes {
 		opt.Progress(fmt.Sprintf("pull of %s blocks", config.FormatBytes(uint64(size))))
 		if err := with(ctx, opt, size, opt.Set, func(r *run) error {

@@ -4,17 +4,14 @@ import (
 	"fmt"
 
 	"meridian/agent/config"
+	"meridian/bench/measure"
 )
 
 // Report is what a run measured. Rates are in GB/s (10^9 bytes), and medians of
 // the rounds; so are the ratios, each of one round's two figures.
 type Report struct {
-	Machine    string  `json:"machine"`
-	CPUs       int     `json:"cpus"`
-	Kernel     string  `json:"kernel"`
-	Go         string  `json:"go"`
+	measure.Host
 	Congestion string  `json:"congestion"`
-	Hash       string  `json:"hash"` // the code path in use
 	Streams    int     `json:"streams"`
 	Bytes      uint64  `json:"bytes"`       // of a load
 	AheadBytes uint64  `json:"ahead_bytes"` // that a daemon had ready before its first load
@@ -80,10 +77,6 @@ func (r Report) Rows() (head []string, rows [][]string) {
 
 // Note says on what it was measured.
 func (r Report) Note() string {
-	congestion := r.Congestion
-	if congestion == "" {
-		congestion = "the kernel's congestion control"
-	}
-	return fmt.Sprintf("%s, %d CPUs, Linux %s, %s, BLAKE3 by %s; %s a load, %s of memory ready before the first; %d plain streams, %s; medians of %d rounds",
-		r.Machine, r.CPUs, r.Kernel, r.Go, r.Hash, config.FormatBytes(r.Bytes), config.FormatBytes(r.AheadBytes), r.Streams, congestion, r.Rounds)
+	return fmt.Sprintf("%s; %s a load, %s of memory ready before the first; %d plain streams, %s; medians of %d rounds",
+		r.Text(), config.FormatBytes(r.Bytes), config.FormatBytes(r.AheadBytes), r.Streams, measure.CongestionName(r.Congestion), r.Rounds)
 }

@@ -34,9 +34,8 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 	if err := opt.Check(); err != nil {
 		return Report{}, err
 	}
-	rep := Report{CPUs: runtime.NumCPU(), Go: runtime.Version(), Congestion: opt.Congestion, Hash: wire.HashPath(),
+	rep := Report{Host: measure.ThisHost(), Congestion: opt.Congestion,
 		Streams: opt.streams(), Bytes: opt.Bytes, Rounds: opt.Rounds}
-	rep.Machine, rep.Kernel = measure.Machine()
 	r := &run{opt: opt, dir: opt.Dir}
 	if r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "meridian-load-"); err != nil {
