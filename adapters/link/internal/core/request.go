@@ -68,6 +68,7 @@ type serve struct {
 	twin    []int32 // PUSH: the item with the same key before this one, or -1; nil where no key comes twice
 	lease   Lease
 	keep    time.Duration // lease that outlives END
+	counts  bool          // against Reqs and BytesInFlight
 	endSent bool
 	quit    bool // the peer will send no more for it
 	freed   bool // the store has back what it gave

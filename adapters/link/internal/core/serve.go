@@ -208,10 +208,24 @@ func (l *Lane) admitted(now time.Duration, f proto.Frame, deadlineMS uint32, byt
 	}
 	r.progress(now)
 	s.served[f.Req] = r
-	s.servedReqs++
-	s.servedBytes += bytes
+	s.count(r, true)
 	s.totals.RequestsIn++
 	return r
+}
+
+// count begins or ends to count a request of the peer against the agreed limits.
+func (s *Session) count(r *request, on bool) {
+	switch {
+	case r.serve.counts == on:
+		return
+	case on:
+		s.servedReqs++
+		s.servedBytes += r.bytes
+	default:
+		s.servedReqs--
+		s.servedBytes -= r.bytes
+	}
+	r.serve.counts = on
 }
 
 // wanted turns wants into blocks to look for. A reference is looked for in the
@@ -427,8 +441,7 @@ func (s *Session) settleServed(now time.Duration, r *request) {
 		return
 	}
 	delete(s.served, r.id)
-	s.servedReqs--
-	s.servedBytes -= r.bytes
+	s.count(r, false)
 	s.servedEvent(now, r)
 	s.release()
 }

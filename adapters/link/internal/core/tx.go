@@ -91,7 +91,9 @@ func (l *Lane) TxWant(iov [][]byte) [][]byte {
 		}
 	}
 	if t.postN < len(t.post) {
-		if a := t.cur.ask; a != nil && a.state == askGranted {
+		if a := t.cur.ask; a == nil {
+			l.s.count(t.cur, false) // once END may be there, the peer may ask for more by another lane
+		} else if a.state == askGranted {
 			a.state = askHanding
 		}
 		iov = append(iov, t.post[t.postN:])
@@ -140,6 +142,9 @@ func (l *Lane) TxDid(now time.Duration, n int) {
 		t.postN += n
 		if a := t.cur.ask; a != nil && a.state == askHanding && t.postN == 0 {
 			a.state = askGranted // no byte of COMMIT is out
+		}
+		if t.cur.serve != nil && t.postN < len(t.post) {
+			l.s.count(t.cur, true)
 		}
 		l.takeBackPost()
 		if t.preAt == len(t.pre) && t.headN == len(t.head) && t.left == 0 && t.postN == len(t.post) {
