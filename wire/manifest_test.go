@@ -203,6 +203,9 @@ func TestManifestLimits(t *testing.T) {
 		t.Fatalf("the largest manifest, %d bytes: %v", len(b), err)
 	}
 	_, err := ParseManifest(bytes.Repeat([]byte{'a'}, MaxManifest+1))
+	if want := "manifest: 4097 bytes, limit 4096"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
 	wantError(t, err, &ManifestError{Text: "4097 bytes, limit 4096"})
 }
 

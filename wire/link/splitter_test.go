@@ -303,6 +303,20 @@ func TestALargeBufferDoesNotStayWithTheLane(t *testing.T) {
 	}
 }
 
+// In the middle of a frame's head, and of DATA's prefix, Need is what is missing.
+func TestNeedIsWhatIsMissing(t *testing.T) {
+	s := Splitter{Begun: true}
+	b := AppendData(nil, Frame{Req: 1}, 9, 10)
+	for at := range HeadLen {
+		if got := s.Need(); got != HeadLen-at {
+			t.Fatalf("after %d bytes %d are needed, want %d", at, got, HeadLen-at)
+		}
+		if _, _, err := s.Next(b[at : at+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestDirectRefusesMoreThanTheFrameHas(t *testing.T) {
 	s := Splitter{Begun: true}
 	if err := s.Direct(1); !errors.Is(err, wire.CodeState) {
@@ -316,8 +330,10 @@ func TestDirectRefusesMoreThanTheFrameHas(t *testing.T) {
 			t.Errorf("%d of 10: %v", n, err)
 		}
 	}
-	if err := s.Direct(4); err != nil {
-		t.Fatal(err)
+	for _, n := range []int{0, 4} {
+		if err := s.Direct(n); err != nil {
+			t.Fatal(err)
+		}
 	}
 	n, ev, err := s.Next([]byte("sixmore"))
 	if err != nil || n != 6 || ev.Kind != EventBytes || ev.Offset != 13 || ev.Left != 0 || string(ev.Payload) != "sixmor" {
