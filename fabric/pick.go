@@ -48,7 +48,7 @@ func (t *Routes) walk(q *Query, steps *[]Step) (Choice, error) {
 		switch why := r.mismatch(q); {
 		case why != matches:
 			if steps != nil {
-				reason = why.text(r, q)
+				reason = why.text(&r.Route, q)
 			}
 		case done:
 			reason = "matches, but a rule above decided"
@@ -56,7 +56,7 @@ func (t *Routes) walk(q *Query, steps *[]Step) (Choice, error) {
 			name, f, err := t.usable(r, q)
 			switch {
 			case err == nil:
-				c.Name, c.Fabric, c.Peer, c.Rule = name, f, peerOf(r, q), i
+				c.Name, c.Fabric, c.Peer, c.Rule = name, f, peerOf(&r.Route, q), i
 				done, held = true, true
 				reason = "matches, and the fabric can take the block"
 			case r.Require:
@@ -71,7 +71,7 @@ func (t *Routes) walk(q *Query, steps *[]Step) (Choice, error) {
 			}
 		}
 		if steps != nil {
-			*steps = append(*steps, Step{Rule: i, Route: *r, Chosen: held, Reason: reason})
+			*steps = append(*steps, Step{Rule: i, Route: r.Route, Chosen: held, Reason: reason})
 		} else if done {
 			break
 		}
@@ -95,14 +95,15 @@ func peerOf(r *Route, q *Query) string {
 
 // usable finds the fabric of a rule, the peer's own entry first, and says why it
 // cannot take the block.
-func (t *Routes) usable(r *Route, q *Query) (string, Fabric, error) {
-	peer := peerOf(r, q)
+func (t *Routes) usable(r *rule, q *Query) (string, Fabric, error) {
+	peer := peerOf(&r.Route, q)
+	family := t.reg.family(r.to.fabric)
 	var e *entry
-	if peer != "" {
-		e = t.reg.find(path{r.Fabric, peer})
+	if r.to.peer == "" {
+		e = family.at(peer)
 	}
 	if e == nil {
-		e = t.reg.find(pathOf(r.Fabric))
+		e = family.at(r.to.peer)
 	}
 	if e == nil {
 		name := PeerName(r.Fabric, peer)
@@ -115,8 +116,8 @@ func (t *Routes) usable(r *Route, q *Query) (string, Fabric, error) {
 	if limit := f.Caps().MaxItem; limit > 0 && q.Bytes+wire.HeaderLen > uint64(limit) {
 		return name, nil, &Error{Code: wire.CodeTooLarge, Fabric: name, Have: uint64(limit), Need: q.Bytes + wire.HeaderLen}
 	}
-	if gate, ok := f.(Gate); ok {
-		if err := gate.Usable(q.NS); err != nil {
+	if e.gate != nil {
+		if err := e.gate.Usable(q.NS); err != nil {
 			return name, nil, &Error{Code: wire.CodeUnreachable, Fabric: name, Text: "not ready", Cause: err}
 		}
 	}

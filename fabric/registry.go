@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"meridian/wire"
 )
@@ -34,9 +35,10 @@ func SplitName(name string) (fabric, peer string) {
 // Close, unless Remove took it back. The zero Registry is ready to use, by
 // several goroutines.
 type Registry struct {
-	byPath sync.Map // path → *entry; written under mu, read for every block
+	view atomic.Pointer[map[string]family] // of byPath, read for every block and never changed; nil: not made
 
 	mu     sync.Mutex
+	byPath map[path]*entry
 	order  []string // in the order of Add
 	sorted []string // order, ascending; nil: not made
 	closed bool
@@ -48,6 +50,13 @@ type path struct{ fabric, peer string }
 type entry struct {
 	name string
 	f    Fabric
+	gate Gate // f, if it is one
+}
+
+// family is the entries of one fabric.
+type family struct {
+	whole *entry
+	peers map[string]*entry
 }
 
 func pathOf(name string) path {
@@ -55,13 +64,42 @@ func pathOf(name string) path {
 	return path{f, peer}
 }
 
-// find returns the entry of a fabric's peer; nil: there is none.
-func (r *Registry) find(p path) *entry {
-	e, ok := r.byPath.Load(p)
-	if !ok {
-		return nil
+// family returns the entries of a fabric.
+func (r *Registry) family(fabric string) family {
+	if v := r.view.Load(); v != nil {
+		return (*v)[fabric]
 	}
-	return e.(*entry)
+	return r.look()[fabric]
+}
+
+// look makes the view, after a change and for the first who reads: a thousand peers
+// that are added in a row cost it once.
+func (r *Registry) look() map[string]family {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := make(map[string]family)
+	for p, e := range r.byPath {
+		f := v[p.fabric]
+		switch {
+		case p.peer == "":
+			f.whole = e
+		case f.peers == nil:
+			f.peers = map[string]*entry{p.peer: e}
+		default:
+			f.peers[p.peer] = e
+		}
+		v[p.fabric] = f
+	}
+	r.view.Store(&v)
+	return v
+}
+
+// at returns an entry; nil: there is none.
+func (f family) at(peer string) *entry {
+	if peer == "" {
+		return f.whole
+	}
+	return f.peers[peer]
 }
 
 // Add makes f known as name. The error matches CodeExists for a name in use,
@@ -73,7 +111,7 @@ func (r *Registry) Add(name string, f Fabric) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch dup := r.find(pathOf(name)) != nil; {
+	switch dup := r.byPath[pathOf(name)] != nil; {
 	case r.closed:
 		return &Error{Code: wire.CodeDraining, Fabric: name, Text: "the registry is closed"}
 	case dup:
@@ -81,8 +119,13 @@ func (r *Registry) Add(name string, f Fabric) error {
 	case len(r.order) >= MaxFabrics:
 		return &Error{Code: wire.CodeTooMany, Fabric: name, Have: MaxFabrics, Need: MaxFabrics + 1}
 	}
-	r.byPath.Store(pathOf(name), &entry{name, f})
+	if r.byPath == nil {
+		r.byPath = map[path]*entry{}
+	}
+	gate, _ := f.(Gate)
+	r.byPath[pathOf(name)] = &entry{name, f, gate}
 	r.order, r.sorted = append(r.order, name), nil
+	r.view.Store(nil)
 	return nil
 }
 
@@ -90,17 +133,20 @@ func (r *Registry) Add(name string, f Fabric) error {
 func (r *Registry) Remove(name string) (Fabric, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, ok := r.byPath.LoadAndDelete(pathOf(name))
-	if !ok {
+	e := r.byPath[pathOf(name)]
+	if e == nil {
 		return nil, false
 	}
+	delete(r.byPath, pathOf(name))
 	r.order, r.sorted = slices.DeleteFunc(r.order, func(s string) bool { return s == name }), nil
-	return e.(*entry).f, true
+	r.view.Store(nil)
+	return e.f, true
 }
 
 // Get returns the fabric of that name.
 func (r *Registry) Get(name string) (Fabric, bool) {
-	e := r.find(pathOf(name))
+	p := pathOf(name)
+	e := r.family(p.fabric).at(p.peer)
 	if e == nil {
 		return nil, false
 	}
@@ -124,10 +170,10 @@ func (r *Registry) Close() error {
 	order := r.order
 	all := make([]Fabric, len(order))
 	for i, name := range order {
-		e, _ := r.byPath.LoadAndDelete(pathOf(name))
-		all[i] = e.(*entry).f
+		all[i] = r.byPath[pathOf(name)].f
 	}
-	r.order, r.sorted, r.closed = nil, nil, true
+	r.byPath, r.order, r.sorted, r.closed = nil, nil, nil, true
+	r.view.Store(nil)
 	r.mu.Unlock()
 
 	var errs []error

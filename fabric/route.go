@@ -128,7 +128,13 @@ func (e Explanation) String() string {
 // Routes chooses fabrics by rules that may be replaced while it is in use.
 type Routes struct {
 	reg   *Registry
-	rules atomic.Pointer[[]Route]
+	rules atomic.Pointer[[]rule]
+}
+
+// rule is a Route in force.
+type rule struct {
+	Route
+	to path // Fabric
 }
 
 // NewRoutes returns a table over the fabrics of reg. One that is a Gate is asked
@@ -147,13 +153,13 @@ func (t *Routes) Replace(rules []Route) error {
 	if len(rules) > MaxRoutes {
 		return &Error{Code: wire.CodeConfig, Have: MaxRoutes, Need: uint64(len(rules)), Text: "too many routes"}
 	}
-	own := make([]Route, len(rules))
+	own := make([]rule, len(rules))
 	for i, r := range rules {
 		if err := checkRoute(r); err != "" {
 			return &Error{Code: wire.CodeConfig, Fabric: r.Fabric, Text: fmt.Sprintf("route %d: %s", i, err)}
 		}
 		r.Tiers = slices.Clone(r.Tiers)
-		own[i] = r
+		own[i] = rule{r, pathOf(r.Fabric)}
 	}
 	t.rules.Store(&own)
 	return nil
@@ -176,8 +182,10 @@ func checkRoute(r Route) string {
 
 // Rules returns the rules in force.
 func (t *Routes) Rules() []Route {
-	rules := slices.Clone(*t.rules.Load())
-	for i := range rules {
+	own := *t.rules.Load()
+	rules := make([]Route, len(own))
+	for i := range own {
+		rules[i] = own[i].Route
 		rules[i].Tiers = slices.Clone(rules[i].Tiers)
 	}
 	return rules

@@ -260,3 +260,55 @@ func TestPickDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// A choice sees each fabric that came or went before it, also where it is asked
+// between any two changes, and where others ask at the same time.
+func TestAChoiceFollowsEveryChange(t *testing.T) {
+	reg := &fabric.Registry{}
+	routes, err := fabric.NewRoutes(reg, []fabric.Route{{Fabric: "link"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, others := make(chan struct{}), sync.WaitGroup{}
+	for range 4 {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_, _ = routes.Pick(fabric.Query{Peer: "b"})
+				}
+			}
+		})
+	}
+	want := func(name string) {
+		t.Helper()
+		c, err := routes.Pick(fabric.Query{Peer: "b"})
+		if c.Name != name || (err == nil) != (name != "") {
+			t.Errorf("%q, %v, want %q", c.Name, err, name)
+		}
+		if f, ok := reg.Get(name); ok != (name != "") || ok && f.Label() != name {
+			t.Errorf("%q is registered: %v", name, ok)
+		}
+	}
+	for range 100 {
+		want("")
+		_ = reg.Add("link", &dummy{name: "link"})
+		want("link")
+		_ = reg.Add("link/b", &dummy{name: "link/b"})
+		_ = reg.Add("link/c", &dummy{name: "link/c"})
+		want("link/b")
+		reg.Remove("link/b")
+		want("link")
+		reg.Remove("link")
+		want("")
+		reg.Remove("link/c")
+	}
+	_ = reg.Add("link", &dummy{name: "link", closed: new([]string)})
+	want("link")
+	_ = reg.Close()
+	want("")
+	close(stop)
+	others.Wait()
+}

@@ -3,8 +3,9 @@ package link
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"maps"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"meridian/wire"
 )
@@ -24,17 +25,24 @@ import (
 // remembers.
 type callable struct {
 	peers    []*Peer
-	byDigest map[[16]byte]*Peer // by the digest of the session
-	byTenant sync.Map           // tenant → []*Peer, those that proved it
+	byDigest map[[16]byte]*Peer                 // by the digest of the session
+	byTenant atomic.Pointer[map[string][]*Peer] // those that proved it, of the tenants that were asked for; each map never changes
 }
 
 // of are the peers that proved a tenant.
 func (c *callable) of(tenant string) []*Peer {
-	if known, ok := c.byTenant.Load(tenant); ok {
-		return known.([]*Peer)
+	known := c.byTenant.Load()
+	if known != nil {
+		if peers, ok := (*known)[tenant]; ok {
+			return peers
+		}
 	}
 	proved := slices.DeleteFunc(slices.Clone(c.peers), func(p *Peer) bool { return !p.proved(tenant) })
-	c.byTenant.Store(tenant, proved)
+	more := map[string][]*Peer{tenant: proved}
+	if known != nil {
+		maps.Copy(more, *known)
+	}
+	c.byTenant.CompareAndSwap(known, &more) // who loses works it out again next time
 	return proved
 }
 

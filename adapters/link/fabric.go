@@ -233,12 +233,12 @@ func (p *Peer) probeNamespace(s *session) (wire.Namespace, error) {
 	var shared []string
 	s.mu.Lock()
 	for ns, e := range s.ns {
-		if m, ok := p.node.cfg.Namespaces.Manifest(ns); ok && e.answeredOK() {
-			shared = append(shared, m.Tenant)
+		if tenant, ok := p.node.cfg.Namespaces.Tenant(ns); ok && e.answeredOK() {
+			shared = append(shared, tenant)
 		}
 	}
 	s.mu.Unlock()
 	slices.Sort(shared) // the same one each time
-	tenant := append(append(shared, s.peer.tenants.Names...), probeModel)[0]
-	return p.node.cfg.Namespaces.Add(wire.Manifest{Tenant: tenant, Model: probeModel, Role: probeRole, BlockBytes: probeBytes})
+	first := append(append(shared, s.peer.tenants.Names...), probeModel)[0]
+	return p.node.cfg.Namespaces.Add(wire.Manifest{Tenant: first, Model: probeModel, Role: probeRole, BlockBytes: probeBytes})
 }

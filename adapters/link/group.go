@@ -68,8 +68,8 @@ func (p *Peer) Usable(ns wire.Namespace) error {
 	if ns == (wire.Namespace{}) {
 		return nil
 	}
-	m, ok := p.node.cfg.Namespaces.Manifest(ns)
-	if !ok || !s.peer.tenants.Has(m.Tenant) {
+	tenant, ok := p.node.cfg.Namespaces.Tenant(ns)
+	if !ok || !s.peer.tenants.Has(tenant) {
 		return &fabric.Error{Code: wire.CodeNSUnknown, Fabric: label, Text: "peer " + p.cfg.Name + " has not proved the tenant"}
 	}
 	return nil
@@ -144,11 +144,11 @@ func (g Group) able(ns wire.Namespace) (tenant string, peers []*Peer) {
 	if ns == (wire.Namespace{}) {
 		return "", c.peers
 	}
-	m, ok := g.n.cfg.Namespaces.Manifest(ns)
+	tenant, ok := g.n.cfg.Namespaces.Tenant(ns)
 	if !ok {
 		return "", nil
 	}
-	return m.Tenant, c.of(m.Tenant)
+	return tenant, c.of(tenant)
 }
 
 // Choose implements fabric.Chooser: the usable peer whose hash with the key is

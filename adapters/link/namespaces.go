@@ -13,6 +13,8 @@ import (
 type Namespaces interface {
 	// Manifest returns the manifest of a namespace that is open here.
 	Manifest(ns wire.Namespace) (wire.Manifest, bool)
+	// Tenant returns the tenant of a namespace that is open here. It is asked for every block.
+	Tenant(ns wire.Namespace) (string, bool)
 	// Add opens a namespace of this agent's own, for good.
 	Add(m wire.Manifest) (wire.Namespace, error)
 	// OpenPeer takes a manifest that a peer offers, whose tenant it has proved. The

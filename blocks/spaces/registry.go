@@ -2,6 +2,7 @@ package spaces
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"meridian/blocks/quota"
 	"meridian/wire"
@@ -19,6 +20,8 @@ type Registry struct {
 
 	mu sync.Mutex
 	by map[wire.Namespace]*space
+
+	tenants atomic.Pointer[map[wire.Namespace]string] // of by, and never changed; nil: not made. Stored under mu
 }
 
 // space is a namespace that is known here.
@@ -66,6 +69,29 @@ func (r *Registry) Manifest(ns wire.Namespace) (wire.Manifest, bool) {
 		return s.manifest, true
 	}
 	return wire.Manifest{}, false
+}
+
+// Tenant returns the tenant of a namespace that is open here. It is asked for every
+// block, and takes the lock only after a change.
+func (r *Registry) Tenant(ns wire.Namespace) (string, bool) {
+	all := r.tenants.Load()
+	if all == nil {
+		all = r.tell()
+	}
+	tenant, ok := (*all)[ns]
+	return tenant, ok
+}
+
+// tell makes what Tenant answers from.
+func (r *Registry) tell() *map[wire.Namespace]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[wire.Namespace]string, len(r.by))
+	for ns, s := range r.by {
+		all[ns] = s.manifest.Tenant
+	}
+	r.tenants.Store(&all)
+	return &all
 }
 
 // Add opens a namespace of this agent's own, for good.
@@ -194,6 +220,7 @@ func (r *Registry) put(m wire.Manifest, who ...quota.Holder) (*space, error) {
 	}
 	s := &space{manifest: m, hold: hold}
 	r.by[ns] = s
+	r.tenants.Store(nil)
 	return s, nil
 }
 
@@ -225,6 +252,7 @@ func (r *Registry) sweepOne(ns wire.Namespace, s *space) {
 	if gone {
 		s.hold.Give()
 		delete(r.by, ns)
+		r.tenants.Store(nil)
 	}
 }
 

@@ -190,3 +190,32 @@ func TestPeersTogetherLeaveRoomForEngines(t *testing.T) {
 		t.Errorf("beyond the table: %v", err)
 	}
 }
+
+// Tenant says what Manifest says, after each change.
+func TestTheTenantFollowsTheManifest(t *testing.T) {
+	r, _ := newShelf(nil)
+	m := testManifest("t")
+	ns := m.Namespace()
+	same := func(want bool) {
+		t.Helper()
+		tenant, ok := r.Tenant(ns)
+		got, known := r.Manifest(ns)
+		if ok != want || known != want || tenant != got.Tenant {
+			t.Errorf("tenant %q, %v; manifest of %q, %v; want %v", tenant, ok, got.Tenant, known, want)
+		}
+	}
+	for range 3 {
+		same(false)
+		_, end, err := r.OpenEngine(engine1, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(true)
+		end()
+	}
+	same(false)
+	if _, err := r.Add(m); err != nil {
+		t.Fatal(err)
+	}
+	same(true)
+}
