@@ -18,6 +18,7 @@ var rules = map[string][]string{
 	"meridian/blocks":                    {"meridian/blocks", "meridian/internal/invariants", "meridian/wire", "golang.org/x/sys"},
 	"meridian/fabric":                    {"meridian/fabric", "meridian/wire"},
 	"meridian/adapters/link":             {"meridian/adapters/link", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/internal", "golang.org/x/sys"},
+	"meridian/adapters/mooncake":         {"meridian/adapters/mooncake", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/internal", "golang.org/x/sys"},
 	"meridian/adapters/mooncake/segment": {"meridian/wire"},
 	"meridian/adapters/llamacpp":         {"meridian/adapters/llamacpp", "meridian/wire", "github.com/zeebo/blake3"},
 	"meridian/internal":                  {"meridian/internal"},

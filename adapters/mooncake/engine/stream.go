@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"meridian/wire"
+)
+
+// part is how much of a body a peer gets the progress time for, so that one that
+// sends a byte now and then does not hold memory for long.
+const part = 1 << 20
+
+// progressError is a step that a peer did not finish in its time, or at all.
+type progressError struct {
+	step      string
+	done, all uint64
+	cause     error
+}
+
+func (e *progressError) Error() string {
+	return fmt.Sprintf("mooncake: %s, %d of %d bytes: %v", e.step, e.done, e.all, e.cause)
+}
+
+// Unwrap returns NO_PROGRESS for a deadline, else LANE_LOST, and the cause.
+func (e *progressError) Unwrap() []error {
+	if ne, ok := errors.AsType[net.Error](e.cause); ok && ne.Timeout() {
+		return []error{wire.CodeNoProgress, e.cause}
+	}
+	return []error{wire.CodeLaneLost, e.cause}
+}
+
+// readBody fills b; each part has its time. done counts what came.
+func readBody(c net.Conn, b []byte, progress time.Duration) (done uint64, err error) {
+	all := uint64(len(b))
+	for len(b) > 0 {
+		n := min(len(b), part)
+		_ = c.SetReadDeadline(time.Now().Add(progress))
+		m, err := io.ReadFull(c, b[:n])
+		done += uint64(m)
+		if err != nil {
+			return done, &progressError{"receiving a body", done, all, err}
+		}
+		b = b[n:]
+	}
+	return done, nil
+}
+
+// writeBody sends head and b, in one call of the system where they are short; each part
+// has its time. between, where it is not nil, is asked between the parts.
+func writeBody(c net.Conn, head, b []byte, progress time.Duration, between func() error) error {
+	all, done := uint64(len(b)), uint64(0)
+	for first := true; first || len(b) > 0; first = false {
+		n := min(len(b), part)
+		_ = c.SetWriteDeadline(time.Now().Add(progress))
+		bufs := net.Buffers{head, b[:n]}
+		if !first {
+			bufs = bufs[1:]
+		}
+		if _, err := bufs.WriteTo(c); err != nil {
+			return &progressError{"sending a body", done, all, err}
+		}
+		done += uint64(n)
+		if b = b[n:]; len(b) > 0 && between != nil {
+			if err := between(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,13 @@
+// Package door accepts connections of strangers within bounds: the part that the
+// handshake daemon and the data plane have in common.
+//
+// Anybody who can reach a listener can open connections and say nothing. A source
+// address has a share of all places. Where a newcomer is above a limit, the oldest
+// connection that has not proved itself makes room, by the rules of package halfopen;
+// where there is none, the newcomer is refused. A connection that has proved itself
+// keeps its place for as long as it lives, since Mooncake's engines fail a transfer
+// for each idle connection that is closed.
+//
+// It may import the standard library and internal/halfopen, and wire for codes. It
+// must never read or write a connection.
+package door

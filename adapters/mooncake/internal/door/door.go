@@ -1,0 +1,278 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"meridian/internal/halfopen"
+	"meridian/wire"
+)
+
+// Config is what a Door needs.
+type Config struct {
+	Conns     int // that may be open together
+	PerSource int // of them, from one address
+	// Admit says who a source address is, or why it is turned away.
+	Admit func(source netip.Addr) (peer string, err error)
+	// Serve has a connection until it returns; then it is closed.
+	Serve func(c *Conn)
+	// Refused hears of each connection that was turned away or put out.
+	Refused func(peer string, err error)
+}
+
+// acceptPause is how long Accept rests after an error, such as too many open files.
+const acceptPause = 50 * time.Millisecond
+
+// Door is a set of listeners and what came through them.
+type Door struct {
+	cfg   Config
+	began time.Time
+	done  chan struct{}
+	wg    sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	listeners []net.Listener
+	conns     map[*Conn]struct{}
+	bySource  map[netip.Addr]int
+	places    halfopen.Table
+}
+
+// Conn is a connection that was let in.
+type Conn struct {
+	net.Conn
+	Peer string
+
+	door   *Door
+	source netip.Addr
+	place  *halfopen.Conn
+
+	mu  sync.Mutex
+	why error // why it was put out
+}
+
+// New makes a door without listeners.
+func New(cfg Config) *Door {
+	return &Door{cfg: cfg, began: time.Now(), done: make(chan struct{}), conns: map[*Conn]struct{}{}, bySource: map[netip.Addr]int{}}
+}
+
+// Listen opens a port and serves it.
+func (d *Door) Listen(ctx context.Context, addr string) (netip.AddrPort, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if !d.Open(l) {
+		_ = l.Close()
+		return netip.AddrPort{}, net.ErrClosed
+	}
+	return sourceOf(l.Addr()), nil
+}
+
+// Open serves a listener until Close; false: the door is closed.
+func (d *Door) Open(l net.Listener) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.listeners = append(d.listeners, l)
+	d.wg.Go(func() { d.accept(l) })
+	return true
+}
+
+func (d *Door) accept(l net.Listener) {
+	for {
+		nc, err := l.Accept()
+		switch {
+		case err == nil:
+			d.enter(nc)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default: // such as no descriptor: they come back
+			select {
+			case <-d.done:
+				return
+			case <-time.After(acceptPause):
+			}
+		}
+	}
+}
+
+// sourceOf is the address of the other end, an IPv4 one as such also where the
+// socket is IPv6.
+func sourceOf(a net.Addr) netip.AddrPort {
+	ap, _ := netip.ParseAddrPort(a.String())
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+func (d *Door) enter(nc net.Conn) {
+	source := sourceOf(nc.RemoteAddr()).Addr()
+	peer, err := d.cfg.Admit(source)
+	c := &Conn{Conn: nc, Peer: peer, door: d, source: source}
+	if err == nil {
+		err = d.room(c)
+	}
+	if err != nil {
+		_ = nc.Close()
+		d.cfg.Refused(peer, err)
+		return
+	}
+	d.wg.Go(func() {
+		d.cfg.Serve(c)
+		c.leave()
+	})
+}
+
+// room gives a connection its place. One that must make room for it is closed here,
+// and its place is the newcomer's.
+func (d *Door) room(c *Conn) error {
+	for {
+		err := d.tryRoom(c)
+		var full *FullError
+		if !errors.As(err, &full) {
+			return err
+		}
+		source := ""
+		if full.Source {
+			source = c.source.String()
+		}
+		if !d.places.MakeRoom(d.now(), source, &FullError{Have: full.Have, Limit: full.Limit, Source: full.Source, Evicted: true}) {
+			return err
+		}
+	}
+}
+
+func (d *Door) tryRoom(c *Conn) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch n := d.bySource[c.source]; {
+	case d.closed:
+		return net.ErrClosed
+	case n >= d.cfg.PerSource:
+		return &FullError{Have: n, Limit: d.cfg.PerSource, Source: true}
+	case len(d.conns) >= d.cfg.Conns:
+		return &FullError{Have: len(d.conns), Limit: d.cfg.Conns}
+	}
+	d.conns[c] = struct{}{}
+	d.bySource[c.source]++
+	c.place = d.places.Enter(d.now(), c.source.String(), c.putOut)
+	return nil
+}
+
+// FullError is a connection for which there was no place, or which had to give its
+// own. It matches CodeTooMany.
+type FullError struct {
+	Have, Limit int
+	Source      bool // of one source address, else of all
+	Evicted     bool
+}
+
+func (e *FullError) Error() string {
+	whose := "of all sources"
+	if e.Source {
+		whose = "of one source address"
+	}
+	if e.Evicted {
+		return fmt.Sprintf("a silent connection made room for another: %d connections %s, limit %d", e.Have, whose, e.Limit)
+	}
+	return fmt.Sprintf("%d connections %s, limit %d", e.Have, whose, e.Limit)
+}
+
+// Unwrap returns CodeTooMany.
+func (e *FullError) Unwrap() error { return wire.CodeTooMany }
+
+// putOut closes a connection whose place somebody else needs. Its Serve may still
+// run for a moment, and counts no more.
+func (c *Conn) putOut(why error) {
+	c.mu.Lock()
+	c.why = why
+	c.mu.Unlock()
+	_ = c.Conn.Close()
+	c.door.forget(c)
+}
+
+// Why is the reason for which the door closed the connection; nil: it did not.
+func (c *Conn) Why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.why
+}
+
+// Proved says that the connection has sent a valid request: it keeps its place.
+func (c *Conn) Proved() { c.place.Leave() }
+
+// Spoke says that the connection has sent a valid message, and will be closed soon.
+func (c *Conn) Spoke() { c.place.Spoke(c.door.now()) }
+
+// Yield says that nothing more is expected of the connection.
+func (c *Conn) Yield() { c.place.Yield() }
+
+// CloseWrite ends this side's half, where the transport has halves.
+func (c *Conn) CloseWrite() error {
+	if h, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return c.Close()
+}
+
+func (c *Conn) leave() {
+	_ = c.Conn.Close()
+	c.place.Leave()
+	c.door.forget(c)
+}
+
+// forget gives the connection's place back, once.
+func (d *Door) forget(c *Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, here := d.conns[c]; !here {
+		return
+	}
+	delete(d.conns, c)
+	if d.bySource[c.source]--; d.bySource[c.source] == 0 {
+		delete(d.bySource, c.source)
+	}
+}
+
+func (d *Door) now() time.Duration { return time.Since(d.began) }
+
+// Len is how many connections are open.
+func (d *Door) Len() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.conns)
+}
+
+// Shut closes the listeners; what came in stays.
+func (d *Door) Shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	for _, l := range d.listeners {
+		_ = l.Close()
+	}
+	d.listeners = nil
+}
+
+// Close closes listeners and connections, and returns when no Serve runs any more.
+func (d *Door) Close() {
+	d.Shut()
+	d.mu.Lock()
+	select {
+	case <-d.done:
+	default:
+		close(d.done)
+	}
+	for c := range d.conns {
+		_ = c.Conn.Close()
+	}
+	d.mu.Unlock()
+	d.wg.Wait()
+}
