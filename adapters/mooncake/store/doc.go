@@ -1,0 +1,16 @@
+// Package store is Mooncake's Store: the client of a master, and a storage node.
+//
+// A [Client] asks the master where an object lies, and moves its bytes by the
+// transfer engine. What the master answers is right for the time of a lease: the
+// lease is checked again after the bytes have come, and where it ran out they are
+// not returned. An object whose writer left a CRC-64 is checked against it; one
+// without is returned, and labelled as not verified.
+//
+// A [Node] lends memory of its own, never that of the block store: the master gives
+// out its addresses. The node pings. When the master says that it does not know the
+// node any more, all that lay there is lost to the store: the node takes its old
+// addresses back, so that a reader who has one is refused, and offers the memory anew
+// under addresses, a segment and a client that were never used before.
+//
+// How the bytes move is an [Engine]'s and a [Host]'s.
+package store
