@@ -46,6 +46,10 @@ var rules = map[string][]string{
 	"meridian/internal/unixsend":           {"golang.org/x/sys"},
 	"meridian/agent/openers":               {"meridian/agent/openers", "meridian/agent/config", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/adapters"},
 	"meridian/internal/dirfabric":          {"meridian/fabric", "meridian/wire", "meridian/agent/config", "meridian/agent/openers"},
+
+	"meridian/adapters/mooncake/structpack": {},
+	"meridian/adapters/mooncake/rpc":        {"meridian/adapters/mooncake/structpack"},
+	"meridian/adapters/mooncake/store":      {"meridian/adapters/mooncake/structpack", "meridian/adapters/mooncake/rpc", "golang.org/x/sys"},
 }
 
 type pkg struct {
