@@ -26,10 +26,10 @@ var (
 	quotaPs = []quota.Holder{{Kind: quota.Peer, Name: "a"}, {Kind: quota.Peer, Name: "b"}, {Kind: quota.Peer, Name: "c"}}
 )
 
-// takeOne counts up to the limit and one beyond.
-func takeOne(r quota.Rule) func(*testing.T, *testNode) error {
+// takeMore asks for more at once than any limit of this test allows.
+func takeMore(r quota.Rule) func(*testing.T, *testNode) error {
 	return func(_ *testing.T, n *testNode) error {
-		_, err := n.quota.Take(r.Resource, 1<<20, quota.Holder{Kind: r.Kind, Name: "somebody"})
+		_, err := n.quota.Take(r.Resource, 1<<30, quota.Holder{Kind: r.Kind, Name: "somebody"})
 		return err
 	}
 }
@@ -106,6 +106,12 @@ var ruleCases = map[quota.Rule]ruleCase{
 	{Resource: quota.Sessions, Kind: quota.Source}:        {"6", 6, nil, nil},
 	{Resource: quota.HalfOpen, Kind: quota.Source}:        {"7", 7, nil, nil},
 	{Resource: quota.HalfOpen, Kind: quota.All}:           {"20", 20, nil, nil},
+	{Resource: quota.MetadataConns, Kind: quota.Source}:   {"8", 8, nil, nil},
+	{Resource: quota.MetadataConns, Kind: quota.All}:      {"21", 21, nil, nil},
+	{Resource: quota.MetadataEntries, Kind: quota.Source}: {"9", 9, nil, nil},
+	{Resource: quota.MetadataEntries, Kind: quota.All}:    {"22", 22, nil, nil},
+	{Resource: quota.MetadataBytes, Kind: quota.Source}:   {`"3 MiB"`, 3 << 20, nil, nil},
+	{Resource: quota.MetadataBytes, Kind: quota.All}:      {`"5 MiB"`, 5 << 20, nil, nil},
 }
 
 // Every limit has a configuration key with a default, shows in the metrics as it
@@ -168,7 +174,7 @@ func limitsAreKept(t *testing.T, defaults, n *testNode) {
 		}
 		meet := c.meet
 		if meet == nil {
-			meet = takeOne(r)
+			meet = takeMore(r)
 		}
 		err := meet(t, n)
 		if e, ok := errors.AsType[*quota.Error](err); !ok || e.Rule != r || !strings.Contains(err.Error(), r.Key()) || !strings.Contains(err.Error(), e.Holder.String()) {

@@ -26,6 +26,14 @@ type Quota struct {
 	SourceHalfOpen   int
 	HalfOpen         int
 	LogLines         int // of one kind, a minute
+
+	// Of a metadata server for Mooncake nodes.
+	SourceMetadataConns   int
+	MetadataConns         int
+	SourceMetadataEntries int
+	MetadataEntries       int
+	SourceMetadataBytes   uint64
+	MetadataBytes         uint64
 }
 
 // The defaults suit a cluster of 100 nodes, in which a node serves 99 peers: a
@@ -56,4 +64,10 @@ var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source
 	key("source_half_open", func(c *Config) *int { return &c.Quota.SourceHalfOpen }, integers, 16, between(1, 65536), "Connections of one source address, or of one user of a Unix socket, whose HELLO is not through. For one more the oldest silent one is closed. An IPv6 source is a /64."),
 	key("half_open", func(c *Config) *int { return &c.Quota.HalfOpen }, integers, 256, between(16, 65536), "Connections whose HELLO is not through, of all sources together. For one more the oldest silent one of the source that has most is closed."),
 	key("log_lines", func(c *Config) *int { return &c.Quota.LogLines }, integers, 10, between(1, 10000), "Log lines of one kind (level, message and peer) that are written in a minute. Another line then says how many more there were."),
+	key("source_metadata_connections", func(c *Config) *int { return &c.Quota.SourceMetadataConns }, integers, 128, between(4, 65536), "Connections of one source address to the metadata server for Mooncake nodes. For one more the oldest one without a request is closed. All loopback addresses are one source, as is an IPv6 /64."),
+	key("metadata_connections", func(c *Config) *int { return &c.Quota.MetadataConns }, integers, 1024, between(16, 65536), "Connections to the metadata server, of all sources together."),
+	key("source_metadata_entries", func(c *Config) *int { return &c.Quota.SourceMetadataEntries }, integers, 1024, between(2, 1<<20), "Entries of the metadata server that nodes of one source address may have. A node has two."),
+	key("metadata_entries", func(c *Config) *int { return &c.Quota.MetadataEntries }, integers, 16384, between(16, 1<<20), "Entries of the metadata server, of all sources together."),
+	key("source_metadata_bytes", func(c *Config) *uint64 { return &c.Quota.SourceMetadataBytes }, sizes, 32<<20, bytesBetween(2<<20, 1<<32), "Bytes of the entries of one source address, with their keys. A descriptor has about 75 bytes a buffer, and 1 MiB at most."),
+	key("metadata_bytes", func(c *Config) *uint64 { return &c.Quota.MetadataBytes }, sizes, 256<<20, bytesBetween(2<<20, 1<<36), "Bytes of all entries of the metadata server."),
 }}.reloads()

@@ -32,6 +32,12 @@ var keys = map[Rule]string{
 	{Sessions, Source}:        "quota.unlisted_sessions",
 	{HalfOpen, Source}:        "quota.source_half_open",
 	{HalfOpen, All}:           "quota.half_open",
+	{MetadataConns, All}:      "quota.metadata_connections",
+	{MetadataConns, Source}:   "quota.source_metadata_connections",
+	{MetadataEntries, All}:    "quota.metadata_entries",
+	{MetadataEntries, Source}: "quota.source_metadata_entries",
+	{MetadataBytes, All}:      "quota.metadata_bytes",
+	{MetadataBytes, Source}:   "quota.source_metadata_bytes",
 }
 
 // Key is the configuration key that sets the rule's limit.

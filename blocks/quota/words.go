@@ -18,6 +18,9 @@ const (
 	Namespaces                      // namespaces held open
 	Sessions                        // sessions that passed HELLO
 	HalfOpen                        // connections whose HELLO is not through
+	MetadataConns                   // connections to a metadata server
+	MetadataEntries                 // values that it keeps
+	MetadataBytes                   // of them, with their keys
 	resources
 )
 
@@ -33,6 +36,9 @@ var resourceTable = [resources]struct {
 	Namespaces:      {"namespaces", "namespaces", false, wire.CodeTooMany},
 	Sessions:        {"sessions", "sessions", false, wire.CodeTooMany},
 	HalfOpen:        {"half_open", "connections without HELLO", false, wire.CodeTooMany},
+	MetadataConns:   {"metadata_connections", "connections to the metadata server", false, wire.CodeTooMany},
+	MetadataEntries: {"metadata_entries", "entries of the metadata server", false, wire.CodeTooMany},
+	MetadataBytes:   {"metadata_bytes", "of the metadata server's values", true, wire.CodeFull},
 }
 
 // String returns the name in metrics.

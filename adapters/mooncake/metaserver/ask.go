@@ -1,0 +1,61 @@
+package metaserver
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// askWait bounds how long an owner may take to answer. A PUT that waits for an answer
+// comes from an engine that gives up after 3 s.
+const askWait = time.Second
+
+// dialer connects to where a node says that it answers.
+type dialer func(ctx context.Context, addr string) (net.Conn, error)
+
+// dialAllowed connects to addresses that are allowed only, whatever a name resolves
+// to: an entry must not make this host connect to hosts that are none of its business.
+func dialAllowed(allowed func(netip.Addr) bool) dialer {
+	d := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || !allowed(at.Addr()) {
+			return errNotAllowed
+		}
+		return nil
+	}}
+	return func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
+}
+
+var errNotAllowed = errors.New("an address that is not allowed")
+
+// probe is a handshake message of type 3 with an empty object: length, type, JSON.
+var probe = append(binary.LittleEndian.AppendUint64(nil, 3), 3, '{', '}')
+
+// ask asks whether who is at addr lives. Whatever comes is an answer, the end of the
+// connection too: engines before 0.3.10 do not know the message and close.
+func ask(ctx context.Context, dial dialer, addr string) Outcome {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	c, err := dial(ctx, addr)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return Refused
+	case err != nil:
+		return Unreachable
+	}
+	defer func() { _ = c.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err = c.Write(probe); err == nil {
+		_, err = io.ReadFull(c, make([]byte, 1))
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return Silent
+	}
+	return Answers
+}

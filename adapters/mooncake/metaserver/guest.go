@@ -1,0 +1,119 @@
+package metaserver
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+
+	"meridian/blocks/quota"
+	"meridian/internal/halfopen"
+)
+
+// guestKey finds the connection of a request in its context.
+type guestKey struct{}
+
+// guest is a connection. It has its share for as long as it lives, and while no whole
+// request of it is here it makes room for others.
+type guest struct {
+	net.Conn
+	server *Server
+	source string
+	share  *quota.Hold
+
+	mu     sync.Mutex
+	place  *halfopen.Conn
+	closed bool
+}
+
+// guestListener lets in who may use the server.
+type guestListener struct {
+	net.Listener
+	server *Server
+}
+
+// Accept returns the next connection that is let in; others are closed at once.
+func (l *guestListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		g, why := l.server.admit(c)
+		if why == nil {
+			return g, nil
+		}
+		l.server.count("connection", why.Reason)
+		l.server.cfg.Log.Warn("a connection to the metadata server is refused", "from", c.RemoteAddr().String(), "err", why)
+		_ = c.Close()
+	}
+}
+
+// admit gives a connection its share. Where its source, or all of them, has as many as
+// it may, the oldest one without a request makes room.
+func (s *Server) admit(c net.Conn) (*guest, *Refusal) {
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil || !s.allowed(at.Addr()) {
+		return nil, &Refusal{Reason: "not_allowed", Text: "the address is not in " + s.cfg.Table + ".allow"}
+	}
+	g := &guest{Conn: c, server: s, source: sourceOf(at.Addr())}
+	who := []quota.Holder{{Kind: quota.Source, Name: g.source}, quota.Total}
+	for {
+		g.share, err = s.cfg.Quota.Take(quota.MetadataConns, 1, who...)
+		if err == nil {
+			g.wait()
+			return g, nil
+		}
+		of := g.source
+		if full, ok := errors.AsType[*quota.Error](err); ok && full.Holder.Kind == quota.All {
+			of = ""
+		}
+		if !s.conns.MakeRoom(s.cfg.Clock(), of, err) {
+			return nil, &Refusal{Reason: "connections", Text: err.Error()}
+		}
+	}
+}
+
+// sourceOf is whose share a connection takes. All loopback addresses are one source,
+// so that an engine may come by either family.
+func sourceOf(a netip.Addr) string {
+	if a.Unmap().IsLoopback() {
+		return "loopback"
+	}
+	return quota.SourceOf(a).Name
+}
+
+// wait says that no whole request is here.
+func (g *guest) wait() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
+	g.place = g.server.conns.Enter(g.server.cfg.Clock(), g.source, g.evict)
+}
+
+// evict closes the connection for another one. Its server calls Close then.
+func (g *guest) evict(error) {
+	g.share.Give()
+	_ = g.Conn.Close()
+}
+
+// served says that a whole request is here, until the function that it returns is
+// called.
+func (g *guest) served() func() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.place.Leave()
+	return g.wait
+}
+
+// Close gives the share back. It may be called again.
+func (g *guest) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	g.place.Leave()
+	g.share.Give()
+	return g.Conn.Close()
+}

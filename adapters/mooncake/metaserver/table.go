@@ -1,0 +1,314 @@
+package metaserver
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"meridian/adapters/mooncake/metadata"
+	"meridian/blocks/quota"
+)
+
+// When an owner is asked whether it lives, and how many answers in a row end its
+// entry. A refused connection is a host that lives and a process that does not; the
+// other two may be the network's fault or a busy process's, and take longer.
+const (
+	AskEvery       = 10 * time.Second
+	maxRefused     = 3
+	maxUnreachable = 6
+	maxSilent      = 30
+)
+
+// Outcome is what became of the question whether an owner lives.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Answers     Outcome = iota // it said something
+	Silent                     // the connection stands, and nothing comes
+	Refused                    // nobody listens at that port
+	Unreachable                // no connection and no refusal; or the name is not known
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{"answers", "is silent", "refuses the connection", "cannot be reached"}
+
+// String completes "the owner …".
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// limits of outcomes in a row; 0: none.
+var limits = [outcomes]int{Silent: maxSilent, Refused: maxRefused, Unreachable: maxUnreachable}
+
+// gone says whether another one may take the entry of an owner at once.
+func (o Outcome) gone() bool { return o == Refused || o == Unreachable }
+
+// Question is an owner that must be asked before anything changes, or from time to
+// time.
+type Question struct {
+	Addr string // where it answers handshakes
+	node node
+	life uint64 // of the owner; an answer for an earlier one counts for nothing
+}
+
+// Refusal is why a request is not done.
+type Refusal struct {
+	Status int    // of HTTP
+	Reason string // for counts
+	Text   string
+}
+
+func (r *Refusal) Error() string { return r.Text }
+
+// node is whose entries they are.
+type node struct{ cluster, name string }
+
+func (n node) String() string {
+	if n.cluster == "" {
+		return metadata.Quote(n.name)
+	}
+	return metadata.Quote(n.name) + " of cluster " + metadata.Quote(n.cluster)
+}
+
+// owner is a node and what it said. One without an endpoint cannot be asked: it stays,
+// and anybody may take its name.
+type owner struct {
+	node   node
+	source string // whose share its entries take
+	life   uint64
+	at     metadata.Endpoint
+	epoch  uint64
+	values [2]*value // by kind
+	next   time.Duration
+	last   Outcome
+	row    int // outcomes like the last, one after the other
+}
+
+type value struct {
+	body  []byte
+	holds [2]*quota.Hold
+}
+
+func (v *value) free() {
+	if v != nil {
+		v.holds[0].Give()
+		v.holds[1].Give()
+	}
+}
+
+func (o *owner) canBeAsked() bool { return o.values[metadata.KindEndpoint] != nil }
+
+// table is what the server knows. It has no sockets and no clock, and is not safe for
+// use by several goroutines.
+type table struct {
+	book   *quota.Book
+	owners map[node]*owner
+	lives  uint64
+	ended  map[string]uint64 // by why
+}
+
+func newTable(book *quota.Book) *table {
+	return &table{book: book, owners: map[node]*owner{}, ended: map[string]uint64{}}
+}
+
+// change is a PUT or DELETE.
+type change struct {
+	source string // who asks
+	key    metadata.Key
+	epoch  uint64    // what it says of itself; 0: nothing
+	gone   *Question // an owner that was asked, and is gone
+}
+
+func (c change) node() node { return node{c.key.Cluster, c.key.Name} }
+
+func (t *table) get(k metadata.Key) ([]byte, bool) {
+	o := t.owners[node{k.Cluster, k.Name}]
+	if o == nil || o.values[k.Kind] == nil {
+		return nil, false
+	}
+	return o.values[k.Kind].body, true
+}
+
+// put stores a value. With a Question nothing has changed: the caller asks, and puts
+// again with what is gone.
+func (t *table) put(now time.Duration, c change, body []byte) (*Question, error) {
+	var at metadata.Endpoint
+	var err error
+	if c.key.Kind == metadata.KindEndpoint {
+		if at, err = metadata.ParseEndpoint(body); err == nil {
+			c.epoch = max(c.epoch, at.Epoch)
+		}
+	} else {
+		err = checkSegment(c.key, body)
+	}
+	if err != nil {
+		return nil, &Refusal{http.StatusBadRequest, "invalid", err.Error()}
+	}
+	o := t.owners[c.node()]
+	if o != nil {
+		if v := o.values[c.key.Kind]; v != nil && string(v.body) == string(body) {
+			return nil, nil // said already
+		}
+		if q, err := t.mayChange(o, c, at); q != nil || err != nil {
+			return q, err
+		}
+	}
+	v, err := t.hold(c, body)
+	if err != nil {
+		return nil, err
+	}
+	if o != nil && t.another(o, c, at) {
+		t.end(o, "replaced")
+		o = nil
+	}
+	if o == nil {
+		t.lives++
+		o = &owner{node: c.node(), source: c.source, life: t.lives}
+		t.owners[o.node] = o
+	}
+	o.values[c.key.Kind].free()
+	o.values[c.key.Kind] = v
+	o.epoch = max(o.epoch, c.epoch)
+	if c.key.Kind == metadata.KindEndpoint {
+		o.at, o.next, o.row = at, now+AskEvery, 0
+		t.displace(o)
+	}
+	return nil, nil
+}
+
+// mayChange says whether c may change what o owns, or who must be asked first.
+func (t *table) mayChange(o *owner, c change, at metadata.Endpoint) (*Question, error) {
+	if c.epoch > 0 && c.epoch < o.epoch {
+		return nil, &Refusal{http.StatusConflict, "stale", fmt.Sprintf("%s is owned by epoch %d, and this is epoch %d", o.node, o.epoch, c.epoch)}
+	}
+	if !t.another(o, c, at) || !o.canBeAsked() {
+		return nil, nil
+	}
+	if c.gone != nil && c.gone.node == o.node && c.gone.life == o.life {
+		return nil, nil
+	}
+	return &Question{Addr: o.at.Addr(), node: o.node, life: o.life}, nil
+}
+
+// another says whether c comes from another owner than o: from elsewhere, or with
+// another address for handshakes. Two processes of one host that give the same
+// address are one owner, since one of them has the port.
+func (t *table) another(o *owner, c change, at metadata.Endpoint) bool {
+	if c.source != o.source {
+		return true
+	}
+	return c.key.Kind == metadata.KindEndpoint && at != (metadata.Endpoint{}) && o.canBeAsked() && !at.At(o.at)
+}
+
+// displace ends the other owners of the same source that gave the same address: a
+// port has one listener, and it is now o.
+func (t *table) displace(o *owner) {
+	for _, other := range t.owners {
+		if other != o && other.source == o.source && other.canBeAsked() && other.at.At(o.at) {
+			t.end(other, "displaced")
+		}
+	}
+}
+
+// remove deletes a value.
+func (t *table) remove(c change) (*Question, error) {
+	o := t.owners[c.node()]
+	if o == nil || o.values[c.key.Kind] == nil {
+		return nil, &Refusal{http.StatusNotFound, "absent", "no such key: " + metadata.Quote(c.key.String())}
+	}
+	if q, err := t.mayChange(o, c, metadata.Endpoint{}); q != nil || err != nil {
+		return q, err
+	}
+	o.values[c.key.Kind].free()
+	o.values[c.key.Kind] = nil
+	if o.values == ([2]*value{}) {
+		t.end(o, "removed")
+	}
+	return nil, nil
+}
+
+// taken is the refusal for a change of what another owner has, which answered.
+func taken(q *Question, is Outcome) error {
+	return &Refusal{http.StatusConflict, "owned", fmt.Sprintf("%s is owned by the node at %s, which %s", q.node, metadata.Quote(q.Addr), is)}
+}
+
+func (t *table) end(o *owner, why string) {
+	for _, v := range o.values {
+		v.free()
+	}
+	delete(t.owners, o.node)
+	t.ended[why]++
+}
+
+// hold takes the value's share of the source and of all.
+func (t *table) hold(c change, body []byte) (*value, error) {
+	v := &value{body: body}
+	for i, what := range []struct {
+		r quota.Resource
+		n int
+	}{{quota.MetadataEntries, 1}, {quota.MetadataBytes, len(body) + len(c.key.String())}} {
+		h, err := t.book.Take(what.r, uint64(what.n), quota.Holder{Kind: quota.Source, Name: c.source}, quota.Total)
+		if err != nil {
+			v.free()
+			return nil, &Refusal{http.StatusInsufficientStorage, "full", err.Error()}
+		}
+		v.holds[i] = h
+	}
+	return v, nil
+}
+
+// due are the owners to ask, those that waited longest first.
+func (t *table) due(now time.Duration) []Question {
+	var found []*owner
+	for _, o := range t.owners {
+		if o.canBeAsked() && o.next <= now {
+			found = append(found, o)
+		}
+	}
+	slices.SortFunc(found, func(a, b *owner) int { return cmp.Or(cmp.Compare(a.next, b.next), cmp.Compare(a.life, b.life)) })
+	out := make([]Question, len(found))
+	for i, o := range found {
+		out[i] = Question{Addr: o.at.Addr(), node: o.node, life: o.life}
+	}
+	return out
+}
+
+// heard takes what became of a question, and reports the owner's end. Where alone is
+// set no host at all was reached: then an owner that could not be reached does not
+// count as failed, since it is rather this host that has no network.
+func (t *table) heard(now time.Duration, q Question, is Outcome, alone bool) bool {
+	o := t.owners[q.node]
+	if o == nil || o.life != q.life {
+		return false
+	}
+	o.next = now + AskEvery
+	if is == Unreachable && alone {
+		return false
+	}
+	if o.row++; o.last != is {
+		o.last, o.row = is, 1
+	}
+	if limit := limits[is]; limit == 0 || o.row < limit {
+		return false
+	}
+	t.end(o, "expired")
+	return true
+}
+
+// checkSegment says why a body cannot be the segment of a key. What is in it is for
+// those who read it: a server keeps descriptors of every transport.
+func checkSegment(k metadata.Key, body []byte) error {
+	var d struct {
+		Name *string `json:"name"`
+	}
+	if err := json.Unmarshal(body, &d); err != nil || !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
+		return &metadata.ValueError{What: k.String(), Have: metadata.Quote(string(body)), Want: "a JSON object whose name is text"}
+	}
+	if d.Name != nil && *d.Name != k.Name {
+		return &metadata.ValueError{What: "the name in the descriptor", Have: metadata.Quote(*d.Name), Want: "the key's, " + metadata.Quote(k.Name)}
+	}
+	return nil
+}
