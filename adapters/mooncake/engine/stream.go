@@ -56,9 +56,12 @@ func writeBody(c net.Conn, head, b []byte, progress time.Duration, between func(
 	for first := true; first || len(b) > 0; first = false {
 		n := min(len(b), part)
 		_ = c.SetWriteDeadline(time.Now().Add(progress))
-		bufs := net.Buffers{head, b[:n]}
-		if !first {
-			bufs = bufs[1:]
+		var bufs net.Buffers
+		if first && len(head) > 0 {
+			bufs = append(bufs, head)
+		}
+		if n > 0 {
+			bufs = append(bufs, b[:n])
 		}
 		if _, err := bufs.WriteTo(c); err != nil {
 			return &progressError{"sending a body", done, all, err}

@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -71,12 +72,19 @@ func parseBody(body []byte) (frame, error) {
 	return frame{}, fmt.Errorf("handshake: a frame of %s, known are 0 to %d: %w", Type(body[0]), lastType, wire.CodeUnsupported)
 }
 
+// errNothing is a connection that ended before its first byte, as a check of the port
+// does it.
+var errNothing = fmt.Errorf("handshake: closed before the first byte: %w", wire.CodeLaneLost)
+
 // readFrame reads a frame, and reserves nothing for a length that is not allowed. What
 // is announced and does not come costs its sender as much as it costs this side.
 func readFrame(r io.Reader) (frame, error) {
 	var head [lengthLen]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return frame{}, &stepError{"the length of a frame", err}
+	if n, err := io.ReadFull(r, head[:]); err != nil {
+		if n == 0 && errors.Is(err, io.EOF) {
+			return frame{}, errNothing
+		}
+		return frame{}, &stepError{fmt.Sprintf("the length of a frame, of which %d of %d bytes came", n, lengthLen), err}
 	}
 	n := binary.LittleEndian.Uint64(head[:])
 	switch {

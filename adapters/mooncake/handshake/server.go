@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,10 +14,10 @@ import (
 	"meridian/wire"
 )
 
-// What a connection may take. Variables of a Config are limits, these are the
-// protocol's: Mooncake's own daemon gives each step 5 s.
+// What each step of a connection may take, as Mooncake's own daemon has it, and the
+// default limits.
 const (
-	RequestTime = 5 * time.Second // from the first byte of nothing to the whole request
+	RequestTime = 5 * time.Second // from the connection to the whole request
 	AnswerTime  = 5 * time.Second
 	CloseTime   = 5 * time.Second // for the peer's end
 
@@ -74,7 +75,7 @@ func (s *Server) serve(c *door.Conn) {
 	if why := c.Why(); why != nil {
 		err = why
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errNothing) {
 		s.cfg.Refused(c.Peer, err)
 	}
 }

@@ -1,0 +1,138 @@
+package door
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"meridian/adapters/mooncake/internal/pipenet"
+	"meridian/wire"
+)
+
+// broken fails once before it accepts.
+type broken struct {
+	net.Listener
+	once atomic.Bool
+}
+
+func (b *broken) Accept() (net.Conn, error) {
+	if b.once.CompareAndSwap(false, true) {
+		return nil, errors.New("too many open files")
+	}
+	return b.Listener.Accept()
+}
+
+// echo is a door whose connections prove themselves by their first byte.
+func echo(l net.Listener, conns, perSource int, refused func(error)) *Door {
+	d := New(Config{
+		Conns: conns, PerSource: perSource,
+		Admit:   func(a netip.Addr) (string, error) { return a.String(), nil },
+		Refused: func(_ string, err error) { refused(err) },
+		Serve: func(c *Conn) {
+			var b [1]byte
+			for {
+				if _, err := c.Read(b[:]); err != nil {
+					return
+				}
+				c.Proved()
+				if _, err := c.Write(b[:]); err != nil {
+					return
+				}
+			}
+		},
+	})
+	d.Open(l)
+	return d
+}
+
+func say(c net.Conn) error {
+	if _, err := c.Write([]byte{7}); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, make([]byte, 1))
+	return err
+}
+
+func TestADoorGoesOnAfterAnErrorOfAccept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := pipenet.New()
+		d := echo(&broken{Listener: l}, 4, 4, func(err error) { t.Error(err) })
+		c, err := l.Dial(t.Context(), "")
+		if err != nil || say(c) != nil {
+			t.Error(err)
+		}
+		_ = c.Close()
+		d.Close()
+		d.Close()
+	})
+}
+
+func TestAConnectionThatProvedItselfKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := pipenet.New()
+		var refused []error
+		d := echo(l, 3, 3, func(err error) { refused = append(refused, err) })
+		var proved []net.Conn
+		for range 3 {
+			c, err := l.Dial(t.Context(), "")
+			if err != nil || say(c) != nil {
+				t.Fatal(err)
+			}
+			proved = append(proved, c)
+		}
+		late, err := l.From(t.Context(), "192.0.2.1:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if say(late) == nil {
+			t.Error("a fourth connection was let in")
+		}
+		synctest.Wait()
+		if len(refused) != 1 || !errors.Is(refused[0], wire.CodeTooMany) {
+			t.Error(refused)
+		}
+		for _, c := range proved {
+			if err := say(c); err != nil {
+				t.Error(err)
+			}
+		}
+		_ = proved[0].Close()
+		synctest.Wait()
+		again, err := l.Dial(t.Context(), "")
+		if err != nil || say(again) != nil || d.Len() != 3 {
+			t.Errorf("after one has left: %v, %d", err, d.Len())
+		}
+		_ = again.Close()
+		d.Close()
+		if d.Len() != 0 {
+			t.Errorf("%d are left", d.Len())
+		}
+	})
+}
+
+func TestADoorListensOnBothFamilies(t *testing.T) {
+	d := New(Config{
+		Conns: 8, PerSource: 8, Refused: func(_ string, err error) { t.Error(err) },
+		Admit: func(a netip.Addr) (string, error) { return a.String(), nil },
+		Serve: func(c *Conn) { _, _ = io.WriteString(c, c.Peer) },
+	})
+	defer d.Close()
+	at, err := d.Listen(t.Context(), "[::]:0")
+	if err != nil {
+		t.Skip("SKIPPED: this host has no IPv6:", err)
+	}
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		c, err := net.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr(host), at.Port()).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(c); err != nil || string(b) != host {
+			t.Errorf("from %s: %q, %v", host, b, err)
+		}
+		_ = c.Close()
+	}
+}
