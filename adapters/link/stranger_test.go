@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"meridian/internal/testlog"
@@ -99,43 +100,45 @@ func TestSilentConnectionsLockNobodyOut(t *testing.T) {
 	}
 }
 
-// A connection that was refused and neither reads why nor closes keeps its place
-// until it is closed, and makes room for the next one.
+// halfOpenPipe is an end of a pipe that, as a socket's, reads on once it has said
+// that it writes no more.
+type halfOpenPipe struct{ net.Conn }
+
+func (halfOpenPipe) CloseWrite() error { return nil }
+
+// A connection that was refused and does not close keeps its place until it is
+// closed, and makes room for the next one.
 func TestRefusedConnectionsThatStayAreBounded(t *testing.T) {
 	noLeaks(t)
-	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) { c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}} })
-	var stay []net.Conn
-	defer func() {
-		for _, c := range stay {
-			_ = c.Close()
-		}
-	}()
-	for range 200 {
-		c, err := net.Dial("tcp", hostOf(b))
-		if err != nil {
-			t.Fatal(err)
-		}
-		stay = append(stay, c)
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		h := hello{conn: c, base: c, via: viaTCP}
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, 2, 20, "", func(c *Config) { c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}} })
+		began := time.Now()
 		hi := greeting("stranger", proto.AuthNone)
-		if err := h.send(&hi); err != nil {
-			t.Fatal(err)
+		for i := range 10 * proto.HalfOpenPerSource {
+			c, there := net.Pipe()
+			defer func() { _ = c.Close() }()
+			b.take(halfOpenPipe{there}, viaTCP)
+			h := hello{conn: c, base: c, via: viaTCP}
+			if err := h.send(&hi); err != nil {
+				t.Fatal(err)
+			}
+			var re *RemoteError
+			if _, err := h.receive(); !errors.As(err, &re) || re.Code != wire.CodeAuth {
+				t.Fatalf("a stranger is answered %v, want AUTH", err)
+			}
+			synctest.Wait() // who made room for it is closed by a goroutine of its own
+			b.Node.mu.Lock()
+			open := len(b.Node.opening)
+			b.Node.mu.Unlock()
+			if want := min(i+1, proto.HalfOpenPerSource); open != want {
+				t.Fatalf("%d refused connections of one source are open at once, want %d", open, want)
+			}
 		}
-		var re *RemoteError
-		if _, err := h.receive(); !errors.As(err, &re) || re.Code != wire.CodeAuth {
-			t.Fatalf("a stranger is answered %v, want AUTH", err)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("they waited for each other, %v", took)
 		}
-		b.Node.mu.Lock()
-		open := len(b.Node.opening)
-		b.Node.mu.Unlock()
-		if open > 100 { // those that made room are closed by goroutines of their own
-			t.Fatalf("%d refused connections are open at once, and one source has 16 places", open)
-		}
-	}
-	if _, err := knock(t, b, greeting("a", proto.AuthNone)); err != nil {
-		t.Errorf("who comes next: %v", err)
-	}
+		b.stop(t)
+	})
 }
 
 // TCP probes of the port, as load balancers make them, are nothing to warn of.

@@ -67,6 +67,9 @@ func (s *server) intact() error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, os.ErrClosed) { // the server has ended, for a reason that is told elsewhere
+		return ErrDown
+	}
 	err = fmt.Errorf("the model changed while llama-server ran: %w", err)
 	select {
 	case s.changed <- err:
