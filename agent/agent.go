@@ -23,6 +23,7 @@ import (
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/spaces"
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/internal/loglimit"
 	"meridian/scheduler"
@@ -62,6 +63,7 @@ type Agent struct {
 
 	store   *blocks.Store
 	spaces  *spaces.Registry
+	windows *window.Table
 	engines *engine.Server
 	fabrics fabric.Registry
 	routes  *fabric.Routes
@@ -166,6 +168,7 @@ func (a *Agent) openStore(context.Context) (err error) {
 		return fmt.Errorf("arena: %w", err)
 	}
 	a.spaces = spaces.Over(a.store, &a.quota)
+	a.windows = window.New(a.store, func() time.Duration { return time.Since(a.started) }, a.cfg.Arena.Windows, &a.quota)
 	a.metrics.reg.MustRegister(&collector{a})
 	return nil
 }
@@ -235,7 +238,8 @@ func (a *Agent) background(f func(ctx context.Context)) {
 	a.wg.Go(func() { f(a.run) })
 }
 
-// housekeep steps the store when a lease or reservation is due.
+// housekeep steps the store and the windows when a lease, a reservation or a window
+// is due.
 func (a *Agent) housekeep(ctx context.Context) {
 	t := time.NewTicker(storeTick)
 	defer t.Stop()
@@ -244,6 +248,7 @@ func (a *Agent) housekeep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			a.windows.Step()
 			r := a.store.Step(blocks.Input{})
 			for _, e := range r.Evicted {
 				if e.Live {

@@ -57,6 +57,10 @@ var (
 	dLapsed        = desc("leases_expired_total", "Leases that ran out before they were released.")
 	dReserved      = desc("reservations", "Slots that are reserved for a block and not yet committed.")
 	dReservedGone  = desc("reservations_expired_total", "Reserved slots that were freed because their deadline passed.")
+	dWindows       = desc("windows", "Windows that are open now: memory that foreign peers reach one-sidedly.")
+	dWindowBytes   = desc("window_bytes", "Bytes of those windows.")
+	dWindowLate    = desc("window_late_accesses_total", "Accesses that were refused because their window was closed or gone.")
+	dWindowBlocks  = desc("window_blocks_total", "Blocks that were copied out of windows, hashed and published.")
 	dQuarantined   = desc("quarantined_bytes", "Bytes of slots that stay unused until a failed transfer can no longer write to them, or the process that mapped them has ended.")
 	dLeaked        = desc("leaked", "Slots and references that belong to nobody, a defect: it must stay 0.", "what")
 	dRemote        = desc("block_manager_remote_copies", "Known copies of blocks outside the arena.")
@@ -88,6 +92,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	c.blocks(gauge, counter)
+	c.windows(gauge, counter)
 	c.quota(gauge, counter)
 	c.peers(gauge)
 	gauge(dReady, oneIf(len(c.a.unready()) == 0))
@@ -138,6 +143,14 @@ func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), cou
 	gauge(dLeaked, float64(st.Leaked), "slots")
 	counter(dReclaimed, st.OffloadedBytes)
 	gauge(dRemote, float64(st.Remote))
+}
+
+func (c *collector) windows(gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	st := c.a.windows.Stats()
+	gauge(dWindows, float64(st.Windows))
+	gauge(dWindowBytes, float64(st.Bytes))
+	counter(dWindowLate, st.Late)
+	counter(dWindowBlocks, st.Blocks)
 }
 
 // quota shows every limit's account from the start; one that is set to the whole

@@ -92,6 +92,7 @@ fabric = "link"
 	until(t, "offloaded", func() bool { return decode.mover.OffloadStats().Blocks == 5 })
 	driveLeases(t, decode, b, moved)
 	driveQuota(t, decode, moved)
+	driveWindows(t, decode, b, moved)
 	for range decode.cfg.Quota.LogLines + 1 {
 		decode.Agent.log.Info("one kind of line")
 	}

@@ -2,8 +2,6 @@ package fabric
 
 import (
 	"context"
-
-	"meridian/wire"
 )
 
 // Range names memory of a peer. Addr is in that peer's own numbering: an
@@ -52,27 +50,17 @@ type Placer interface {
 	Seal(ctx context.Context, it []Item, ok []bool) error
 }
 
-// Window is memory that peers may touch. M lies end to end in the numbering of
-// the range. OnWrite, where set, is called once the bytes of one write are in
-// place and before the writer learns it; calls may be concurrent, and it must
-// not block and must not call Shut.
-type Window struct {
-	M       []Mem
-	Write   bool     // peers may write too, not only read
-	Peers   []string // who may; empty: every peer of the fabric
-	OnWrite func(wire.Span)
-}
-
-// Target is the passive end of Memory.
+// Target is memory of this agent that peers of a fabric reach one-sidedly: windows at
+// synthetic addresses, of which none is ever given out twice in an incarnation. An
+// adapter that serves such accesses asks before each one, and touches no memory that it
+// was not let into; it never learns whose the window is. The agent's Target is a table
+// of package blocks/window, whose doc.go shows the use.
 type Target interface {
-	// Open makes a window reachable. No address of it was ever given out before
-	// in this incarnation, so that an access meant for an earlier window can
-	// only miss. The window's memory belongs to the fabric's peers until Shut.
-	Open(w Window) (Range, error)
-	// Shut refuses new accesses, waits for those under way, and returns what was
-	// written, merged and in ascending order. Once it has returned nil nobody
-	// touches the memory. When ctx ends first the window stays closed for new
-	// accesses, the error is the context's, and Shut is called again to go on
-	// waiting. A window that is not, or no longer, open is no error.
-	Shut(ctx context.Context, r Range) (touched []wire.Span, err error)
+	// Enter lets peer's access of n bytes at addr in, to read or to write. b is the
+	// memory, until leave is called with the number of bytes that were written from the
+	// beginning of b on: 0 after a read. The peer gets its answer after leave, so that
+	// the owner has heard of the bytes by then. A refusal is a wire.Code: STALE for a
+	// window that is gone or closing, INVALID for a range that is empty or not wholly in
+	// one window, DENIED for what this peer may not do there. It is for this access only.
+	Enter(peer string, addr, n uint64, write bool) (b []byte, leave func(wrote uint64), err error)
 }

@@ -99,10 +99,11 @@ type Agent struct {
 
 // Arena holds what kv_memory does not say about the arena.
 type Arena struct {
-	Verify string // commit: hash once, when a block is made; always: at each read too
-	Hold   uint64 // bytes that one engine session may hold without a time limit
-	Extent uint64 // bytes; one size class an extent
-	Ahead  uint64 // bytes that are made ready before they are needed
+	Verify  string // commit: hash once, when a block is made; always: at each read too
+	Hold    uint64 // bytes that one engine session may hold without a time limit
+	Extent  uint64 // bytes; one size class an extent
+	Windows uint64 // bytes of all windows together
+	Ahead   uint64 // bytes that are made ready before they are needed
 }
 
 // Engine is the engines' block socket.

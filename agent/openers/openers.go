@@ -11,6 +11,7 @@ import (
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/spaces"
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -32,6 +33,7 @@ type Site struct {
 
 	// What a fabric needs that serves its peers by itself.
 	Store    *blocks.Store
+	Windows  *window.Table // what its peers reach one-sidedly; the fabric opens, and at its Close drops, its own
 	Spaces   *spaces.Registry
 	Quota    *quota.Book
 	Observer Observer

@@ -21,6 +21,7 @@ const (
 	MetadataConns                   // connections to a metadata server
 	MetadataEntries                 // values that it keeps
 	MetadataBytes                   // of them, with their keys
+	WindowBytes                     // bytes of windows, which foreign initiators reach
 	resources
 )
 
@@ -35,6 +36,7 @@ var resourceTable = [resources]struct {
 	StagingBytes:    {"staging_bytes", "of staging rings", true, wire.CodeBusy},
 	Namespaces:      {"namespaces", "namespaces", false, wire.CodeTooMany},
 	Sessions:        {"sessions", "sessions", false, wire.CodeTooMany},
+	WindowBytes:     {"window_bytes", "of windows", true, wire.CodeFull},
 	HalfOpen:        {"half_open", "connections without HELLO", false, wire.CodeTooMany},
 	MetadataConns:   {"metadata_connections", "connections to the metadata server", false, wire.CodeTooMany},
 	MetadataEntries: {"metadata_entries", "entries of the metadata server", false, wire.CodeTooMany},

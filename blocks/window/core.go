@@ -3,11 +3,14 @@ package window
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
+	"strconv"
 	"time"
 
 	"meridian/blocks"
 	"meridian/blocks/internal/memfd"
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -36,20 +39,23 @@ func (s state) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// win is one window. All but the last two fields are the core's.
+// win is one window. All but the last three fields are the core's.
 type win struct {
+	Spec              // as opened
 	addr, size uint64 // bytes that may be accessed
 	room       uint64 // bytes of memory: size, in whole pages
 	owner      blocks.Owner
-	ns         wire.Namespace
 	items      []wire.Span
 	state      state
-	in         int       // accesses
-	end        wire.Code // why it may not publish any more: DEADLINE or CANCELLED; OK: it may
+	in         int         // accesses
+	writers    int         // of them, those that write
+	touched    []wire.Span // what was written, ascending, disjoint and not adjacent; of windows with items
+	end        wire.Code   // why it may not publish any more: DEADLINE or CANCELLED; OK: it may
 	until      time.Duration
 
 	mem   *memfd.Memory // the driver's: nil while reserved
 	quiet chan struct{} // the driver's: closed when the last access has left; nil: nobody asked
+	hold  *quota.Hold   // the driver's: of its holders' shares
 }
 
 // core is the bookkeeping of all windows: pure, deterministic, single-threaded.
@@ -76,32 +82,31 @@ func newCore(first, limit, page uint64) *core {
 }
 
 // reserve counts a window and gives it its address, before its memory is made.
-func (c *core) reserve(now time.Duration, o blocks.Owner, ns wire.Namespace, lens []uint32, ttl time.Duration) (*win, error) {
+func (c *core) reserve(now time.Duration, o blocks.Owner, s Spec) (*win, error) {
 	c.expire(now)
-	switch {
-	case ttl <= 0:
-		return nil, &Error{Code: wire.CodeInvalid, Text: "a time to live that is not above zero"}
-	case len(lens) == 0 || len(lens) > MaxItems:
-		return nil, &Error{Code: wire.CodeInvalid, Text: "number of items of a window", Have: MaxItems, Need: uint64(len(lens))}
-	case len(c.live) >= MaxWindows:
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	if len(c.live) >= MaxWindows {
 		return nil, &Error{Code: wire.CodeFull, Text: "windows", Have: 0, Need: 1}
 	}
-	w := &win{addr: c.next, owner: o, ns: ns, items: make([]wire.Span, len(lens)), state: reserved, until: never}
-	if ttl < never-now {
-		w.until = now + ttl
+	w := &win{Spec: s, addr: c.next, owner: o, size: s.Bytes, state: reserved, until: never}
+	if s.TTL < never-now {
+		w.until = now + s.TTL
 	}
-	for i, n := range lens {
-		if n == 0 {
-			return nil, &Error{Code: wire.CodeInvalid, Text: "an item of no bytes"}
-		}
-		w.items[i] = wire.Span{Off: roundUp(w.size+wire.HeaderLen, itemAlign), Len: uint64(n)}
-		w.size = w.items[i].Off + uint64(n)
+	for _, n := range s.Lens {
+		at := wire.Span{Off: roundUp(w.size+wire.HeaderLen, itemAlign), Len: uint64(n)}
+		w.items = append(w.items, at)
+		w.size = at.Off + at.Len
+	}
+	if w.size > c.limit { // it could overflow when it is rounded up
+		return nil, &Error{Code: wire.CodeFull, Text: "bytes of all windows (arena.window_bytes)", Have: c.limit - c.bytes, Need: w.size}
 	}
 	w.room = roundUp(w.size, c.page)
 	taken := w.room + c.page // a gap, so that no access runs from one into the next
 	switch {
 	case w.room > c.limit-c.bytes:
-		return nil, &Error{Code: wire.CodeFull, Text: "bytes of all windows", Have: c.limit - c.bytes, Need: w.room}
+		return nil, &Error{Code: wire.CodeFull, Text: "bytes of all windows (arena.window_bytes)", Have: c.limit - c.bytes, Need: w.room}
 	case taken > addressSpace-c.next:
 		return nil, &Error{Code: wire.CodeFull, Text: "addresses of this incarnation", Have: addressSpace - c.next, Need: taken}
 	}
@@ -130,39 +135,99 @@ func (c *core) opened(now time.Duration, w *win) error {
 // failed ends a reserved window for which there is no memory.
 func (c *core) failed(w *win) { c.free(w) }
 
-// enter lets an access of n bytes at addr in; off is where it begins in w.
-func (c *core) enter(now time.Duration, addr, n uint64) (w *win, off uint64, err error) {
-	c.expire(now)
-	w = c.at(addr)
-	switch {
-	case w == nil && (addr < c.first || addr >= c.next):
-		return nil, 0, &Error{Code: wire.CodeInvalid, Addr: addr, Len: n, Text: "no window ever had this address"}
-	case w == nil || w.state != open:
-		c.st.Late++
-		return nil, 0, &Error{Code: wire.CodeStale, Addr: addr, Len: n, Text: "no open window at this address"}
-	}
-	off = addr - w.addr
-	if n == 0 || off >= w.size || n > w.size-off {
-		return nil, 0, &Error{Code: wire.CodeInvalid, Addr: addr, Len: n, Text: "the range is empty or leaves its window"}
-	}
-	w.in++
-	c.st.InFlight++
-	return w, off, nil
+// access is one that is in.
+type access struct {
+	w      *win
+	off, n uint64 // where it lies in w
+	write  bool
 }
 
-// leave ends an access. quiet: it was the last one that the window waits for.
-func (c *core) leave(w *win) (quiet bool) {
+// enter lets peer's access of n bytes at addr in.
+func (c *core) enter(now time.Duration, peer string, addr, n uint64, write bool) (access, error) {
+	c.expire(now)
+	w := c.at(addr)
+	switch {
+	case w == nil && (addr < c.first || addr >= c.next):
+		return access{}, &Error{Code: wire.CodeInvalid, Addr: addr, Len: n, Text: "no window ever had this address"}
+	case w == nil || w.state != open:
+		c.st.Late++
+		return access{}, &Error{Code: wire.CodeStale, Addr: addr, Len: n, Text: "no open window at this address"}
+	}
+	off := addr - w.addr
+	switch {
+	case n == 0 || off >= w.size || n > w.size-off:
+		return access{}, &Error{Code: wire.CodeInvalid, Addr: addr, Len: n, Text: "the range is empty or leaves its window"}
+	case len(w.Peers) > 0 && !slices.Contains(w.Peers, peer):
+		return access{}, &Error{Code: wire.CodeDenied, Addr: addr, Len: n, Text: "the window is not open to " + strconv.Quote(peer)}
+	case write && !w.Write:
+		return access{}, &Error{Code: wire.CodeDenied, Addr: addr, Len: n, Text: "the window may not be written"}
+	case !write && !w.Read:
+		return access{}, &Error{Code: wire.CodeDenied, Addr: addr, Len: n, Text: "the window may not be read"}
+	case write && len(w.touched)+w.writers >= MaxRuns:
+		return access{}, &Error{Code: wire.CodeTooMany, Addr: addr, Len: n, Text: "disjoint runs written in a window", Have: MaxRuns, Need: MaxRuns + 1}
+	}
+	return c.letIn(access{w, off, n, write}), nil
+}
+
+// own is an access of the owner itself, whatever its peers may do.
+func (c *core) own(now time.Duration, o blocks.Owner, addr, n uint64) (access, error) {
+	c.expire(now)
+	w := c.at(addr)
+	if w == nil || w.owner != o || w.state != open {
+		return access{}, &Error{Code: wire.CodeStale, Addr: addr, Len: n, Text: "no open window of this owner at this address"}
+	}
+	off := addr - w.addr
+	if n == 0 || off >= w.size || n > w.size-off {
+		return access{}, &Error{Code: wire.CodeInvalid, Addr: addr, Len: n, Text: "the range is empty or leaves its window"}
+	}
+	return c.letIn(access{w: w, off: off, n: n}), nil
+}
+
+func (c *core) letIn(a access) access {
+	a.w.in++
+	c.st.InFlight++
+	if a.write {
+		a.w.writers++
+	}
+	return a
+}
+
+// leave ends an access that wrote so many bytes from its beginning on. quiet: it
+// was the last one that the window waits for.
+func (c *core) leave(a access, wrote uint64) (quiet bool) {
+	w := a.w
 	w.in--
 	c.st.InFlight--
+	if a.write {
+		w.writers--
+		w.touch(wire.Span{Off: a.off, Len: min(wrote, a.n)})
+	}
 	quiet = w.in == 0 && w.state == closing
 	c.settle(w)
 	return quiet
 }
 
+// touch notes what was written. A window without items is written for as long as it
+// lives, in any number of places, so its owner hears of each write instead.
+func (w *win) touch(s wire.Span) {
+	if s.Len == 0 || len(w.items) == 0 {
+		return
+	}
+	end := s.Off + s.Len
+	i := sort.Search(len(w.touched), func(i int) bool { return w.touched[i].Off+w.touched[i].Len >= s.Off })
+	j := i
+	for ; j < len(w.touched) && w.touched[j].Off <= end; j++ {
+		s.Off = min(s.Off, w.touched[j].Off)
+		end = max(end, w.touched[j].Off+w.touched[j].Len)
+	}
+	s.Len = end - s.Off
+	w.touched = slices.Replace(w.touched, i, j, s)
+}
+
 // take closes a window for its owner's Commit of n items. Without accesses it is
 // then hashing, until done; with some the error is BUSY, and w is set.
 func (c *core) take(now time.Duration, o blocks.Owner, addr uint64, n int) (w *win, err error) {
-	w = c.own(o, addr)
+	w = c.of(o, addr)
 	c.expire(now)
 	switch {
 	case w != nil && w.end == wire.CodeDeadline:
@@ -198,7 +263,7 @@ func (c *core) done(w *win, published uint64) {
 
 // close ends the owner's window at addr, in whatever state it is.
 func (c *core) close(o blocks.Owner, addr uint64) {
-	if w := c.own(o, addr); w != nil {
+	if w := c.of(o, addr); w != nil {
 		c.finish(w, wire.CodeCancelled)
 	}
 }
@@ -294,9 +359,9 @@ func (c *core) at(addr uint64) *win {
 	return nil
 }
 
-// own returns the owner's live window of exactly that address. Another owner's is
+// of returns the owner's live window of exactly that address. Another owner's is
 // as one that is not there.
-func (c *core) own(o blocks.Owner, addr uint64) *win {
+func (c *core) of(o blocks.Owner, addr uint64) *win {
 	if i := c.search(addr); i < len(c.live) && c.live[i].addr == addr && c.live[i].owner == o {
 		return c.live[i]
 	}

@@ -49,13 +49,13 @@ type scenario struct {
 	c        *core
 	now      time.Duration
 	windows  map[string]*win
-	accesses map[string]*win
+	accesses map[string]access
 	names    map[*win]string
 }
 
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/core", func(t *testing.T, path string) {
-		s := &scenario{windows: map[string]*win{}, accesses: map[string]*win{}, names: map[*win]string{}}
+		s := &scenario{windows: map[string]*win{}, accesses: map[string]access{}, names: map[*win]string{}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			out := s.run(t, d)
 			for _, w := range s.c.takeFreed() {
@@ -103,23 +103,32 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "new":
 		s.c = newCore(num("first", "0x100000"), num("limit", "0x10000"), 4096)
 	case "reserve":
-		return s.reserve(d, owner, name, dur("ttl", "10s"))
+		return s.reserve(d, owner, name, num("bytes", "0"), dur("ttl", "10s"))
 	case "opened":
 		return text(s.c.opened(s.now, w))
 	case "failed":
 		s.c.failed(w)
 	case "enter":
-		in, off, err := s.c.enter(s.now, s.windows[str("at", "w")].addr+num("off", "0"), num("n", "1"))
+		in, err := s.c.enter(s.now, str("peer", "p"), s.windows[str("at", "w")].addr+num("off", "0"), num("n", "1"), d.HasArg("write"))
 		if err != nil {
 			return text(err)
 		}
 		s.accesses[name] = in
-		return fmt.Sprintf("%s+%d in=%d\n", s.names[in], off, in.in)
+		return fmt.Sprintf("%s+%d in=%d\n", s.names[in.w], in.off, in.w.in)
+	case "own":
+		in, err := s.c.own(s.now, owner, s.windows[str("at", "w")].addr+num("off", "0"), num("n", "1"))
+		if err != nil {
+			return text(err)
+		}
+		s.accesses[name] = in
+		return fmt.Sprintf("%s+%d in=%d\n", s.names[in.w], in.off, in.w.in)
+	case "touched":
+		return fmt.Sprintln(w.touched)
 	case "enter-raw":
-		_, _, err := s.c.enter(s.now, num("addr", "0"), num("n", "1"))
+		_, err := s.c.enter(s.now, "p", num("addr", "0"), num("n", "1"), false)
 		return text(err)
 	case "leave":
-		return fmt.Sprintf("quiet=%t\n", s.c.leave(s.accesses[name]))
+		return fmt.Sprintf("quiet=%t\n", s.c.leave(s.accesses[name], num("wrote", "0")))
 	case "commit":
 		_, err := s.c.take(s.now, owner, w.addr, int(num("items", "1")))
 		return text(err)
@@ -153,7 +162,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func (s *scenario) reserve(d *datadriven.TestData, o blocks.Owner, name string, ttl time.Duration) string {
+func (s *scenario) reserve(d *datadriven.TestData, o blocks.Owner, name string, size uint64, ttl time.Duration) string {
 	lens := []uint32{100}
 	if a, ok := d.Arg("lens"); ok {
 		lens = nil
@@ -162,7 +171,15 @@ func (s *scenario) reserve(d *datadriven.TestData, o blocks.Owner, name string, 
 			lens = append(lens, uint32(n))
 		}
 	}
-	w, err := s.c.reserve(s.now, o, wire.Namespace{1}, lens, ttl)
+	spec := Spec{NS: wire.Namespace{1}, Lens: lens, TTL: ttl, Read: true, Write: true}
+	if size > 0 {
+		spec.Bytes, spec.Lens = size, nil
+	}
+	if a, ok := d.Arg("peers"); ok {
+		spec.Peers = a.Vals
+	}
+	spec.Read, spec.Write = !d.HasArg("write-only"), !d.HasArg("read-only")
+	w, err := s.c.reserve(s.now, o, spec)
 	if err != nil {
 		return text(err)
 	}
@@ -213,7 +230,7 @@ func TestEachCallInEachState(t *testing.T) {
 	} {
 		name := fmt.Sprintf("%s in %s with %d in", want.call, want.from, want.in)
 		c := newCore(0x1000, 1<<20, 4096)
-		w, err := c.reserve(0, 1, wire.Namespace{}, []uint32{8}, 10)
+		w, err := c.reserve(0, 1, Spec{Lens: []uint32{8}, TTL: 10, Read: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,11 +244,11 @@ func TestEachCallInEachState(t *testing.T) {
 		if w.state != want.to || w.end != want.end {
 			t.Errorf("%s: %s, end %s; want %s, end %s", name, w.state, w.end, want.to, want.end)
 		}
-		if _, _, err := c.enter(5, 0x1000, 1); w.state != open && !errors.Is(err, wire.CodeStale) {
+		if _, err := c.enter(5, "", 0x1000, 1, false); w.state != open && !errors.Is(err, wire.CodeStale) {
 			t.Errorf("%s: an access afterwards: %v", name, err)
 		}
 		for w.in > 0 {
-			c.leave(w)
+			c.leave(access{w: w}, 0)
 		}
 		if want.end != 0 && want.from != reserved && want.from != hashing && w.state != free {
 			t.Errorf("%s: %s after the last access", name, w.state)
@@ -278,7 +295,7 @@ func TestModelAgreesOverRandomCalls(t *testing.T) {
 			case n == nil || op == 0:
 				lapse()
 				o, ttl := blocks.Owner(r.IntN(3)), time.Duration(1+r.IntN(60))
-				if w, err := c.reserve(now, o, wire.Namespace{}, []uint32{uint32(1 + r.IntN(9000))}, ttl); err == nil {
+				if w, err := c.reserve(now, o, Spec{Lens: []uint32{uint32(1 + r.IntN(9000))}, TTL: ttl, Read: true}); err == nil {
 					if w.addr < top {
 						t.Fatalf("address %#x comes again", w.addr)
 					}
@@ -298,7 +315,7 @@ func TestModelAgreesOverRandomCalls(t *testing.T) {
 				}
 			case op <= 4:
 				lapse()
-				_, _, err := c.enter(now, n.w.addr, n.w.size)
+				_, err := c.enter(now, "", n.w.addr, n.w.size, false)
 				if (err == nil) != (n.state == open) {
 					t.Fatalf("seed %d, step %d: enter: %v in %s", seed, step, err, n.state)
 				}
@@ -306,7 +323,7 @@ func TestModelAgreesOverRandomCalls(t *testing.T) {
 					n.in++
 				}
 			case op <= 6 && n.in > 0:
-				c.leave(n.w)
+				c.leave(access{w: n.w}, 0)
 				n.in--
 				n.settle()
 			case op == 7:
@@ -344,7 +361,7 @@ func drain(t *testing.T, c *core, all []*naive) {
 	}
 	for _, n := range all {
 		for ; n.in > 0; n.in-- {
-			c.leave(n.w)
+			c.leave(access{w: n.w}, 0)
 		}
 		switch n.w.state {
 		case reserved:
@@ -396,12 +413,12 @@ func (n *naive) commit(t *testing.T, c *core, now time.Duration, lapse func()) {
 // At the end of the address space windows are refused; no address wraps round.
 func TestAddressesEndBeforeTheyWouldComeAgain(t *testing.T) {
 	c := newCore(addressSpace-3*4096, 1<<30, 4096)
-	w, err := c.reserve(0, 1, wire.Namespace{}, []uint32{1}, math.MaxInt64)
+	w, err := c.reserve(0, 1, Spec{Lens: []uint32{1}, TTL: math.MaxInt64, Read: true})
 	if err != nil || w.until != never {
 		t.Fatal(w, err)
 	}
 	c.failed(w)
-	if _, err := c.reserve(0, 1, wire.Namespace{}, []uint32{1}, 1); !errors.Is(err, wire.CodeFull) || !strings.Contains(err.Error(), "addresses") {
+	if _, err := c.reserve(0, 1, Spec{Lens: []uint32{1}, TTL: 1, Read: true}); !errors.Is(err, wire.CodeFull) || !strings.Contains(err.Error(), "addresses") {
 		t.Errorf("beyond the last address: %v", err)
 	}
 }
@@ -409,11 +426,11 @@ func TestAddressesEndBeforeTheyWouldComeAgain(t *testing.T) {
 func TestWindowsAreCounted(t *testing.T) {
 	c := newCore(0x1000, 1<<40, 4096)
 	for range MaxWindows {
-		if _, err := c.reserve(0, 1, wire.Namespace{}, []uint32{1}, 1); err != nil {
+		if _, err := c.reserve(0, 1, Spec{Lens: []uint32{1}, TTL: 1, Read: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.reserve(0, 1, wire.Namespace{}, []uint32{1}, 1); !errors.Is(err, wire.CodeFull) {
+	if _, err := c.reserve(0, 1, Spec{Lens: []uint32{1}, TTL: 1, Read: true}); !errors.Is(err, wire.CodeFull) {
 		t.Errorf("above MaxWindows: %v", err)
 	}
 }

@@ -1,7 +1,8 @@
-// Package window is memory that somebody else may write: another process, a NIC,
-// the initiator of a one-sided write. Nothing in it is a block. The only way from
-// a window into a segment is Commit, which closes the window first and then lets
-// blocks.Store copy and hash what lies in it.
+// Package window is memory that somebody else may read or write: another process, a
+// NIC, the initiator of a one-sided access. Nothing in it is a block. The only ways
+// from a window into a segment are Commit, which closes the window first, and Publish,
+// which takes one body out of a window that stays open. Both let blocks.Store copy the
+// bytes and hash the copy.
 //
 //	reserved   Open makes the memory
 //	open       Enter lets an access in, and counts it
@@ -15,6 +16,37 @@
 // checked against text scenarios (testdata/core; go test -rewrite writes them
 // anew), a table of every call in every state, and a naive model. Table is the
 // core, the memory and a clock under one mutex.
+//
+// # Use
+//
+// A window has three sides. Its owner, an engine's session or the fabric itself, opens
+// it and takes blocks out of it:
+//
+//	o := store.NewOwner(0)
+//	w, err := table.Open(o, window.Spec{Lens: lens, NS: ns, TTL: ttl, Write: true})
+//	// tell the peer w.Addr + w.Items[i].Off; later the peer's notify comes
+//	err = table.Commit(o, w.Addr, commits)
+//
+// A segment that peers know for long, and in which a master or the peers themselves
+// allocate, is a window of Bytes that lives Forever; what a notify names in it, or a
+// payload whose header the owner has read by Own, becomes a block by Publish:
+//
+//	w, err := table.Open(o, window.Spec{Bytes: 1 << 28, TTL: window.Forever, Read: true, Write: true, Wrote: told})
+//	err = table.Publish(o, addr, &blocks.Commit{NS: ns, Key: key, Tier: head.Tier, Head: &head})
+//
+// What the owner wants to be read it puts there by Own. The adapter that serves the
+// peers sees the table as a fabric.Target, once for each request of its protocol:
+//
+//	b, leave, err := target.Enter(peer, addr, size, write)
+//	if err != nil {
+//		return refuse(wire.CodeOf(err)) // and say the code, which no peer can provoke for another's window
+//	}
+//	n, err := io.ReadFull(conn, b) // bounded by a deadline for progress: the window waits for this access
+//	leave(uint64(n))
+//	// only now the acknowledgement
+//
+// The end of the owner is Drop, right after Store.Drop. An access that is in keeps its
+// memory until it leaves, so an adapter must end what is stuck.
 //
 // # Addresses
 //
@@ -33,6 +65,9 @@
 // keeps what is published already and publishes nothing more. A window is
 // committed once, item by item.
 //
+// What one holder may have of windows is quota.WindowBytes, where the Spec names the
+// holder; all together have the table's limit.
+//
 // # Memory
 //
 // A memfd a window, allocated here and sealed against shrinking and growing. An
@@ -40,7 +75,7 @@
 // body on a multiple of 64. At its end a window's pages are freed also under
 // a process that still maps them.
 //
-// The package may import blocks, wire and x/sys. It must never hand out memory of
-// a segment, wait for an access, or publish a byte that was not copied out of the
-// window before it was hashed.
+// The package may import blocks, blocks/quota, wire and x/sys. It must never hand out
+// memory of a segment, wait for an access, or publish a byte that was not copied out of
+// the window before it was hashed.
 package window

@@ -39,7 +39,7 @@ func TestAWindowThatEndsWhileItsMemoryIsMadeIsNeverOpen(t *testing.T) {
 		if name == "drop" { // the Store says so first
 			want = wire.CodeInvalid
 		}
-		if w, err := r.Open(o, r.ns, []uint32{64}, time.Second); !errors.Is(err, want) || w.FD != 0 {
+		if w, err := r.Open(o, spec(r.ns, time.Second, []uint32{64})); !errors.Is(err, want) || w.FD != 0 {
 			t.Errorf("%s: %+v, %v, want %s", name, w, err, want)
 		}
 		r.hook.beforeCheck = nil
@@ -64,7 +64,7 @@ func TestOpenAsksTheStoreFirst(t *testing.T) {
 		"a namespace that is not open": {r.o, wire.Namespace{9}, 1, wire.CodeNSUnknown},
 		"a body that no slot holds":    {r.o, r.ns, 3 << 20, wire.CodeTooLarge},
 	} {
-		if _, err := r.Open(c.o, c.ns, []uint32{c.n}, time.Second); !errors.Is(err, c.want) {
+		if _, err := r.Open(c.o, spec(c.ns, time.Second, []uint32{c.n})); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
@@ -79,7 +79,7 @@ func TestAWindowThatEndsWhileItIsCommittedPublishesNothingMore(t *testing.T) {
 	for name, e := range endings {
 		r := newRig(t)
 		o := r.store.NewOwner(0)
-		w, err := r.Open(o, r.ns, []uint32{64, 64, 64}, time.Second)
+		w, err := r.Open(o, spec(r.ns, time.Second, []uint32{64, 64, 64}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,11 +173,11 @@ func TestALateWriteThroughAKeptMapTouchesNothing(t *testing.T) {
 	if got, _, _, err := r.stored(t, wire.Key{1}); err != nil || !bytes.Equal(got, body) {
 		t.Errorf("the block changed: %v", err)
 	}
-	b, leave, err := r.Enter(later.Addr, later.Len)
+	b, leave, err := r.Enter("them", later.Addr, later.Len, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer leave()
+	defer leave(0)
 	if bytes.IndexByte(b, 0xee) >= 0 {
 		t.Error("a write to the old window arrived in the new one")
 	}
@@ -197,7 +197,7 @@ func TestAPayloadWithItsHeaderIsOneRange(t *testing.T) {
 	if err := r.write(at, append(head.Append(nil), body...)); err != nil {
 		t.Fatal(err)
 	}
-	b, leave, err := r.Enter(at, wire.HeaderLen)
+	b, leave, err := r.Own(r.o, at, wire.HeaderLen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,11 +266,11 @@ func TestCallsInAnyOrderLeaveNothing(t *testing.T) {
 			case <-done:
 				return
 			case addr := <-addrs: // a foreign writer, often late
-				if b, leave, err := r.Enter(addr, 64); err == nil {
+				if b, leave, err := r.Enter("them", addr, 64, true); err == nil {
 					for i := range b {
 						b[i] = 1
 					}
-					leave()
+					leave(64)
 				}
 			default:
 				r.now.Add(int64(time.Millisecond))
@@ -296,7 +296,7 @@ func session(t *testing.T, r *rig, seed uint64, addrs chan<- uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	o := r.store.NewOwner(0)
 	for i := range 200 {
-		w, err := r.Open(o, r.ns, []uint32{64, 5000}, time.Duration(rnd.IntN(1000)+1)*time.Millisecond)
+		w, err := r.Open(o, spec(r.ns, time.Duration(rnd.IntN(1000)+1)*time.Millisecond, []uint32{64, 5000}))
 		if err != nil {
 			if !errors.Is(err, wire.CodeFull) && !errors.Is(err, wire.CodeDeadline) {
 				t.Error(err)

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"meridian/blocks"
 	"meridian/blocks/internal/memfd"
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -18,6 +20,7 @@ import (
 const (
 	MaxWindows   = 4096    // open at a time, all owners together
 	MaxItems     = 4096    // of one window
+	MaxRuns      = 4096    // disjoint runs of bytes that are written in one window with items
 	DefaultBytes = 1 << 30 // of all windows
 	addressSpace = 1 << 47 // bytes; what a peer may put into 64-bit addresses of user space
 	firstAddress = 1 << 32 // nothing that looks like a length or an offset is an address
@@ -32,11 +35,49 @@ type Store interface {
 	Ingest(o blocks.Owner, from []byte, c *blocks.Commit) error
 }
 
+// Forever is the TTL of a window that lives as long as its owner.
+const Forever = never
+
+// Spec is what a window shall be.
+type Spec struct {
+	Lens  []uint32 // bodies in bytes, each laid as in a slot, for Commit; or
+	Bytes uint64   // memory without items
+	TTL   time.Duration
+	NS    wire.Namespace // in which Commit publishes; windows without items may have none
+
+	Read, Write bool     // what peers may do
+	Peers       []string // who may; empty: every peer that the transport lets in
+	Map         bool     // a process will map it, and may then do what it likes there: Window.FD is set
+	// Wrote, where set, is called when a peer's write has left, once the bytes are
+	// in place and before the peer learns it; Off counts from the window's address.
+	// Calls may be concurrent. It must not block.
+	Wrote func(wire.Span)
+	// For are the holders whose shares the window counts for (quota.WindowBytes).
+	For []quota.Holder
+}
+
+func (s *Spec) check() error {
+	invalid := func(text string) error { return &Error{Code: wire.CodeInvalid, Text: text} }
+	switch {
+	case s.TTL <= 0:
+		return invalid("a time to live that is not above zero")
+	case len(s.Lens) > 0 == (s.Bytes > 0):
+		return invalid("a window has either items or a number of bytes")
+	case len(s.Lens) > MaxItems:
+		return &Error{Code: wire.CodeInvalid, Text: "number of items of a window", Have: MaxItems, Need: uint64(len(s.Lens))}
+	case slices.Contains(s.Lens, 0):
+		return invalid("an item of no bytes")
+	case !s.Read && !s.Write && !s.Map:
+		return invalid("a window that nobody may read or write")
+	}
+	return nil
+}
+
 // Window is an open one, as its owner sees it.
 type Window struct {
 	Addr, Len uint64
 	Items     []wire.Span // where the bodies lie; 32 bytes before each there is room for its header
-	FD        int         // a duplicate for the process that maps it; the caller closes it
+	FD        int         // with Spec.Map, a duplicate for the process that maps it, which the caller closes; else -1
 }
 
 // Stats of a table. Counters only rise.
@@ -56,23 +97,28 @@ type Stats struct {
 type Table struct {
 	store Store
 	clock func() time.Duration
+	book  *quota.Book
 
 	mu   sync.Mutex
 	core *core
 }
 
-// New makes an empty table. clock is monotonic and never negative; limit is the
-// bytes of all windows together, DefaultBytes where it is 0. The first address
-// is random, so that a write meant for an earlier incarnation meets a window of
-// this one by chance only.
-func New(store Store, clock func() time.Duration, limit uint64) *Table {
+// New makes an empty table. store may be nil where nothing is ever published. clock
+// is monotonic and never negative; limit is the bytes of all windows together,
+// DefaultBytes where it is 0; book has the shares of holders. The first address is
+// random, so that a write meant for an earlier incarnation meets a window of this
+// one by chance only.
+func New(store Store, clock func() time.Duration, limit uint64, book *quota.Book) *Table {
 	if limit == 0 {
 		limit = DefaultBytes
+	}
+	if book == nil {
+		book = &quota.Book{}
 	}
 	var r [8]byte
 	_, _ = rand.Read(r[:]) // never fails
 	first := firstAddress + binary.LittleEndian.Uint64(r[:])%baseSpread
-	return &Table{store: store, clock: clock, core: newCore(roundUp(first, memfd.PageSize), limit, memfd.PageSize)}
+	return &Table{store: store, clock: clock, book: book, core: newCore(roundUp(first, memfd.PageSize), limit, memfd.PageSize)}
 }
 
 // unlock unlocks, and gives back the memory of windows that became free.
@@ -83,32 +129,23 @@ func (t *Table) unlock() {
 		if w.mem != nil {
 			w.mem.Erase()
 		}
+		w.hold.Give()
 	}
 }
 
-// Open makes a window for bodies of the given lengths, for ttl. FULL above the
-// table's bytes, windows or addresses; INVALID for no item, an empty one, more
-// than MaxItems, or an owner that is gone; NS_UNKNOWN and TOO_LARGE as
-// blocks.Store; DEADLINE or CANCELLED if it ended while its memory was made.
-func (t *Table) Open(o blocks.Owner, ns wire.Namespace, lens []uint32, ttl time.Duration) (Window, error) {
+// Open makes a window. FULL above the table's bytes, windows or addresses, or a
+// holder's share; INVALID for what no window can be, or an owner that is gone;
+// NS_UNKNOWN and TOO_LARGE as blocks.Store; DEADLINE or CANCELLED if it ended while
+// its memory was made.
+func (t *Table) Open(o blocks.Owner, s Spec) (Window, error) {
+	s.Lens, s.Peers = slices.Clone(s.Lens), slices.Clone(s.Peers)
 	t.mu.Lock()
-	w, err := t.core.reserve(t.clock(), o, ns, lens, ttl)
+	w, err := t.core.reserve(t.clock(), o, s)
 	t.unlock()
 	if err != nil {
 		return Window{}, err
 	}
-	fd := -1
-	// Checked after the window is there: an owner whose session ended before is
-	// refused here, one whose session ends later is found by Drop.
-	err = t.store.Check(o, ns, lens)
-	var mem *memfd.Memory
-	if err == nil {
-		if mem, err = memfd.New("meridian-window", w.room, memfd.Shared); err == nil {
-			if fd, err = mem.Dup(); err != nil {
-				mem.Close()
-			}
-		}
-	}
+	mem, fd, err := t.memory(w)
 	t.mu.Lock()
 	if err != nil {
 		t.core.failed(w)
@@ -123,33 +160,90 @@ func (t *Table) Open(o blocks.Owner, ns wire.Namespace, lens []uint32, ttl time.
 		}
 		return Window{}, err
 	}
-	return Window{Addr: w.addr, Len: w.size, Items: append([]wire.Span(nil), w.items...), FD: fd}, nil
+	return Window{Addr: w.addr, Len: w.size, Items: slices.Clone(w.items), FD: fd}, nil
 }
 
-// Enter lets an access of n bytes at addr in, for a transport that writes for a
-// peer: b may be written until leave, which may be called twice. An address is
-// no proof of a right: the transport knows whom it lets write where.
+// memory makes that of a reserved window.
+func (t *Table) memory(w *win) (mem *memfd.Memory, fd int, err error) {
+	// Checked after the window is there: an owner whose session ended before is
+	// refused here, one whose session ends later is found by Drop.
+	if t.store != nil && len(w.Lens) > 0 {
+		if err := t.store.Check(w.owner, w.NS, w.Lens); err != nil {
+			return nil, -1, err
+		}
+	}
+	if w.hold, err = t.book.Take(quota.WindowBytes, w.room, w.For...); err != nil {
+		return nil, -1, err
+	}
+	if mem, err = memfd.New("meridian-window", w.room, memfd.Shared); err != nil || !w.Map {
+		return mem, -1, err
+	}
+	if fd, err = mem.Dup(); err != nil {
+		mem.Close()
+		return nil, -1, err
+	}
+	return mem, fd, nil
+}
+
+// Enter lets peer's access of n bytes at addr in, for a transport that reads or
+// writes for it: b may be read, or with write be written, until leave is called with
+// the number of bytes that were written from the beginning of b on, 0 after a read
+// and where none came. Only the first call of leave counts. The transport has proved
+// who the peer is, as far as its protocol can; an address is no proof of a right.
 //
 // STALE where the window is gone or closing, INVALID where the range is empty,
-// leaves its window or never was one.
-func (t *Table) Enter(addr, n uint64) (b []byte, leave func(), err error) {
+// leaves its window or never was one, DENIED where this peer may not do this here,
+// TOO_MANY above MaxRuns.
+func (t *Table) Enter(peer string, addr, n uint64, write bool) (b []byte, leave func(wrote uint64), err error) {
 	t.mu.Lock()
 	defer t.unlock()
-	w, off, err := t.core.enter(t.clock(), addr, n)
+	a, err := t.core.enter(t.clock(), peer, addr, n, write)
 	if err != nil {
 		return nil, nil, err
 	}
 	var once sync.Once
-	return w.mem.B[off : off+n : off+n], func() { once.Do(func() { t.leave(w) }) }, nil
+	return a.bytes(), func(wrote uint64) { once.Do(func() { t.leave(a, wrote) }) }, nil
 }
 
-func (t *Table) leave(w *win) {
+// Own is an access of the owner itself: to what has arrived, or to put there what
+// peers shall read. leave may be called twice.
+func (t *Table) Own(o blocks.Owner, addr, n uint64) (b []byte, leave func(), err error) {
 	t.mu.Lock()
 	defer t.unlock()
-	if t.core.leave(w) && w.quiet != nil {
-		close(w.quiet)
-		w.quiet = nil
+	a, err := t.core.own(t.clock(), o, addr, n)
+	if err != nil {
+		return nil, nil, err
 	}
+	var once sync.Once
+	return a.bytes(), func() { once.Do(func() { t.leave(a, 0) }) }, nil
+}
+
+func (a access) bytes() []byte { return a.w.mem.B[a.off : a.off+a.n : a.off+a.n] }
+
+// leave tells the owner first: the access still counts then, so that the window does
+// not end under Wrote.
+func (t *Table) leave(a access, wrote uint64) {
+	if wrote = min(wrote, a.n); a.write && wrote > 0 && a.w.Wrote != nil {
+		a.w.Wrote(wire.Span{Off: a.off, Len: wrote})
+	}
+	t.mu.Lock()
+	defer t.unlock()
+	if t.core.leave(a, wrote) && a.w.quiet != nil {
+		close(a.w.quiet)
+		a.w.quiet = nil
+	}
+}
+
+// Touched is what was written through Enter in the owner's window with items, as far
+// as the accesses have left, ascending and merged: an owner that takes blocks without
+// headers asks before it commits. nil where there is no such window.
+func (t *Table) Touched(o blocks.Owner, addr uint64) []wire.Span {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if w := t.core.of(o, addr); w != nil {
+		return slices.Clone(w.touched)
+	}
+	return nil
 }
 
 // Commit closes a window and publishes its items: c[i] is item i. With a Head the
@@ -182,6 +276,7 @@ func (t *Table) Commit(o blocks.Owner, addr uint64, c []blocks.Commit) error {
 
 	published := uint64(0)
 	for i := range c {
+		c[i].NS = w.NS
 		if c[i].Err = t.publish(w, w.items[i], &c[i]); c[i].Err == nil {
 			published++
 		}
@@ -192,9 +287,38 @@ func (t *Table) Commit(o blocks.Owner, addr uint64, c []blocks.Commit) error {
 	return nil
 }
 
-// publish copies one item out of its window into a slot. The daemon has no access
-// to the window then, but a process that mapped it may still write: the hash is of the
-// copy. The slot's deadline is the window's.
+// Publish makes a block of the body at addr in an open window of the owner, in
+// c.NS: of a payload that a notify named, or whose header the owner has parsed (from a
+// copy of its own) and gives as c.Head. The window stays open, and a peer may go on
+// writing: the hash is of the copy, so the worst it can do is CHECKSUM. Of bytes
+// without a header the owner must know that they have arrived. Errors as of Commit's
+// items; INVALID where neither Head nor Len says how long the body is.
+func (t *Table) Publish(o blocks.Owner, addr uint64, c *blocks.Commit) error {
+	n := uint64(c.Len)
+	if c.Head != nil {
+		n = uint64(c.Head.BodyLen)
+	}
+	t.mu.Lock()
+	a, err := t.core.own(t.clock(), o, addr, n)
+	t.unlock()
+	if err != nil {
+		return err
+	}
+	defer t.leave(a, 0)
+	if err := t.publish(a.w, wire.Span{Off: a.off, Len: a.n}, c); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.unlock()
+	t.core.st.Blocks++
+	return nil
+}
+
+// slotTime bounds the reservation of a slot that is written and published at once.
+const slotTime = time.Minute
+
+// publish copies a body out of its window into a slot. Others may still write the
+// window: the hash is of the copy.
 func (t *Table) publish(w *win, at wire.Span, c *blocks.Commit) error {
 	n := at.Len
 	switch {
@@ -206,6 +330,8 @@ func (t *Table) publish(w *win, at wire.Span, c *blocks.Commit) error {
 	switch {
 	case n > at.Len:
 		return &Error{Code: wire.CodeTooLarge, Addr: w.addr + at.Off, Text: "a body longer than its item", Have: at.Len, Need: n}
+	case t.store == nil:
+		return &Error{Code: wire.CodeUnsupported, Addr: w.addr + at.Off, Text: "this table has no store to publish in"}
 	case c.Key == wire.Key{}:
 		return &Error{Code: wire.CodeInvalid, Addr: w.addr + at.Off, Text: "a key of zeros"}
 	}
@@ -215,9 +341,9 @@ func (t *Table) publish(w *win, at wire.Span, c *blocks.Commit) error {
 	if err != nil {
 		return err
 	}
-	v, err := t.store.ReserveTier(w.owner, w.ns, c.Tier, []uint32{uint32(n)}, left)
+	v, err := t.store.ReserveTier(w.owner, c.NS, c.Tier, []uint32{uint32(n)}, min(left, slotTime))
 	if err == nil {
-		c.Slot, c.Gen, c.NS = v[0].Ref.Slot, v[0].Ref.Gen, w.ns
+		c.Slot, c.Gen = v[0].Ref.Slot, v[0].Ref.Gen
 		if c.Head == nil || c.Att == wire.AttestNone { // this daemon checks the sum in either case
 			c.Att = wire.AttestIngest
 		}

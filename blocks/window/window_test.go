@@ -65,7 +65,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.hook = &hooked{Store: s}
-	r.Table = New(r.hook, clock, 4<<20)
+	r.Table = New(r.hook, clock, 4<<20, nil)
 	t.Cleanup(func() {
 		r.Drop(r.o)
 		s.Drop(r.o)
@@ -82,9 +82,14 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
+// spec is a window that everybody may write, and a process may map.
+func spec(ns wire.Namespace, ttl time.Duration, lens []uint32) Spec {
+	return Spec{NS: ns, TTL: ttl, Lens: lens, Read: true, Write: true, Map: true}
+}
+
 func (r *rig) open(t *testing.T, lens ...uint32) Window {
 	t.Helper()
-	w, err := r.Open(r.o, r.ns, lens, time.Second)
+	w, err := r.Open(r.o, spec(r.ns, time.Second, lens))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,12 +99,11 @@ func (r *rig) open(t *testing.T, lens ...uint32) Window {
 
 // write is a foreign access.
 func (r *rig) write(addr uint64, b []byte) error {
-	to, leave, err := r.Enter(addr, uint64(len(b)))
+	to, leave, err := r.Enter("them", addr, uint64(len(b)), true)
 	if err != nil {
 		return err
 	}
-	defer leave()
-	copy(to, b)
+	leave(uint64(copy(to, b)))
 	return nil
 }
 
@@ -183,22 +187,22 @@ func TestRangesThatLeaveTheirWindowAreRefused(t *testing.T) {
 		{w.Addr + w.Len, 1, wire.CodeInvalid}, {w.Addr - 1, 1, wire.CodeInvalid}, {0, 1, wire.CodeInvalid}, {^uint64(0), 1, wire.CodeInvalid},
 		{w.Addr, 0, wire.CodeInvalid}, {w.Addr, ^uint64(0), wire.CodeInvalid}, {w.Addr + w.Len, ^uint64(0), wire.CodeInvalid},
 	} {
-		if _, _, err := r.Enter(c.addr, c.n); !errors.Is(err, c.want) {
+		if _, _, err := r.Enter("them", c.addr, c.n, true); !errors.Is(err, c.want) {
 			t.Errorf("%d bytes at %#x: %v, want %s", c.n, c.addr, err, c.want)
 		}
 	}
-	if _, leave, err := r.Enter(w.Addr+w.Len-1, 1); err != nil {
+	if _, leave, err := r.Enter("them", w.Addr+w.Len-1, 1, true); err != nil {
 		t.Errorf("the last byte: %v", err)
 	} else {
-		leave()
-		leave() // once is once
+		leave(64)
+		leave(64) // once is once
 	}
 }
 
 func TestCommitWaitsForAccessesAndTakesNoNewOnes(t *testing.T) {
 	r := newRig(t)
 	w := r.open(t, 64)
-	b, leave, err := r.Enter(w.Addr+w.Items[0].Off, 64)
+	b, leave, err := r.Enter("them", w.Addr+w.Items[0].Off, 64, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +220,7 @@ func TestCommitWaitsForAccessesAndTakesNoNewOnes(t *testing.T) {
 		t.Errorf("a new access while closing: %v", err)
 	}
 	copy(b, bytes.Repeat([]byte{7}, 64))
-	leave()
+	leave(64)
 	<-busy.Quiet
 	if err := r.Commit(r.o, w.Addr, c); err != nil || c[0].Err != nil {
 		t.Fatal(err, c[0].Err)
@@ -262,10 +266,10 @@ func TestEveryEndIsFree(t *testing.T) {
 			for _, busy := range []bool{false, true} {
 				r := newRig(t)
 				w := r.open(t, 64)
-				leave := func() {}
+				leave := func(uint64) {}
 				if busy || closing {
 					var err error
-					if _, leave, err = r.Enter(w.Addr, 1); err != nil {
+					if _, leave, err = r.Enter("them", w.Addr, 1, true); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -275,7 +279,7 @@ func TestEveryEndIsFree(t *testing.T) {
 					}
 				}
 				if !busy {
-					leave()
+					leave(64)
 				}
 				end(r, w.Addr)
 				if st := r.Stats(); (st.Windows == 1) != busy {
@@ -284,7 +288,7 @@ func TestEveryEndIsFree(t *testing.T) {
 				if err := r.write(w.Addr, []byte{1}); !errors.Is(err, wire.CodeStale) {
 					t.Errorf("%s: an access afterwards: %v", name, err)
 				}
-				leave()
+				leave(64)
 				end(r, w.Addr)
 				if st := r.Stats(); st.Windows != 0 || st.Bytes != 0 {
 					t.Errorf("%s, closing %t, busy %t: %+v at the end", name, closing, busy, st)
@@ -335,7 +339,7 @@ func TestBoundsAreNamed(t *testing.T) {
 		"too many items": {make([]uint32, MaxItems+1), wire.CodeInvalid},
 		"too many bytes": {[]uint32{4<<20 + 1}, wire.CodeFull},
 	} {
-		if _, err := r.Open(r.o, r.ns, c.lens, time.Second); !errors.Is(err, c.want) {
+		if _, err := r.Open(r.o, spec(r.ns, time.Second, c.lens)); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
@@ -400,7 +404,7 @@ func TestManyWindowsAtOnce(t *testing.T) {
 			defer r.store.Drop(o)
 			defer r.Table.Drop(o)
 			for i := range 50 {
-				w, err := r.Table.Open(o, r.ns, []uint32{100, 200}, time.Hour)
+				w, err := r.Table.Open(o, spec(r.ns, time.Hour, []uint32{100, 200}))
 				if err != nil {
 					t.Error(err)
 					return

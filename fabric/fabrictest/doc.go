@@ -16,6 +16,6 @@
 // its own tests break a fabric in one way after the other and demand that a
 // check notices.
 //
-// It imports the standard library, fabric and wire. It must not know any
+// It imports the standard library, fabric, wire and blocks/window. It must not know any
 // particular fabric, and must not sleep or judge by time.
 package fabrictest

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -256,13 +257,23 @@ var optionalMutants = []mutant{
 	}, []string{"counts return to zero"}},
 }
 
+const heard = "owner hears of a write between its bytes and the answer"
+
+// left is a sound Enter whose accesses leave by way of f.
+func left(b *broken, f func(leave func(uint64), wrote uint64)) enterFunc {
+	return func(peer string, addr, n uint64, write bool) ([]byte, func(uint64), error) {
+		m, leave, err := b.windows.Enter(peer, addr, n, write)
+		return m, func(wrote uint64) { f(leave, wrote) }, err
+	}
+}
+
 var windowMutants = []mutant{
 	{"window is one byte longer than it says", func(b *broken) {
 		clip := func(good func(context.Context, []fabric.Xfer)) func(context.Context, []fabric.Xfer) {
 			return func(ctx context.Context, x []fabric.Xfer) {
 				good(ctx, x)
 				for i := range x {
-					if errors.Is(x[i].Err, wire.CodeDenied) {
+					if errors.Is(x[i].Err, wire.CodeInvalid) {
 						y := []fabric.Xfer{x[i]}
 						if y[0].R.Len == 0 || len(y[0].M.B) == 0 {
 							continue
@@ -282,7 +293,7 @@ var windowMutants = []mutant{
 		b.write = func(ctx context.Context, x []fabric.Xfer) {
 			good(ctx, x)
 			for i := range x {
-				if errors.Is(x[i].Err, wire.CodeDenied) && len(x[i].M.B) > 5 {
+				if errors.Is(x[i].Err, wire.CodeInvalid) && len(x[i].M.B) > 5 {
 					y := []fabric.Xfer{x[i]}
 					y[0].R.Len, y[0].M.B = 5, y[0].M.B[:5]
 					good(ctx, y)
@@ -303,87 +314,46 @@ var windowMutants = []mutant{
 		b.read, b.write = fit(b.read), fit(b.write)
 	}, []string{"window bounds"}},
 	{"read-only windows can be written", func(b *broken) {
-		good := b.open
-		b.open = func(w fabric.Window) (fabric.Range, error) { w.Write = true; return good(w) }
-	}, []string{"window permissions"}},
-	{"windows are open to everybody", func(b *broken) {
-		good := b.open
-		b.open = func(w fabric.Window) (fabric.Range, error) { w.Peers = nil; return good(w) }
-	}, []string{"window permissions"}},
-	{"OnWrite is never called", func(b *broken) {
-		good := b.open
-		b.open = func(w fabric.Window) (fabric.Range, error) { w.OnWrite = nil; return good(w) }
-	}, []string{"OnWrite comes between bytes and answer"}},
-	{"OnWrite comes before the bytes", func(b *broken) {
-		var told func(wire.Span)
-		var base uint64
-		open, write := b.open, b.write
-		b.open = func(w fabric.Window) (fabric.Range, error) {
-			told, w.OnWrite = w.OnWrite, nil
-			r, err := open(w)
-			base = r.Addr
-			return r, err
+		b.enter = func(peer string, addr, n uint64, _ bool) ([]byte, func(uint64), error) {
+			return b.windows.Enter(peer, addr, n, false)
 		}
-		b.write = func(ctx context.Context, x []fabric.Xfer) {
-			for i := range x {
-				if told != nil && x[i].R.Addr-base < 4096 {
-					told(wire.Span{Off: x[i].R.Addr - base, Len: x[i].R.Len})
+	}, []string{"window permissions"}},
+	{"every peer is called the same", func(b *broken) {
+		b.enter = func(_ string, addr, n uint64, write bool) ([]byte, func(uint64), error) {
+			return b.windows.Enter("somebody else", addr, n, write)
+		}
+	}, []string{"window permissions"}},
+	{"the owner never hears of a write", func(b *broken) {
+		b.enter = left(b, func(leave func(uint64), _ uint64) { leave(0) })
+	}, []string{heard}},
+	{"the owner hears of fewer bytes", func(b *broken) {
+		b.enter = left(b, func(leave func(uint64), wrote uint64) { leave(wrote / 2) })
+	}, []string{heard}},
+	{"a write leaves before its bytes are there", func(b *broken) {
+		b.enter = func(peer string, addr, n uint64, write bool) ([]byte, func(uint64), error) {
+			m, leave, err := b.windows.Enter(peer, addr, n, write)
+			if err == nil && write {
+				leave(n)
+			}
+			return m, leave, err
+		}
+	}, []string{heard}},
+	{"accesses never leave", func(b *broken) {
+		b.enter = left(b, func(func(uint64), uint64) {})
+	}, []string{heard}},
+	{"a late access is sent where there is a window", func(b *broken) {
+		var base, now uint64 // the address that was used first, and the newest window's
+		b.enter = func(peer string, addr, n uint64, write bool) ([]byte, func(uint64), error) {
+			m, leave, err := b.windows.Enter(peer, addr, n, write)
+			if errors.Is(err, wire.CodeStale) {
+				w, openErr := b.windows.Open(1, window.Spec{Bytes: 8192, TTL: window.Forever, Read: true, Write: true})
+				if base, now = addr, w.Addr; openErr == nil {
+					return b.windows.Enter(peer, now+(addr-base), n, write)
 				}
 			}
-			write(ctx, x)
+			return m, leave, err
 		}
-	}, []string{"OnWrite comes between bytes and answer"}},
-	{"OnWrite is told the wrong place", func(b *broken) {
-		good := b.open
-		b.open = func(w fabric.Window) (fabric.Range, error) {
-			if told := w.OnWrite; told != nil {
-				w.OnWrite = func(s wire.Span) { s.Len--; told(s) }
-			}
-			return good(w)
-		}
-	}, []string{"OnWrite comes between bytes and answer"}},
-	{"shut windows stay open", func(b *broken) {
-		b.shut = func(context.Context, fabric.Range) ([]wire.Span, error) {
-			return []wire.Span{{Off: 10, Len: 10}, {Off: 2000, Len: 150}}, nil
-		}
-	}, []string{"shut window is never touched again"}},
-	{"shut does not tell what was written", func(b *broken) {
-		b.shut = func(ctx context.Context, r fabric.Range) ([]wire.Span, error) {
-			_, err := b.Fabric.Shut(ctx, r)
-			return nil, err
-		}
-	}, []string{"shut window is never touched again"}},
-	{"second shut fails", func(b *broken) {
-		seen := make(map[uint64]bool)
-		b.shut = func(ctx context.Context, r fabric.Range) ([]wire.Span, error) {
-			if seen[r.Addr] {
-				return nil, wire.CodeAbsent
-			}
-			seen[r.Addr] = true
-			return b.Fabric.Shut(ctx, r)
-		}
-	}, []string{"shut window is never touched again"}},
-	{"addresses are given out again", func(b *broken) {
-		const low = 1 << 20
-		var base uint64 // of the newest window, which everybody sees at low
-		open, shut, read, write := b.open, b.shut, b.read, b.write
-		b.open = func(w fabric.Window) (fabric.Range, error) {
-			r, err := open(w)
-			base, r.Addr = r.Addr, low
-			return r, err
-		}
-		real := func(r fabric.Range) fabric.Range { r.Addr += base - low; return r }
-		b.shut = func(ctx context.Context, r fabric.Range) ([]wire.Span, error) { return shut(ctx, real(r)) }
-		moved := func(good func(context.Context, []fabric.Xfer)) func(context.Context, []fabric.Xfer) {
-			return func(ctx context.Context, x []fabric.Xfer) {
-				for i := range x {
-					x[i].R = real(x[i].R)
-				}
-				good(ctx, x)
-			}
-		}
-		b.read, b.write = moved(read), moved(write)
-	}, []string{"shut window is never touched again"}},
+	}, []string{"closed window is never touched again"}},
 	{"mixed batch of accesses fails as a whole", func(b *broken) {
 		good := b.write
 		b.write = func(ctx context.Context, x []fabric.Xfer) {

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/fabric/synthetic"
 	"meridian/wire"
@@ -25,8 +27,8 @@ type broken struct {
 	caps                   func() fabric.Caps
 	label                  func() string
 	read, write            func(ctx context.Context, x []fabric.Xfer)
-	open                   func(w fabric.Window) (fabric.Range, error)
-	shut                   func(ctx context.Context, r fabric.Range) ([]wire.Span, error)
+	windows                *window.Table
+	enter                  enterFunc // of what it serves
 	place                  func(ctx context.Context, it []fabric.Item) ([]fabric.Range, error)
 	seal                   func(ctx context.Context, it []fabric.Item, ok []bool) error
 }
@@ -47,10 +49,6 @@ func (b *broken) List(ctx context.Context, f func(fabric.Item) bool) error {
 func (b *broken) Probe(ctx context.Context, peer string) (string, float64, error) {
 	return b.probe(ctx, peer)
 }
-func (b *broken) Open(w fabric.Window) (fabric.Range, error) { return b.open(w) }
-func (b *broken) Shut(ctx context.Context, r fabric.Range) ([]wire.Span, error) {
-	return b.shut(ctx, r)
-}
 func (b *broken) Place(ctx context.Context, it []fabric.Item) ([]fabric.Range, error) {
 	return b.place(ctx, it)
 }
@@ -58,14 +56,26 @@ func (b *broken) Seal(ctx context.Context, it []fabric.Item, ok []bool) error {
 	return b.seal(ctx, it, ok)
 }
 
+type enterFunc func(peer string, addr, n uint64, write bool) ([]byte, func(uint64), error)
+
+// target is a fabric.Target with one bug.
+type target struct{ b *broken }
+
+func (t target) Enter(peer string, addr, n uint64, write bool) ([]byte, func(uint64), error) {
+	return t.b.enter(peer, addr, n, write)
+}
+
 // sound has no bug yet.
 func sound() *broken {
+	table := window.New(nil, func() time.Duration { return 0 }, 0, nil)
 	f := synthetic.New(synthetic.Options{Seed: 1, MaxItem: 2 << 20, MaxBatch: 600})
-	return &broken{
-		Fabric: f, push: f.Push, pull: f.Pull, find: f.Find, drop: f.Drop, list: f.List, probe: f.Probe,
+	b := &broken{
+		Fabric: f, windows: table, enter: table.Enter, push: f.Push, pull: f.Pull, find: f.Find, drop: f.Drop, list: f.List, probe: f.Probe,
 		quiesce: f.Quiesce, close: f.Close, caps: f.Caps, label: f.Label, read: f.Read, write: f.Write,
-		open: f.Open, shut: f.Shut, place: f.Place, seal: f.Seal,
+		place: f.Place, seal: f.Seal,
 	}
+	f.Serve(target{b})
+	return b
 }
 
 // mutant is a bug, and the checks that have to notice it; others may too.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -15,8 +16,10 @@ type Harness struct {
 	Fabric fabric.Fabric
 	// Far is where pushed blocks are pulled, found, listed and dropped; nil: Fabric.
 	Far fabric.Fabric
-	// Target is where windows are opened that Fabric reaches; nil: Fabric, if it is one.
-	Target fabric.Target
+	// Windows are those that Fabric reaches, a fabric.Target of the other end; nil:
+	// one-sided access is not tried.
+	Windows *window.Table
+	At      string // Range.Peer of Windows
 	// NS is a namespace in which blocks can be pushed.
 	NS wire.Namespace
 	// ByKey is for fabrics whose Push does not learn a handle: blocks are named
@@ -47,14 +50,6 @@ func (h *Harness) far() fabric.Fabric {
 		return h.Far
 	}
 	return h.Fabric
-}
-
-func (h *Harness) target() fabric.Target {
-	if h.Target != nil {
-		return h.Target
-	}
-	t, _ := h.Fabric.(fabric.Target)
-	return t
 }
 
 func (h *Harness) maxBody() int {

@@ -31,7 +31,8 @@ func harness(b *broken) *fabrictest.Harness {
 			}
 			return nil
 		},
-		Peer: b.Name(),
+		Peer:    b.Name(),
+		Windows: b.windows, At: b.Name(),
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	"meridian/blocks"
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -14,14 +16,14 @@ import (
 func windowChecks() []Check {
 	oneSided := func(h *Harness) bool {
 		_, ok := h.Fabric.(fabric.Memory)
-		return ok && h.target() != nil
+		return ok && h.Windows != nil
 	}
 	return []Check{
 		{Name: "one-sided write and read", Run: checkWriteRead, Applies: oneSided},
 		{Name: "window bounds", Run: checkBounds, Applies: oneSided},
 		{Name: "window permissions", Run: checkPermissions, Applies: oneSided},
-		{Name: "OnWrite comes between bytes and answer", Run: checkOnWrite, Applies: oneSided},
-		{Name: "shut window is never touched again", Run: checkShut, Applies: oneSided},
+		{Name: "owner hears of a write between its bytes and the answer", Run: checkWrote, Applies: oneSided},
+		{Name: "closed window is never touched again", Run: checkWindowEnd, Applies: oneSided},
 		{Name: "one status an access", Run: checkMixedAccess, Applies: oneSided},
 	}
 }
@@ -55,34 +57,45 @@ func part(r fabric.Range, off, n uint64) fabric.Range {
 	return r
 }
 
-// newWindow makes a window of three unequal pieces.
-func (h *Harness) newWindow(write bool) (fabric.Window, func() []byte) {
-	w := fabric.Window{Write: write}
-	for _, n := range []int{1000, 1, 3095} {
-		m, _ := h.room(n)
-		w.M = append(w.M, m)
-	}
-	return w, func() []byte {
-		var all []byte
-		for _, m := range w.M {
-			all = append(all, m.B...)
-		}
-		return all
-	}
-}
+// owner of all windows of the suite.
+const owner blocks.Owner = 1
 
 const windowBytes = 1000 + 1 + 3095
 
-func checkWriteRead(ctx context.Context, h *Harness) error {
-	w, content := h.newWindow(true)
-	r, err := h.target().Open(w)
+// open makes a window of painted memory that peers may read, and is its range.
+func (h *Harness) open(s window.Spec) (fabric.Range, error) {
+	s.Bytes, s.TTL, s.Read = windowBytes, window.Forever, true
+	w, err := h.Windows.Open(owner, s)
 	if err != nil {
-		return fmt.Errorf("open: %w", err)
+		return fabric.Range{}, fmt.Errorf("open: %w", err)
 	}
-	if r.Len != windowBytes || r.Addr == 0 {
-		return fmt.Errorf("open of %d bytes gave %d at address %#x", windowBytes, r.Len, r.Addr)
+	r := fabric.Range{Peer: h.At, Addr: w.Addr, Len: w.Len}
+	h.own(r, paint)
+	return r, nil
+}
+
+// own gives f the memory of a window.
+func (h *Harness) own(r fabric.Range, f func(b []byte)) {
+	if b, leave, err := h.Windows.Own(owner, r.Addr, r.Len); err == nil {
+		f(b)
+		leave()
 	}
-	want := content()
+}
+
+// content is a copy of what a window holds; nil: it is closed.
+func (h *Harness) content(r fabric.Range) (c []byte) {
+	h.own(r, func(b []byte) { c = bytes.Clone(b) })
+	return c
+}
+
+func (h *Harness) closeWindow(r fabric.Range) { h.Windows.Close(owner, r.Addr) }
+
+func checkWriteRead(ctx context.Context, h *Harness) error {
+	r, err := h.open(window.Spec{Write: true})
+	if err != nil {
+		return err
+	}
+	want := h.content(r)
 	for i, s := range []wire.Span{{Off: 0, Len: windowBytes}, {Off: 990, Len: 20}, {Off: 1000, Len: 1}, {Off: 4000, Len: 96}, {Off: 7, Len: 0}} {
 		b := make([]byte, s.Len)
 		fill(b, fmt.Sprintf("write-%d", i))
@@ -90,7 +103,7 @@ func checkWriteRead(ctx context.Context, h *Harness) error {
 			return fmt.Errorf("write of %+v: %w", s, err)
 		}
 		copy(want[s.Off:], b)
-		if !bytes.Equal(content(), want) {
+		if !bytes.Equal(h.content(r), want) {
 			return fmt.Errorf("after a write of %+v the window holds other bytes", s)
 		}
 		got := make([]byte, s.Len)
@@ -101,24 +114,18 @@ func checkWriteRead(ctx context.Context, h *Harness) error {
 			return fmt.Errorf("read of %+v gave other bytes than were written", s)
 		}
 	}
-	_, err = h.target().Shut(ctx, r)
-	return err
+	return nil
 }
 
 // checkBounds: an access lies wholly in one window or is refused as a whole.
 func checkBounds(ctx context.Context, h *Harness) error {
-	a, contentA := h.newWindow(true)
-	b, contentB := h.newWindow(true)
-	ra, err := h.target().Open(a)
+	ra, err := h.open(window.Spec{Write: true})
 	if err != nil {
 		return err
 	}
-	rb, err := h.target().Open(b)
+	rb, err := h.open(window.Spec{Write: true})
 	if err != nil {
 		return err
-	}
-	if ra.Peer == rb.Peer && ra.Addr < rb.Addr+rb.Len && rb.Addr < ra.Addr+ra.Len {
-		return errors.New("two open windows overlap")
 	}
 	for _, c := range []struct {
 		name string
@@ -145,20 +152,19 @@ func checkBounds(ctx context.Context, h *Harness) error {
 			}
 		}
 	}
-	if unpainted(contentA()) >= 0 || unpainted(contentB()) >= 0 {
+	if unpainted(h.content(ra)) >= 0 || unpainted(h.content(rb)) >= 0 {
 		return errors.New("a refused write left bytes in a window")
 	}
 	return nil
 }
 
 func checkPermissions(ctx context.Context, h *Harness) error {
-	ro, content := h.newWindow(false)
-	fill(ro.M[0].B, "read-only")
-	want := content()
-	r, err := h.target().Open(ro)
+	r, err := h.open(window.Spec{})
 	if err != nil {
 		return err
 	}
+	h.own(r, func(b []byte) { fill(b[:100], "read-only") })
+	want := h.content(r)
 	err = h.access(ctx, true, part(r, 0, 10), make([]byte, 10))
 	if err := refused("write to a read-only window", err, wire.CodeDenied); err != nil {
 		return err
@@ -167,12 +173,10 @@ func checkPermissions(ctx context.Context, h *Harness) error {
 	if err := h.access(ctx, false, r, got); err != nil {
 		return fmt.Errorf("read of a read-only window: %w", err)
 	}
-	if !bytes.Equal(got, want) || !bytes.Equal(content(), want) {
+	if !bytes.Equal(got, want) || !bytes.Equal(h.content(r), want) {
 		return errors.New("a read-only window changed, or was read wrongly")
 	}
-	others, content := h.newWindow(true)
-	others.Peers = []string{"somebody else"}
-	if r, err = h.target().Open(others); err != nil {
+	if r, err = h.open(window.Spec{Write: true, Peers: []string{"somebody else"}}); err != nil {
 		return err
 	}
 	for _, write := range []bool{true, false} {
@@ -181,31 +185,28 @@ func checkPermissions(ctx context.Context, h *Harness) error {
 			return err
 		}
 	}
-	if unpainted(content()) >= 0 {
+	if unpainted(h.content(r)) >= 0 {
 		return errors.New("a window that is open to another peer was written")
 	}
 	return nil
 }
 
-// checkOnWrite: the call comes once the bytes are in place and before the writer
-// learns it, for exactly the bytes of the write.
-func checkOnWrite(ctx context.Context, h *Harness) error {
-	w, content := h.newWindow(true)
+// checkWrote: the owner hears of the bytes once they are in place and before the writer
+// learns it, and of nothing else.
+func checkWrote(ctx context.Context, h *Harness) error {
 	var mu sync.Mutex
 	var told []wire.Span
 	var early error
 	var data []byte
-	w.OnWrite = func(s wire.Span) {
+	var r fabric.Range
+	r, err := h.open(window.Spec{Write: true, Wrote: func(s wire.Span) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, s)
-		if s.Off+s.Len > windowBytes {
-			early = fmt.Errorf("OnWrite for %+v, outside the window", s)
-		} else if !bytes.Equal(content()[s.Off:s.Off+s.Len], data) {
-			early = errors.New("OnWrite was called before the bytes were in place")
+		if got := h.content(r); !bytes.Equal(got[s.Off:s.Off+s.Len], data) {
+			early = errors.New("the owner was told of bytes before they were in place, or of others")
 		}
-	}
-	r, err := h.target().Open(w)
+	}})
 	if err != nil {
 		return err
 	}
@@ -222,7 +223,10 @@ func checkOnWrite(ctx context.Context, h *Harness) error {
 			return err
 		}
 		if n != i+1 || last[i] != s {
-			return fmt.Errorf("write of %+v was answered, OnWrite was told %+v", s, last)
+			return fmt.Errorf("write of %+v was answered, and its owner was told %+v", s, last)
+		}
+		if st := h.Windows.Stats(); st.InFlight != 0 {
+			return errors.New("a write was answered before it had left its window")
 		}
 	}
 	_ = h.access(ctx, false, part(r, 0, 10), make([]byte, 10))
@@ -230,70 +234,68 @@ func checkOnWrite(ctx context.Context, h *Harness) error {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(told) != 2 {
-		return errors.New("OnWrite was called for a read or for a refused write")
+		return errors.New("the owner was told of a read or of a refused write")
 	}
 	return nil
 }
 
-// checkShut: what was written is told once, exactly; an access that comes later
-// misses, for ever, whatever is opened next.
-func checkShut(ctx context.Context, h *Harness) error {
-	w, content := h.newWindow(true)
-	r, err := h.target().Open(w)
+// checkWindowEnd: an access that comes after a window's end misses, for ever, whatever is
+// opened next.
+func checkWindowEnd(ctx context.Context, h *Harness) error {
+	r, err := h.open(window.Spec{Write: true})
 	if err != nil {
 		return err
 	}
-	for _, s := range []wire.Span{{Off: 2000, Len: 100}, {Off: 10, Len: 5}, {Off: 15, Len: 5}, {Off: 2050, Len: 100}} {
-		if err := h.access(ctx, true, part(r, s.Off, s.Len), make([]byte, s.Len)); err != nil {
+	for _, write := range []bool{true, false} {
+		if err := h.access(ctx, write, part(r, 10, 5), make([]byte, 5)); err != nil {
 			return err
 		}
 	}
-	touched, err := h.target().Shut(ctx, r)
-	if err != nil {
-		return fmt.Errorf("shut: %w", err)
-	}
-	if len(touched) != 2 || touched[0] != (wire.Span{Off: 10, Len: 10}) || touched[1] != (wire.Span{Off: 2000, Len: 150}) {
-		return fmt.Errorf("shut says %+v was written", touched)
-	}
-	if _, err := h.target().Shut(ctx, r); err != nil {
-		return fmt.Errorf("second shut: %w", err)
-	}
-	for _, m := range w.M {
-		paint(m.B)
+	if err := h.commit(ctx, r); err != nil {
+		return err
 	}
 	for range 4 {
-		next, after := h.newWindow(true)
-		rn, err := h.target().Open(next)
+		next, err := h.open(window.Spec{Write: true})
 		if err != nil {
 			return err
 		}
-		if rn.Addr < r.Addr+r.Len && r.Addr < rn.Addr+rn.Len {
-			return errors.New("an address was given out twice")
-		}
 		for _, write := range []bool{true, false} {
 			err := h.access(ctx, write, part(r, 0, 10), make([]byte, 10))
-			if err := refused("access to a window that was shut", err, wire.CodeStale, wire.CodeAbsent); err != nil {
+			if err := refused("access to a window that was closed", err, wire.CodeStale, wire.CodeAbsent); err != nil {
 				return err
 			}
 		}
-		if unpainted(content()) >= 0 || unpainted(after()) >= 0 {
-			return errors.New("a late write reached memory")
+		if unpainted(h.content(next)) >= 0 {
+			return errors.New("a late write reached another window")
 		}
-		if _, err := h.target().Shut(ctx, rn); err != nil {
-			return err
-		}
+		h.closeWindow(next)
 	}
 	return nil
 }
 
+// commit ends a window when its last access has left: a reader may have all its bytes
+// before that.
+func (h *Harness) commit(ctx context.Context, r fabric.Range) error {
+	err := h.Windows.Commit(owner, r.Addr, nil)
+	var busy *window.Error
+	if !errors.As(err, &busy) || busy.Code != wire.CodeBusy {
+		return err
+	}
+	select {
+	case <-busy.Quiet:
+		return h.Windows.Commit(owner, r.Addr, nil)
+	case <-ctx.Done():
+		return errors.New("an access that was answered never left its window")
+	}
+}
+
 func checkMixedAccess(ctx context.Context, h *Harness) error {
-	w, content := h.newWindow(true)
-	r, err := h.target().Open(w)
+	r, err := h.open(window.Spec{Write: true})
 	if err != nil {
 		return err
 	}
 	x := make([]fabric.Xfer, 6)
-	want := content()
+	want := h.content(r)
 	for i := range x {
 		off := uint64(i * 100)
 		if i%2 == 1 {
@@ -313,12 +315,12 @@ func checkMixedAccess(ctx context.Context, h *Harness) error {
 			return fmt.Errorf("access %d of a mixed batch: %w", i, x[i].Err)
 		}
 		if i%2 == 1 {
-			if err := refused("access out of range in a mixed batch", x[i].Err, wire.CodeDenied, wire.CodeAbsent, wire.CodeStale); err != nil {
+			if err := refused("access out of range in a mixed batch", x[i].Err, wire.CodeInvalid, wire.CodeDenied, wire.CodeAbsent, wire.CodeStale); err != nil {
 				return err
 			}
 		}
 	}
-	if !bytes.Equal(content(), want) {
+	if !bytes.Equal(h.content(r), want) {
 		return errors.New("a mixed batch left other bytes in the window")
 	}
 	mem.Read(ctx, nil)
@@ -329,7 +331,7 @@ func checkMixedAccess(ctx context.Context, h *Harness) error {
 	if err := refused("write under a cancelled context", err, wire.CodeCancelled); err != nil {
 		return err
 	}
-	if !bytes.Equal(content(), want) {
+	if !bytes.Equal(h.content(r), want) {
 		return errors.New("a write under a cancelled context left bytes")
 	}
 	return nil

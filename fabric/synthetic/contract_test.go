@@ -3,12 +3,22 @@ package synthetic_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/fabric/fabrictest"
 	"meridian/fabric/synthetic"
 	"meridian/wire"
 )
+
+// serve gives an endpoint windows.
+func serve(f *synthetic.Fabric) *window.Table {
+	start := time.Now()
+	table := window.New(nil, func() time.Duration { return time.Since(start) }, 0, nil)
+	f.Serve(table)
+	return table
+}
 
 func harness(f *synthetic.Fabric) fabrictest.Harness {
 	return fabrictest.Harness{
@@ -26,7 +36,8 @@ func harness(f *synthetic.Fabric) fabrictest.Harness {
 			}
 			return nil
 		},
-		Peer: f.Name(),
+		Peer:    f.Name(),
+		Windows: serve(f), At: f.Name(),
 	}
 }
 
@@ -46,7 +57,7 @@ func TestContractBetweenTwoEndpoints(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = far.Close() })
 		h := harness(near)
-		h.Far, h.Target, h.Peer = far, far, far.Name()
+		h.Far, h.Windows, h.At, h.Peer = far, serve(far), far.Name(), far.Name()
 		return h
 	})
 }

@@ -4,8 +4,8 @@
 // of two agents can run inside one process, and inside a synctest bubble.
 //
 // New makes a world with one endpoint; Join adds endpoints to the same world.
-// All endpoints see the same blocks. Windows belong to the endpoint that opened
-// them and are reached by its name. Handles count from 1 in a world, in the
+// All endpoints see the same blocks. The windows of a table that an endpoint Serves
+// are reached by the endpoint's name. Handles count from 1 in a world, in the
 // first eight bytes, little-endian; 0 is reserved; a handle is never reused.
 // Nothing is evicted: beyond the capacity a push fails with CodeFull.
 //
@@ -21,6 +21,6 @@
 // or an injected clock decides how long it really takes. The fabric starts
 // goroutines only for late accesses with a delay of their own, at most MaxLoose.
 //
-// It imports the standard library, fabric and wire. It must never be a default
+// It imports the standard library, fabric, wire and blocks/window. It must never be a default
 // in production: a route has to name it.
 package synthetic

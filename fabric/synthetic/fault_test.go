@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/fabric/synthetic"
 	"meridian/wire"
@@ -182,15 +183,11 @@ func TestDuplicateHasNoEffect(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	var told int
-	m := make([]byte, 8)
-	r, err := f.Open(fabric.Window{M: []fabric.Mem{{B: m}}, Write: true, OnWrite: func(wire.Span) { told++ }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, content := open(t, serve(f), f, window.Spec{Bytes: 8, Wrote: func(wire.Span) { told++ }})
 	x := []fabric.Xfer{{R: r, M: fabric.Mem{B: []byte("12345678")}}}
 	f.Write(t.Context(), x)
-	if x[0].Err != nil || told != 2 || string(m) != "12345678" {
-		t.Errorf("write twice: %v, told %d times, %q", x[0].Err, told, m)
+	if x[0].Err != nil || told != 2 || content() != "12345678" {
+		t.Errorf("write twice: %v, told %d times, %q", x[0].Err, told, content())
 	}
 }
 

@@ -30,57 +30,73 @@ func (f *Fabric) transfer(ctx context.Context, op Op, x []fabric.Xfer) {
 	b.run(ctx)
 }
 
-// allowed says whether an access would be admitted now.
+// allowed says whether an access would be let in now.
 func (f *Fabric) allowed(op Op, r fabric.Range, m []byte) error {
-	_, err := f.window(op, r, m)
+	_, leave, err := f.let(op, r, m)
+	leave(0)
 	return err
 }
 
-func (f *Fabric) window(op Op, r fabric.Range, m []byte) (*window, error) {
+// let lets one access of this endpoint in where its range is.
+func (f *Fabric) let(op Op, r fabric.Range, m []byte) (b []byte, leave func(uint64), err error) {
+	leave = func(uint64) {}
 	if r.Len != uint64(len(m)) || r.Dev != 0 {
-		return nil, &fabric.Error{Code: wire.CodeInvalid, Fabric: Label, Have: uint64(len(m)), Need: r.Len,
+		return nil, leave, &fabric.Error{Code: wire.CodeInvalid, Fabric: Label, Have: uint64(len(m)), Need: r.Len,
 			Text: "range and memory differ in length, or the range is a device's"}
 	}
 	if len(m) > f.opt.MaxItem {
-		return nil, tooLarge(f.opt.MaxItem, len(m))
+		return nil, leave, tooLarge(f.opt.MaxItem, len(m))
 	}
-	f.w.mu.Lock()
-	defer f.w.mu.Unlock()
-	return f.w.findWindow(r, f.name, op == OpWrite)
+	at := f.w.target(r.Peer)
+	if at == nil {
+		return nil, leave, &fabric.Error{Code: wire.CodeUnreachable, Fabric: Label, Text: "no endpoint with windows is called " + r.Peer}
+	}
+	if r.Len == 0 { // nothing to ask for
+		return nil, leave, nil
+	}
+	b, left, err := at.Enter(f.name, r.Addr, r.Len, op == OpWrite)
+	if err != nil {
+		return nil, leave, &fabric.Error{Code: wire.CodeOf(err), Fabric: Label, Text: err.Error()}
+	}
+	return b, left, nil
 }
 
 // touch performs one access. A corrupted one flips a bit of what it delivers and
 // reports success: one-sided memory has no checksum.
 func (f *Fabric) touch(op Op, r fabric.Range, m []byte, v verdict) error {
-	win, err := f.window(op, r, m)
+	b, leave, err := f.let(op, r, m)
 	if err != nil {
 		return err
 	}
-	if !win.begin() {
-		return &fabric.Error{Code: wire.CodeStale, Fabric: Label, Text: "the window is closing"}
+	to, from, wrote := m, b, uint64(0)
+	if op == OpWrite {
+		to, from, wrote = b, m, r.Len
 	}
-	defer win.finish()
-	off := r.Addr - win.base
-	if op == OpRead {
-		pos := 0
-		win.pieces(off, r.Len, func(b []byte) { pos += copy(m[pos:], b) })
-		if v.corrupt && len(m) > 0 {
-			v.bit %= uint64(len(m)) * 8
-			m[v.bit/8] ^= 1 << (v.bit % 8)
-		}
-		return nil
-	}
-	if r.Len > 0 && !win.note(wire.Span{Off: off, Len: r.Len}) {
-		return &fabric.Error{Code: wire.CodeTooMany, Fabric: Label, Have: maxSpans, Need: maxSpans + 1}
-	}
-	pos := 0
-	win.pieces(off, r.Len, func(b []byte) { pos += copy(b, m[pos:]) })
+	copy(to, from)
 	if v.corrupt && r.Len > 0 {
 		v.bit %= r.Len * 8
-		win.pieces(off+v.bit/8, 1, func(b []byte) { b[0] ^= 1 << (v.bit % 8) })
+		to[v.bit/8] ^= 1 << (v.bit % 8)
 	}
-	if win.OnWrite != nil {
-		win.OnWrite(wire.Span{Off: off, Len: r.Len})
+	leave(wrote)
+	return nil
+}
+
+// Serve lets the endpoints of the world reach the windows of t as this endpoint's.
+func (f *Fabric) Serve(t fabric.Target) {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	f.serves = t
+}
+
+// target is where ranges of a peer are; nil: there is none.
+func (w *world) target(peer string) fabric.Target {
+	if peer == StorePeer {
+		return w.windows
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if f := w.peers[peer]; f != nil {
+		return f.serves
 	}
 	return nil
 }

@@ -1,9 +1,12 @@
 package synthetic
 
 import (
+	"bytes"
 	"context"
 	"time"
 
+	"meridian/blocks"
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -18,10 +21,13 @@ type placement struct {
 	id    ident
 	tier  wire.Tier
 	att   wire.Attest
-	buf   []byte
-	win   *window
+	size  uint64
+	addr  uint64 // of its window
 	until time.Time
 }
+
+// store is the owner of the windows of all placements.
+const store blocks.Owner = 1
 
 // Place reserves room in the world's store.
 func (f *Fabric) Place(ctx context.Context, it []fabric.Item) ([]fabric.Range, error) {
@@ -66,29 +72,22 @@ func (f *Fabric) place(it *fabric.Item) (fabric.Range, error) {
 	if err != nil {
 		return fabric.Range{}, err
 	}
-	p := &placement{h: h, id: id, tier: it.Tier, att: it.Att, buf: make([]byte, size), until: time.Now().Add(PlaceTTL)}
-	p.win, err = w.space.open(nil, fabric.Window{M: []fabric.Mem{{B: p.buf}}, Write: true, Peers: []string{f.name}})
+	win, err := w.windows.Open(store, window.Spec{Bytes: uint64(size), TTL: PlaceTTL, Read: true, Write: true, Peers: []string{f.name}})
 	if err != nil {
 		w.used -= uint64(size)
 		it.H = fabric.Handle{}
 		return fabric.Range{}, err
 	}
-	w.placed[h] = p
-	return fabric.Range{Peer: StorePeer, Addr: p.win.base, Len: p.win.size}, nil
+	w.placed[h] = &placement{h: h, id: id, tier: it.Tier, att: it.Att, size: win.Len, addr: win.Addr, until: time.Now().Add(PlaceTTL)}
+	return fabric.Range{Peer: StorePeer, Addr: win.Addr, Len: win.Len}, nil
 }
 
-// sweep frees placements that are over their time and that nobody is writing.
-// The world is locked.
+// sweep frees placements that are over their time. The world is locked.
 func (w *world) sweep(now time.Time) {
 	for _, p := range w.placed {
-		if now.Before(p.until) {
-			continue
-		}
-		select {
-		case <-p.win.shut():
+		if !now.Before(p.until) {
 			w.unplace(p)
-			w.used -= uint64(len(p.buf))
-		default:
+			w.used -= p.size
 		}
 	}
 }
@@ -96,7 +95,7 @@ func (w *world) sweep(now time.Time) {
 // unplace ends a placement; its bytes go on counting. The world is locked.
 func (w *world) unplace(p *placement) {
 	delete(w.placed, p.h)
-	w.space.remove(p.win)
+	w.windows.Close(store, p.addr)
 }
 
 // Seal checks what was written and publishes it.
@@ -114,12 +113,16 @@ func (f *Fabric) Seal(ctx context.Context, it []fabric.Item, ok []bool) error {
 	}
 	end := itemEnd(it)
 	for i := range it {
-		end(i, false, f.seal(ctx, &it[i], ok[i]))
+		err := fabric.ContextError(ctx, Label)
+		if err == nil {
+			err = f.seal(&it[i], ok[i])
+		}
+		end(i, false, err)
 	}
 	return nil
 }
 
-func (f *Fabric) seal(ctx context.Context, it *fabric.Item, ok bool) error {
+func (f *Fabric) seal(it *fabric.Item, ok bool) error {
 	w := f.w
 	w.mu.Lock()
 	w.sweep(time.Now())
@@ -128,30 +131,38 @@ func (f *Fabric) seal(ctx context.Context, it *fabric.Item, ok bool) error {
 	if p == nil {
 		return &fabric.Error{Code: wire.CodeAbsent, Fabric: Label, Text: "nothing is placed under the handle"}
 	}
-	select {
-	case <-p.win.shut():
-	case <-ctx.Done():
-		return fabric.ContextError(ctx, Label) // the sweep frees it
-	}
+	var buf []byte
 	var head wire.Header
 	var err error
 	if ok {
-		head, _, err = wire.Decode(p.buf, wire.Strict, f.limit())
+		if buf, err = w.written(p); err == nil {
+			head, _, err = wire.Decode(buf, wire.Strict, f.limit())
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.placed[p.h] != p {
-		return &fabric.Error{Code: wire.CodeAbsent, Fabric: Label, Text: "another Seal was first"}
+		return &fabric.Error{Code: wire.CodeAbsent, Fabric: Label, Text: "another Seal was first, or its time is over"}
 	}
 	w.unplace(p)
 	if ok && err == nil && p.id.key != (wire.Key{}) && w.byName[p.id] != nil {
 		err = &fabric.Error{Code: wire.CodeExists, Fabric: Label}
 	}
 	if !ok || err != nil {
-		w.used -= uint64(len(p.buf))
+		w.used -= p.size
 		return err
 	}
-	w.publish(&block{h: p.h, id: p.id, tier: p.tier, att: p.att, head: head, buf: p.buf})
+	w.publish(&block{h: p.h, id: p.id, tier: p.tier, att: p.att, head: head, buf: buf})
 	it.Head = head
 	return nil
+}
+
+// written is a copy of what a placement holds: its window may still be written.
+func (w *world) written(p *placement) ([]byte, error) {
+	b, leave, err := w.windows.Own(store, p.addr, p.size)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return bytes.Clone(b), nil
 }

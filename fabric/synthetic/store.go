@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"slices"
 	"sync"
+	"time"
 
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -25,7 +27,7 @@ type ident struct {
 	key wire.Key
 }
 
-// world is what endpoints share: the blocks and the address space.
+// world is what endpoints share: the blocks, and the windows of those that are placed.
 type world struct {
 	mu       sync.Mutex
 	capacity uint64
@@ -35,17 +37,22 @@ type world struct {
 	byName   map[ident]*block
 	placed   map[uint64]*placement
 	peers    map[string]*Fabric
-	space    space
+	windows  *window.Table
 }
 
+// windowBytes is far above any capacity: a placement counts for that, by the byte, and
+// its window in whole pages.
+const windowBytes = 1 << 46
+
 func newWorld(capacity uint64) *world {
+	start := time.Now()
 	return &world{
 		capacity: capacity,
 		byHandle: make(map[uint64]*block),
 		byName:   make(map[ident]*block),
 		placed:   make(map[uint64]*placement),
 		peers:    make(map[string]*Fabric),
-		space:    space{next: firstAddr},
+		windows:  window.New(nil, func() time.Duration { return time.Since(start) }, windowBytes, nil),
 	}
 }
 

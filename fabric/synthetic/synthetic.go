@@ -41,7 +41,8 @@ type Options struct {
 	Wait func(ctx context.Context, d time.Duration) error
 }
 
-// Stats of one endpoint; Blocks, Bytes and Placed are the world's.
+// Stats of one endpoint; Blocks, Bytes, Placed and Windows, those of placements, are
+// the world's.
 type Stats struct {
 	Blocks, Bytes, Placed, Windows uint64
 	Loose                          uint64 // late accesses still outstanding
@@ -56,6 +57,8 @@ type Fabric struct {
 	opt  Options
 	w    *world
 	inj  faults
+
+	serves fabric.Target // guarded by the world's mutex; nil: no windows
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -79,7 +82,6 @@ var (
 	_ fabric.Prober      = (*Fabric)(nil)
 	_ fabric.Transporter = (*Fabric)(nil)
 	_ fabric.Memory      = (*Fabric)(nil)
-	_ fabric.Target      = (*Fabric)(nil)
 	_ fabric.Placer      = (*Fabric)(nil)
 )
 
@@ -184,11 +186,7 @@ func (f *Fabric) Stats() Stats {
 	defer f.w.mu.Unlock()
 	f.w.sweep(time.Now())
 	s.Blocks, s.Bytes, s.Placed = uint64(len(f.w.byHandle)), f.w.used, uint64(len(f.w.placed))
-	for _, win := range f.w.space.windows {
-		if win.owner == f {
-			s.Windows++
-		}
-	}
+	s.Windows = uint64(f.w.windows.Stats().Windows)
 	return s
 }
 
@@ -225,8 +223,8 @@ func (f *Fabric) disconnect(d time.Duration) {
 	}
 }
 
-// Close ends the endpoint: calls under way fail, late accesses happen at once,
-// windows shut. The blocks stay for the other endpoints. It returns when the
+// Close ends the endpoint: calls under way fail, late accesses happen at once, and
+// nobody reaches its windows any more. The blocks stay for the other endpoints. It returns when the
 // endpoint touches no memory any more; Close again is nil.
 func (f *Fabric) Close() error {
 	f.mu.Lock()
@@ -236,21 +234,9 @@ func (f *Fabric) Close() error {
 	f.calls.Wait()
 	f.finishLoose()
 	f.w.mu.Lock()
-	var mine []*window
-	for _, win := range f.w.space.windows {
-		if win.owner == f {
-			mine = append(mine, win)
-		}
-	}
+	defer f.w.mu.Unlock()
 	if f.w.peers[f.name] == f {
 		delete(f.w.peers, f.name)
-	}
-	f.w.mu.Unlock()
-	for _, win := range mine {
-		<-win.shut()
-		f.w.mu.Lock()
-		f.w.space.remove(win)
-		f.w.mu.Unlock()
 	}
 	return nil
 }

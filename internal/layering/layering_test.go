@@ -39,6 +39,8 @@ var rules = map[string][]string{
 	"meridian/cmd":                       {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "meridian/internal", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
 	"meridian/deploy":                    {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
 
+	"meridian/fabric/synthetic":            {"meridian/fabric", "meridian/wire", "meridian/blocks"},
+	"meridian/fabric/fabrictest":           {"meridian/fabric", "meridian/wire", "meridian/blocks"},
 	"meridian/internal/httpguard":          {},
 	"meridian/internal/invariants":         {},
 	"meridian/internal/invariants/leak":    {"meridian/internal/invariants", "go.uber.org/goleak"},
@@ -95,7 +97,8 @@ func TestRulesSayWhatTheDesignForbids(t *testing.T) {
 	for _, c := range []struct{ from, imp string }{
 		{"meridian/scheduler", "meridian/wire"},
 		{"meridian/wire/link", "meridian/blocks"},
-		{"meridian/fabric/synthetic", "meridian/blocks"},
+		{"meridian/fabric", "meridian/blocks"},
+		{"meridian/fabric/synthetic", "meridian/adapters/link"},
 		{"meridian/adapters/link", "meridian/scheduler"},
 		{"meridian/adapters/link", "meridian/adapters/nixl"},
 		{"meridian/agent/client", "meridian/agent/config"},

@@ -9,19 +9,28 @@ import (
 	"testing/synctest"
 	"time"
 
+	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/fabric/synthetic"
 	"meridian/wire"
 )
 
-func window(t *testing.T, f *synthetic.Fabric, n int, peers ...string) (fabric.Range, []byte) {
+// open makes a window that an endpoint serves, and looks into it.
+func open(t *testing.T, table *window.Table, f *synthetic.Fabric, s window.Spec) (fabric.Range, func() string) {
 	t.Helper()
-	m := make([]byte, n)
-	r, err := f.Open(fabric.Window{M: []fabric.Mem{{B: m}}, Write: true, Peers: peers})
+	s.TTL, s.Read, s.Write = window.Forever, true, true
+	w, err := table.Open(1, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, m
+	return fabric.Range{Peer: f.Name(), Addr: w.Addr, Len: w.Len}, func() string {
+		b, leave, err := table.Own(1, w.Addr, w.Len)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leave()
+		return string(b)
+	}
 }
 
 func write(ctx context.Context, f *synthetic.Fabric, r fabric.Range, b []byte) *fabric.Xfer {
@@ -31,52 +40,27 @@ func write(ctx context.Context, f *synthetic.Fabric, r fabric.Range, b []byte) *
 	return &x[0]
 }
 
-func TestAddressesOnlyGrow(t *testing.T) {
-	f := synthetic.New(synthetic.Options{})
-	g, err := f.Join("g", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var last fabric.Range
-	for i := range 200 {
-		on := []*synthetic.Fabric{f, g}[i%2]
-		r, _ := window(t, on, 1+i*997)
-		if r.Addr <= last.Addr+last.Len || r.Addr+r.Len >= 1<<47 || r.Peer != on.Name() {
-			t.Fatalf("window %d is %+v after %+v", i, r, last)
-		}
-		last = r
-		if i%3 == 0 {
-			if _, err := on.Shut(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if _, err := f.Open(fabric.Window{}); !errors.Is(err, wire.CodeInvalid) {
-		t.Errorf("a window without memory: %v", err)
-	}
-}
-
-func TestWindowKnowsWhoMayTouchIt(t *testing.T) {
+func TestAnEndpointServesItsWindowsByItsName(t *testing.T) {
 	f := synthetic.New(synthetic.Options{})
 	g, _ := f.Join("g", 0)
 	h, _ := f.Join("h", 0)
-	r, m := window(t, f, 8, "g")
+	table := serve(f)
+	serve(h)
+	r, content := open(t, table, f, window.Spec{Bytes: 8, Peers: []string{"g"}})
 	if x := write(t.Context(), h, r, []byte("bad")); !errors.Is(x.Err, wire.CodeDenied) {
 		t.Errorf("h writes: %v", x.Err)
 	}
-	if x := write(t.Context(), g, r, []byte("good")); x.Err != nil || string(m[:4]) != "good" {
-		t.Errorf("g writes: %v, %q", x.Err, m)
+	if x := write(t.Context(), g, r, []byte("good")); x.Err != nil || content()[:4] != "good" {
+		t.Errorf("g writes: %v, %q", x.Err, content())
 	}
 	wrong := r
 	wrong.Peer = "h"
-	if x := write(t.Context(), g, wrong, []byte("x")); !errors.Is(x.Err, wire.CodeDenied) {
-		t.Errorf("under another endpoint's name: %v", x.Err)
+	if x := write(t.Context(), g, wrong, []byte("x")); x.Err == nil {
+		t.Error("reached under another endpoint's name")
 	}
-	if _, err := h.Shut(t.Context(), r); err != nil {
-		t.Error(err)
-	}
-	if x := write(t.Context(), g, r, []byte("still")); x.Err != nil {
-		t.Errorf("another endpoint could shut it: %v", x.Err)
+	wrong.Peer = "g" // which has none
+	if x := write(t.Context(), g, wrong, []byte("x")); !errors.Is(x.Err, wire.CodeUnreachable) {
+		t.Errorf("at an endpoint without windows: %v", x.Err)
 	}
 	if _, err := f.Join("g", 0); !errors.Is(err, wire.CodeExists) {
 		t.Errorf("a name twice: %v", err)
@@ -89,60 +73,25 @@ func TestWindowKnowsWhoMayTouchIt(t *testing.T) {
 	}
 }
 
-// Shut waits for the access under way, and refuses the next one meanwhile.
-func TestShutWaitsForAccessesUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := synthetic.New(synthetic.Options{})
-		g, _ := f.Join("g", 0)
-		hold := make(chan struct{})
-		m := make([]byte, 8)
-		r, err := f.Open(fabric.Window{M: []fabric.Mem{{B: m}}, Write: true, OnWrite: func(wire.Span) { <-hold }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var first *fabric.Xfer
-		var wg sync.WaitGroup
-		wg.Go(func() { first = write(t.Context(), g, r, []byte("first")) })
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := f.Shut(ctx, r); !errors.Is(err, wire.CodeDeadline) {
-			t.Errorf("shut with an access under way: %v", err)
-		}
-		if x := write(t.Context(), g, r, []byte("second")); !errors.Is(x.Err, wire.CodeStale) {
-			t.Errorf("access to a closing window: %v", x.Err)
-		}
-		var touched []wire.Span
-		wg.Go(func() { touched, err = f.Shut(t.Context(), r) })
-		synctest.Wait()
-		close(hold)
-		wg.Wait()
-		if err != nil || first.Err != nil || len(touched) != 1 || touched[0] != (wire.Span{Off: 0, Len: 5}) {
-			t.Errorf("shut: %v, %+v; the access: %v", err, touched, first.Err)
-		}
-	})
-}
-
-func TestLateWriteMissesAShutWindow(t *testing.T) {
+func TestLateWriteMissesAClosedWindow(t *testing.T) {
 	f := synthetic.New(synthetic.Options{Faults: []synthetic.Fault{{Kind: synthetic.Late, Op: synthetic.OpWrite}}})
-	r, m := window(t, f, 8)
+	table := serve(f)
+	r, _ := open(t, table, f, window.Spec{Bytes: 8})
 	x := write(t.Context(), f, r, []byte("late"))
 	if !errors.Is(x.Err, wire.CodeDeadline) || !x.Loose {
 		t.Fatalf("late write: %v, loose %v", x.Err, x.Loose)
 	}
-	if _, err := f.Shut(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	table.Close(1, r.Addr)
 	if err := f.Quiesce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if string(m) != string(make([]byte, 8)) {
-		t.Errorf("the window was written after Shut: %q", m)
+	if st := table.Stats(); st.Late != 1 || st.InFlight != 0 {
+		t.Errorf("the late write was not refused: %+v", st)
 	}
-	r, m = window(t, f, 8)
+	r, content := open(t, table, f, window.Spec{Bytes: 8})
 	write(t.Context(), f, r, []byte("late"))
-	if err := f.Quiesce(t.Context()); err != nil || string(m[:4]) != "late" {
-		t.Errorf("the late write did not come: %v, %q", err, m)
+	if err := f.Quiesce(t.Context()); err != nil || content()[:4] != "late" {
+		t.Errorf("the late write did not come: %v, %q", err, content())
 	}
 }
 
@@ -151,9 +100,9 @@ func TestCorruptAccessIsNotNoticed(t *testing.T) {
 	f := synthetic.New(synthetic.Options{Faults: []synthetic.Fault{
 		{Kind: synthetic.Corrupt, Op: synthetic.OpWrite | synthetic.OpRead, Bit: 10},
 	}})
-	r, m := window(t, f, 4)
-	if x := write(t.Context(), f, r, make([]byte, 4)); x.Err != nil || !slices.Equal(m, []byte{0, 2, 0, 0}) {
-		t.Errorf("write: %v, %v", x.Err, m)
+	r, content := open(t, serve(f), f, window.Spec{Bytes: 4})
+	if x := write(t.Context(), f, r, make([]byte, 4)); x.Err != nil || content() != "\x00\x02\x00\x00" {
+		t.Errorf("write: %v, %q", x.Err, content())
 	}
 	x := []fabric.Xfer{{R: r, M: fabric.Mem{B: make([]byte, 4)}}}
 	f.Read(t.Context(), x)
