@@ -25,7 +25,7 @@ var (
 	dLlamaRequests = llamaDesc("requests_total", "Requests that the front passed to the node, by outcome.", "outcome")
 	dLlamaPrefills = llamaDesc("prefills_total", "Prompts of a prefill/decode split, by who computed them: served (here, for the partner), partner (there, for this node), fallback (here, because the partner did not).", "by")
 	dLlamaPartner  = llamaDesc("partner_up", "1 while the other node of a prefill/decode split is asked; 0 while it gives no sign of life, or the link to its daemon is not ready.")
-	dLlamaFellBack = llamaDesc("partner_fallbacks_total", "Prompts that this node prefilled or decoded by itself instead of its partner, by operation and reason: away (it was lost before and is probed), link (the link to its daemon is not ready), silent (no sign of life for 2 s), unreachable, refused (it answered with an error), lost (it prefilled, and its blocks could not be had).", "operation", "reason")
+	dLlamaFellBack = llamaDesc("partner_fallbacks_total", "Prompts that this node prefilled or decoded by itself instead of its partner, by operation and reason: away (it was lost before and is probed), link (the link to its daemon is not ready), silent (no sign of life for 2 s), stuck (signs of life, and no progress for 2 s or no end within llama.partner_timeout), unreachable, refused (it answered with an error), lost (it prefilled, and its blocks could not be had).", "operation", "reason")
 	dLlamaPrompt   = llamaDesc("prompt_tokens_total", "Prompt tokens, by source: computed by the model, or restored from blocks.", "source")
 	dLlamaDecoded  = llamaDesc("decoded_tokens_total", "Tokens that the model decoded.")
 	dLlamaThink    = llamaDesc("think_tokens_total", "Thinking tokens that were sent to clients.")

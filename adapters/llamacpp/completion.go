@@ -77,6 +77,7 @@ type completionBody struct {
 	Frequency   float64 `json:"frequency_penalty"`
 	Presence    float64 `json:"presence_penalty"`
 	Repeat      float64 `json:"repeat_penalty"`
+	Progress    bool    `json:"return_progress,omitempty"`
 }
 
 // anySeed is what the server takes for a seed of its own choice.
@@ -160,6 +161,9 @@ type answer struct {
 		Cached   int `json:"cache_n"`
 		Computed int `json:"prompt_n"`
 	}
+	Progress *struct {
+		Processed int // prompt tokens, those of the cache included
+	} `json:"prompt_progress"`
 	Error *struct {
 		Code          int
 		Type, Message string
@@ -247,53 +251,95 @@ func match(ids []int32, probs []probability) (tokens []Token, ok bool) {
 
 // Stream decodes and gives each token to f as it comes. An error of f ends the
 // call and is returned.
-func (s *Server) Stream(ctx context.Context, q Completion, f func(Token) error) (Done, error) {
+func (s *Server) Stream(ctx context.Context, q Completion, f func(Token) error) (done Done, err error) {
 	if err := q.check(); err != nil {
 		return Done{}, err
 	}
-	if err := s.has(ctx, q.Slot); err != nil {
-		return Done{}, err
+	told := 0
+	err = s.events(ctx, q.Slot, q.body(true), func(data []byte) (last bool, err error) {
+		done, last, err = event(data, &q, &told, f)
+		return last, err
+	})
+	return done, err
+}
+
+// Prefill is Compute, and tells meanwhile how many of the prompt's tokens the slot
+// has: once when the server begins with it, and then after each of its batches,
+// which have --batch-size tokens, 2,048 unless it was told otherwise. A build that
+// does not know return_progress tells nothing.
+func (s *Server) Prefill(ctx context.Context, q Completion, progress func(processed int)) (done Done, err error) {
+	q.Predict = 0
+	b := q.body(true)
+	b.Progress = true
+	err = s.events(ctx, q.Slot, b, func(data []byte) (bool, error) {
+		a, err := parseEvent(data)
+		switch {
+		case err != nil:
+			return true, err
+		case a.Stop:
+			done, err = a.done(&q)
+			return true, err
+		case a.Progress != nil:
+			progress(a.Progress.Processed)
+		}
+		return false, nil
+	})
+	return done, err
+}
+
+// events makes a call whose answer is a stream, and gives each event to f until it
+// says that one was the last, or fails.
+func (s *Server) events(ctx context.Context, slot int, in completionBody, f func(data []byte) (last bool, err error)) error {
+	if err := s.has(ctx, slot); err != nil {
+		return err
 	}
-	resp, err := s.do(ctx, http.MethodPost, "/completion", q.body(true))
+	resp, err := s.do(ctx, http.MethodPost, "/completion", in)
 	if err != nil {
-		return Done{}, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // closes the connection, and so stops the server
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, min(64<<10, s.limit)), s.limit)
-	told := 0
 	for lines.Scan() {
 		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
 		if !ok {
 			continue
 		}
-		done, last, err := event(data, &q, &told, f)
-		if last || err != nil {
-			return done, err
+		if last, err := f(data); last || err != nil {
+			return err
 		}
 	}
 	err = lines.Err()
 	switch {
 	case ctx.Err() != nil:
-		return Done{}, ctx.Err()
+		return ctx.Err()
 	case errors.Is(err, bufio.ErrTooLong):
-		return Done{}, fmt.Errorf("llama-server: an event of a stream is longer than %d bytes", s.limit)
+		return fmt.Errorf("llama-server: an event of a stream is longer than %d bytes", s.limit)
 	}
-	return Done{}, gone(ctx, errors.Join(err, io.ErrUnexpectedEOF))
+	return gone(ctx, errors.Join(err, io.ErrUnexpectedEOF))
 }
 
-// event acts on one event of a stream of which told tokens have gone to f.
-func event(data []byte, q *Completion, told *int, f func(Token) error) (done Done, last bool, err error) {
+// parseEvent reads one event of a stream, which may be an error.
+func parseEvent(data []byte) (*answer, error) {
 	var a answer
 	if err := json.Unmarshal(data, &a); err != nil {
-		return Done{}, true, fmt.Errorf("llama-server: an event of a stream is not what is understood: %w", err)
+		return nil, fmt.Errorf("llama-server: an event of a stream is not what is understood: %w", err)
 	}
 	if a.Error != nil {
 		e := &Error{Status: a.Error.Code, Type: a.Error.Type, Message: a.Error.Message}
 		if e.Status == 0 {
 			e.Status = http.StatusInternalServerError
 		}
-		return Done{}, true, e
+		return nil, e
+	}
+	return &a, nil
+}
+
+// event acts on one event of a stream of which told tokens have gone to f.
+func event(data []byte, q *Completion, told *int, f func(Token) error) (done Done, last bool, err error) {
+	a, err := parseEvent(data)
+	if err != nil {
+		return Done{}, true, err
 	}
 	if a.Stop {
 		if a.Predicted > *told {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -187,6 +188,42 @@ func TestProbabilitiesAreGivenToTokensOnlyWhereItIsCertainWhoseTheyAre(t *testin
 	}{{[]int32{1, 2}, probs(5)}, {[]int32{1, 2}, probs(2, 1)}, {[]int32{1}, probs(1, 1)}, {nil, probs(1)}} {
 		if got, ok := match(c.ids, c.probs); ok {
 			t.Errorf("%v: %+v", c.ids, got)
+		}
+	}
+}
+
+func TestAPrefillTellsItsProgressAndHowItEnded(t *testing.T) {
+	progress := func(n int) string {
+		return fmt.Sprintf(`{"id_slot":-1,"content":"","tokens":[0],"stop":false,"tokens_predicted":0,"prompt_progress":{"total":9,"cache":7,"processed":%d,"time_ms":1}}`, n)
+	}
+	const last = `{"id_slot":-1,"tokens":[5],"stop":false,"tokens_predicted":1}`
+	for _, c := range []struct {
+		events []string
+		told   []int
+		bad    bool
+	}{
+		{[]string{progress(7), progress(8), progress(9), last, stop("limit", 1)}, []int{7, 8, 9}, false},
+		{[]string{last, stop("limit", 1)}, nil, false}, // a build that does not know the question
+		{[]string{progress(7)}, []int{7}, true},
+		{[]string{progress(7), `{"error":{"code":500,"message":"no","type":"t"}}`}, []int{7}, true},
+		{[]string{progress(7), `nonsense`}, []int{7}, true},
+		{[]string{strings.Replace(stop("limit", 1), `"id_slot":0`, `"id_slot":1`, 1)}, nil, true},
+	} {
+		var asked string
+		s := fake(t, map[string]http.HandlerFunc{"/completion": func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			asked = string(b)
+			for _, e := range c.events {
+				_, _ = io.WriteString(w, "data: "+e+"\n\n")
+			}
+		}})
+		var told []int
+		done, err := s.Prefill(t.Context(), Completion{Prompt: []int32{1}, Predict: 3}, func(n int) { told = append(told, n) })
+		if (err != nil) != c.bad || !slices.Equal(told, c.told) || err == nil && done.Cached != 7 {
+			t.Errorf("%q: %+v, %v, told %v", c.events, done, err, told)
+		}
+		if !strings.Contains(asked, `"return_progress":true`) || !strings.Contains(asked, `"n_predict":0`) || !strings.Contains(asked, `"stream":true`) {
+			t.Errorf("asked for %s", asked)
 		}
 	}
 }

@@ -118,6 +118,26 @@ func TestComputingAPromptLeavesItsLastTokenToTheNextCall(t *testing.T) {
 	}
 }
 
+// The server says how far it is after each batch, so that one which works can be
+// told from one which is stuck.
+func TestTheProgressOfAPromptIsToldAfterEachBatch(t *testing.T) {
+	p := running(t, nofa)
+	prompt := p.tokens(t, story)
+	for len(prompt) < 150 {
+		prompt = append(prompt, prompt...)
+	}
+	prompt = prompt[:150]
+	p.compute(t, 0, prompt[:10])
+	var told []int
+	done, err := p.Prefill(patience(t), llamacpp.Completion{Prompt: prompt}, func(n int) { told = append(told, n) })
+	if err != nil || done.Cached != 10 || done.Computed != 140 || !slices.Equal(told, []int{10, 74, 138, 150}) {
+		t.Errorf("%+v, %v; told %v", done, err, told)
+	}
+	if n := len(p.save(t, 0, len(prompt))); n == 0 {
+		t.Error("nothing was saved")
+	}
+}
+
 // The end of a sequence is a token of its own, told and counted, without text.
 func TestTheEndOfASequenceIsTheLastToken(t *testing.T) {
 	const eos = 2

@@ -27,7 +27,7 @@ const (
 	plain   = "plain"
 	other   = "other" // as plain: the node that a state is handed to
 	q8      = "q8"
-	nofa    = "nofa"    // V transposed
+	nofa    = "nofa"    // V transposed, batches of 64 tokens
 	unified = "unified" // one stream; both slots together have only 256 tokens
 )
 
@@ -35,7 +35,7 @@ var kinds = map[string][]string{
 	plain:   {"-c", "2048", "--no-kv-unified"},
 	other:   {"-c", "2048", "--no-kv-unified"},
 	q8:      {"-c", "1024", "--no-kv-unified", "-ctk", "q8_0", "-ctv", "q8_0"},
-	nofa:    {"-c", "1024", "--no-kv-unified", "-fa", "off"},
+	nofa:    {"-c", "1024", "--no-kv-unified", "-fa", "off", "-b", "64"},
 	unified: {"-c", "256", "--kv-unified"},
 }
 

@@ -77,6 +77,7 @@ func calls(s *Server) map[string]func(context.Context) error {
 		"RestoreSlot": func(ctx context.Context) error { _, err := s.RestoreSlot(ctx, 0, "f"); return err },
 		"EraseSlot":   func(ctx context.Context) error { return s.EraseSlot(ctx, 0) },
 		"Compute":     func(ctx context.Context) error { _, err := s.Compute(ctx, q); return err },
+		"Prefill":     func(ctx context.Context) error { _, err := s.Prefill(ctx, q, func(int) {}); return err },
 		"Whole":       func(ctx context.Context) error { _, _, err := s.Whole(ctx, q); return err },
 		"Stream":      func(ctx context.Context) error { _, err := s.Stream(ctx, q, none); return err },
 	}
@@ -193,7 +194,8 @@ func TestASlotThatThereIsNotIsRefusedBeforeTheServerTakesAnother(t *testing.T) {
 		_, err3 := s.Compute(t.Context(), q)
 		_, _, err4 := s.Whole(t.Context(), q)
 		_, err5 := s.Stream(t.Context(), q, nil)
-		for i, err := range []error{err1, err2, err3, err4, err5, s.EraseSlot(t.Context(), slot)} {
+		_, err6 := s.Prefill(t.Context(), q, nil)
+		for i, err := range []error{err1, err2, err3, err4, err5, err6, s.EraseSlot(t.Context(), slot)} {
 			if want := fmt.Sprintf("slot %d of 2", slot); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("call %d: %v, want %q", i, err, want)
 			}

@@ -53,7 +53,7 @@ type Config struct {
 	// the daemon's own router should know it. May be nil.
 	Learn func(scheduler.Model) error
 	// PartnerTimeout bounds what a partner may take for a prompt, and for the next
-	// token of an answer, whatever signs of life it gives; 0: DefaultPartnerTimeout.
+	// token of an answer, however it works; 0: DefaultPartnerTimeout.
 	PartnerTimeout time.Duration
 	// Link says why blocks of the partner's daemon, by its name or an empty one
 	// while that is not known, cannot be had now. nil: they can.

@@ -45,7 +45,9 @@ func (j *job) find(ctx context.Context) (tokens int) {
 	j.away = 0
 	for at := 0; at < len(keys); {
 		batch := keys[at:min(len(keys), at+lookupBatch)]
+		step := j.n.work.move(0)
 		answers, err := j.s.engine.Has(ctx, j.s.ns, batch, true)
+		step.end()
 		if err != nil {
 			j.n.log.Warn("a prompt's blocks could not be looked up", "err", err)
 			return tokens
@@ -114,7 +116,9 @@ func (j *job) restore(ctx context.Context, n int) int {
 			continue
 		}
 		j.slot.cached = j.slot.cached[:0] // whatever comes of it, the old is gone
+		step := j.n.work.move(uint64(j.s.geometry.BlockBytes(n)))
 		took, err := j.s.api.RestoreSlot(ctx, j.slot.id, j.file())
+		step.end()
 		if err != nil {
 			j.n.stats.restoreFailures.Add(1)
 			j.n.log.Warn("llama-server refused a state", "tokens", n, "err", err)
@@ -181,25 +185,6 @@ func (j *job) verifyDecode(done llamacpp.Done) {
 		j.n.stats.computedTokens.Add(uint64(want - done.Cached))
 		j.cached = min(j.cached, done.Cached)
 	}
-}
-
-// compute runs what the slot lacks through the model, and keeps the new blocks.
-func (j *job) compute(ctx context.Context) error {
-	done, err := j.s.api.Compute(ctx, llamacpp.Completion{Prompt: j.tokens[:j.prompt], Slot: j.slot.id})
-	if err != nil {
-		j.slot.cached = j.slot.cached[:0] // llama-server may have got anywhere
-		return err
-	}
-	held := min(j.held(), j.prompt-1)
-	j.computed, j.cached = done.Computed, done.Cached
-	j.verify(held, done.Cached)
-	j.n.stats.computedTokens.Add(uint64(done.Computed))
-	if j.prefill == "" || done.Computed > j.n.cfg.Remote {
-		j.prefill = j.n.cfg.Agent
-	}
-	j.slot.cached = append(j.slot.cached[:0], j.tokens[:j.prompt]...)
-	j.keepPrompt(ctx)
-	return nil
 }
 
 // prefillFor has a prompt's blocks in this node's daemon.

@@ -274,8 +274,11 @@ func (j *job) quantum(ctx context.Context, left int, emit func(openai.Token) err
 		return j.takeWhole(ctx, q, 0, probe > 0, emit)
 	}
 	told := 0
+	step := j.n.work.begin(moveTime)
+	defer step.end()
 	done, err := j.s.api.Stream(ctx, q, func(t llamacpp.Token) error {
 		told++
+		step.next(moveTime)
 		return j.take(ctx, t, probe > 0, emit)
 	})
 	if err == nil && !done.Lost {
@@ -291,7 +294,9 @@ func (j *job) quantum(ctx context.Context, left int, emit func(openai.Token) err
 // takeWhole makes a call whose answer comes as a whole, and leaves out the tokens
 // that were told already: the same call draws the same ones.
 func (j *job) takeWhole(ctx context.Context, q llamacpp.Completion, told int, probe bool, emit func(openai.Token) error) (stop bool, err error) {
+	step := j.n.work.begin(moveTime)
 	tokens, done, err := j.s.api.Whole(ctx, q)
+	step.end()
 	if err == nil {
 		j.verifyDecode(done)
 	}

@@ -26,6 +26,7 @@ type Node struct {
 	sums    identity.Cache
 	partner *partner
 	stats   counters
+	work    work
 	created time.Time
 
 	run  context.Context

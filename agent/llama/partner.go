@@ -23,8 +23,9 @@ import (
 // How long a partner may be silent, and when one that was is tried again.
 const (
 	// silence is how long this node waits for the next sign of life: a whole line
-	// of an answer, since single bytes are none. A prompt waits so long once; while
-	// the partner is away, later ones are this node's from the start.
+	// of an answer, since single bytes are none. It waits as long for the next sign of
+	// progress, beyond what the partner says that its step may take. A prompt waits so
+	// long once; while the partner is away, later ones are this node's from the start.
 	silence = 2 * time.Second
 
 	firstProbe = time.Second
@@ -37,6 +38,7 @@ const (
 
 var (
 	errSilent = fmt.Errorf("the partner has given no sign of life for %v", silence)
+	errIdle   = fmt.Errorf("the partner lives, and has made no progress for %v beyond what its step may take", silence)
 	errStuck  = errors.New("the partner lives, and is not done within llama.partner_timeout")
 	errLost   = errors.New("the partner prefilled, and its blocks cannot be had")
 )
@@ -78,7 +80,7 @@ func newPartner(n *Node) *partner {
 
 func (p *partner) connect(t http.RoundTripper) {
 	p.http = &http.Client{Transport: t}
-	p.remote = openai.NewRemote(openai.ClientConfig{URL: p.url, Token: p.token, HTTP: p.http, Silence: silence, Stuck: p.bound})
+	p.remote = openai.NewRemote(openai.ClientConfig{URL: p.url, Token: p.token, HTTP: p.http, Silence: silence, Stalled: silence, Stuck: p.bound})
 }
 
 func (p *partner) close() { p.http.CloseIdleConnections() }
@@ -88,7 +90,7 @@ const (
 	fellAway    = "away"    // it was lost before, and has not come back
 	fellLink    = "link"    // the daemons' link is not ready, so its blocks could not be had
 	fellSilent  = "silent"  // no sign of life for as long as silence
-	fellStuck   = "stuck"   // signs of life, and nothing done within llama.partner_timeout
+	fellStuck   = "stuck"   // signs of life, and no progress, or not done within llama.partner_timeout
 	fellRefused = "refused" // it answered with an error
 	fellGone    = "unreachable"
 	fellLost    = "lost" // it prefilled, and its blocks could not be had
@@ -157,7 +159,7 @@ func (p *partner) failed(operation string, err error) {
 	switch {
 	case errors.Is(err, errSilent), errors.Is(err, openai.ErrSilent):
 		reason = fellSilent
-	case errors.Is(err, errStuck), errors.Is(err, openai.ErrStuck):
+	case errors.Is(err, errStuck), errors.Is(err, errIdle), errors.Is(err, openai.ErrStuck), errors.Is(err, openai.ErrStalled):
 		reason = fellStuck
 	case errors.Is(err, errLost):
 		reason = fellLost
@@ -166,15 +168,16 @@ func (p *partner) failed(operation string, err error) {
 	}
 	p.count(operation, reason)
 	if gone {
-		p.lose(err, reason == fellStuck)
+		p.lose(err, errors.Is(err, errStuck) || errors.Is(err, openai.ErrStuck))
 		return
 	}
 	p.log.Warn("the partner refused, so this node goes on by itself", "operation", operation, "err", err)
 }
 
 // lose stops asking the partner, and has it probed in the background. A probe finds
-// one that is stuck well, so that is left alone for longer than it has cost.
-func (p *partner) lose(err error, stuck bool) {
+// one well that works and is never done, so that is left alone for longer than it
+// has cost.
+func (p *partner) lose(err error, never bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.away != nil || p.run.Err() != nil {
@@ -182,7 +185,7 @@ func (p *partner) lose(err error, stuck bool) {
 	}
 	p.away = err
 	switch {
-	case stuck:
+	case never:
 		p.hold = max(min(2*max(p.hold, p.bound), maxHold), p.bound)
 	case time.Since(p.back) < relapse:
 		p.hold = min(2*p.hold, maxHold)
@@ -214,20 +217,29 @@ func (p *partner) recover(pause time.Duration) {
 	p.log.Info("the partner is well again, so it is asked again")
 }
 
-// silenceOf is err, or errSilent or errStuck for the end of a context that a
-// watchdog ended.
+// silenceOf is err, or errSilent, errIdle or errStuck for the end of a context that
+// a watchdog ended.
 func silenceOf(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errSilent) || errors.Is(cause, errStuck)) {
+	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errSilent) || errors.Is(cause, errIdle) || errors.Is(cause, errStuck)) {
 		return cause
 	}
 	return err
 }
 
-// watched is a context that ends when heard is not called for as long as silence.
-func watched(ctx context.Context) (_ context.Context, heard func(), stop func()) {
+// watched is a context that ends when heard is not called for as long as silence,
+// or tells of no progress.
+func watched(ctx context.Context) (_ context.Context, heard func(*openai.Progress), stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	t := time.AfterFunc(silence, func() { cancel(errSilent) })
-	return ctx, func() { t.Reset(silence) }, func() { t.Stop(); cancel(nil) }
+	life := time.AfterFunc(silence, func() { cancel(errSilent) })
+	work := openai.NewWatchdog(silence, func() { cancel(errIdle) })
+	heard = func(p *openai.Progress) {
+		life.Reset(silence)
+		if p == nil { // it says nothing of its work
+			p = &openai.Progress{}
+		}
+		work.Saw(*p)
+	}
+	return ctx, heard, func() { life.Stop(); work.Stop(); cancel(nil) }
 }
 
 // probe asks the partner whether it could prefill. An older one that does not
@@ -272,7 +284,7 @@ func (p *partner) ask(ctx context.Context, method string, body []byte) (*http.Re
 }
 
 // prefill asks the partner and waits until the prompt's blocks can be pulled, as
-// long as it gives signs of life, and no longer than its bound.
+// long as it makes progress, and no longer than its bound.
 func (p *partner) prefill(ctx context.Context, q PrefillRequest) (out PrefillReply, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.bound, errStuck)
 	defer cancel()
@@ -305,15 +317,15 @@ func (p *partner) prefill(ctx context.Context, q PrefillRequest) (out PrefillRep
 }
 
 // lastLine reads signs of life until the line that is the answer.
-func lastLine(r io.Reader, heard func()) (PrefillReply, error) {
+func lastLine(r io.Reader, heard func(*openai.Progress)) (PrefillReply, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxReply)
 	for lines.Scan() {
-		heard()
 		var line prefillLine
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			return PrefillReply{}, fmt.Errorf("a line of the partner's answer: %w", err)
 		}
+		heard(line.Progress)
 		switch {
 		case line.Reply != nil:
 			return *line.Reply, nil

@@ -208,12 +208,12 @@ func TestAPartnerThatIsLostAgainIsLeftAloneForLonger(t *testing.T) {
 	})
 }
 
-func TestALivingPartnerMayTakeItsTime(t *testing.T) {
+func TestAPartnerThatWorksMayTakeItsTime(t *testing.T) {
 	h := &hangs{how: func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", linesType)
-		for range 60 {
-			_, _ = io.WriteString(w, "{\"alive\":true}\n")
+		for i := range 60 {
+			_, _ = fmt.Fprintf(w, "{\"alive\":true,\"done\":%d,\"wait_ms\":0}\n", i)
 			_ = http.NewResponseController(w).Flush()
 			sleep(r.Context(), time.Second, nil)
 		}
@@ -226,7 +226,8 @@ func TestALivingPartnerMayTakeItsTime(t *testing.T) {
 	})
 }
 
-// lives sends signs of life in a line of its own a second, and never an answer.
+// lives sends signs of life in a line of its own a second, and never an answer. The
+// line tells the second where it has a %d.
 func lives(contentType, line string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -235,8 +236,8 @@ func lives(contentType, line string) func(http.ResponseWriter, *http.Request) {
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", contentType)
-		for r.Context().Err() == nil {
-			if _, err := io.WriteString(w, line); err != nil {
+		for i := 0; r.Context().Err() == nil; i++ {
+			if _, err := io.WriteString(w, strings.ReplaceAll(line, "%d", fmt.Sprint(i))); err != nil {
 				return
 			}
 			_ = http.NewResponseController(w).Flush()
@@ -245,10 +246,79 @@ func lives(contentType, line string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// Signs of life are no work: a partner that gives nothing else costs a prompt the
+// generate has the partner's front decode, as a job that hands over does.
+func generate(p *partner) (time.Duration, error) {
+	began := time.Now()
+	_, err := p.remote.Generate(context.Background(), &openai.Request{Model: "m", Hop: true, Prompt: "a", TopP: 1, LogProbs: -1}, func(openai.Token) error { return nil })
+	p.failed("decode", err)
+	return time.Since(began), err
+}
+
+// Signs of life are no work: a partner that gives nothing else costs a prompt what
+// one without any costs, and what it says that its step may take, within a bound.
+func TestAPartnerThatLivesAndMakesNoProgressIsGivenUp(t *testing.T) {
+	for _, c := range []struct {
+		says string // of its work, in JSON
+		want time.Duration
+	}{
+		{``, silence},
+		{`"done":0,"wait_ms":0`, silence},
+		{`"done":41,"wait_ms":0`, silence},
+		{`"done":41,"wait_ms":700`, silence + 700*time.Millisecond},
+		{`"done":41,"wait_ms":4000000000`, silence + openai.MaxWait},
+	} {
+		prefill, decode := "{\"alive\":true}\n", ": alive\n\n"
+		if c.says != "" {
+			prefill, decode = fmt.Sprintf("{\"alive\":true,%s}\n", c.says), fmt.Sprintf(": alive {%s}\n\n", c.says)
+		}
+		other(t, &hangs{how: lives(linesType, prefill)}, nil, func(t *testing.T, p *partner, n *counts) {
+			if took, err := ask(p); !errors.Is(err, errIdle) || took != c.want {
+				t.Errorf("prefill, %q: %v after %v, want %v", c.says, err, took, c.want)
+			}
+			if took, err := ask(p); err == nil || took != 0 || n.get("prefill stuck") != 1 {
+				t.Errorf("prefill, %q: the next one: %v after %v, counted %v", c.says, err, took, n.of)
+			}
+		})
+		other(t, &hangs{how: lives("text/event-stream", decode)}, nil, func(t *testing.T, p *partner, n *counts) {
+			if took, err := generate(p); !errors.Is(err, openai.ErrStalled) || took != c.want || n.get("decode stuck") != 1 || p.state() == nil {
+				t.Errorf("decode, %q: %v after %v, want %v; counted %v", c.says, err, took, c.want, n.of)
+			}
+		})
+	}
+}
+
+// One that stops in the middle of its work is given up as soon after its last step.
+func TestAPartnerThatStopsInTheMiddleIsGivenUp(t *testing.T) {
+	works := func(contentType, line string) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", contentType)
+			for i := 0; r.Context().Err() == nil; i++ {
+				if _, err := fmt.Fprintf(w, line, min(i, 20)); err != nil {
+					return
+				}
+				_ = http.NewResponseController(w).Flush()
+				sleep(r.Context(), time.Second, nil)
+			}
+		}
+	}
+	const stopped = 20 * time.Second
+	other(t, &hangs{how: works(linesType, "{\"alive\":true,\"done\":%d,\"wait_ms\":500}\n")}, nil, func(t *testing.T, p *partner, _ *counts) {
+		if took, err := ask(p); !errors.Is(err, errIdle) || took != stopped+silence+500*time.Millisecond {
+			t.Errorf("prefill: %v after %v", err, took)
+		}
+	})
+	other(t, &hangs{how: works("text/event-stream", ": alive {\"done\":%d,\"wait_ms\":500}\n\n")}, nil, func(t *testing.T, p *partner, _ *counts) {
+		if took, err := generate(p); !errors.Is(err, openai.ErrStalled) || took != stopped+silence+500*time.Millisecond {
+			t.Errorf("decode: %v after %v", err, took)
+		}
+	})
+}
+
+// Work for ever is no answer: a partner that goes on and on costs a prompt the
 // bound, and is then left alone for longer than that, though probes find it well.
 func TestAPartnerThatLivesAndNeverEndsIsBounded(t *testing.T) {
-	h := &hangs{how: lives(linesType, "{\"alive\":true}\n")}
+	h := &hangs{how: lives(linesType, "{\"alive\":true,\"done\":%d,\"wait_ms\":0}\n")}
 	other(t, h, nil, func(t *testing.T, p *partner, c *counts) {
 		if took, err := ask(p); !errors.Is(err, errStuck) || took != p.bound {
 			t.Fatalf("the first prompt: %v after %v", err, took)
@@ -265,12 +335,9 @@ func TestAPartnerThatLivesAndNeverEndsIsBounded(t *testing.T) {
 			t.Errorf("prompts waited %v of four hours", lost)
 		}
 	})
-	h = &hangs{how: lives("text/event-stream", ": alive\n\n")}
+	h = &hangs{how: lives("text/event-stream", ": alive {\"done\":%d,\"wait_ms\":0}\n\n")}
 	other(t, h, nil, func(t *testing.T, p *partner, c *counts) {
-		began := time.Now()
-		_, err := p.remote.Generate(t.Context(), &openai.Request{Model: "m", Hop: true, Prompt: "a", TopP: 1, LogProbs: -1}, func(openai.Token) error { return nil })
-		p.failed("decode", err)
-		if took := time.Since(began); took != p.bound || c.get("decode stuck") != 1 || p.state() == nil {
+		if took, err := generate(p); took != p.bound || !errors.Is(err, openai.ErrStuck) || c.get("decode stuck") != 1 || p.state() == nil {
 			t.Errorf("%v after %v, counted %v", err, took, c.of)
 		}
 	})
@@ -331,8 +398,8 @@ func TestAPartnerThatDecodesIsBoundInTheSameWay(t *testing.T) {
 	h = &hangs{how: func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")
-		for range 30 {
-			_, _ = io.WriteString(w, ": alive\n\n")
+		for i := range 30 {
+			_, _ = fmt.Fprintf(w, ": alive {\"done\":%d,\"wait_ms\":0}\n\n", i)
 			_ = http.NewResponseController(w).Flush()
 			sleep(r.Context(), time.Second, nil)
 		}

@@ -49,22 +49,24 @@ type PrefillReply struct {
 
 // prefillLine is a line of an answer in lines: a sign of life, or one of the rest.
 type prefillLine struct {
-	Alive  bool            `json:"alive,omitempty"`
-	Reply  *PrefillReply   `json:"reply,omitempty"`
-	Error  json.RawMessage `json:"error,omitempty"`
-	Status int             `json:"status,omitempty"`
+	Alive            bool            `json:"alive,omitempty"`
+	*openai.Progress                 // of a sign of life
+	Reply            *PrefillReply   `json:"reply,omitempty"`
+	Error            json.RawMessage `json:"error,omitempty"`
+	Status           int             `json:"status,omitempty"`
 }
 
-// Alive says whether llama-server answers: a node whose server hangs must not
-// let others wait for it.
-func (n *Node) Alive(ctx context.Context) error {
+// Alive says whether llama-server answers, and what this node has done so far: one
+// whose server hangs must not let others wait for it.
+func (n *Node) Alive(ctx context.Context) (openai.Progress, error) {
 	ctx, cancel := context.WithTimeout(ctx, alive)
 	defer cancel()
 	s, err := n.current(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDown, errors.Join(n.Down(), err))
+		return openai.Progress{}, fmt.Errorf("%w: %w", ErrDown, errors.Join(n.Down(), err))
 	}
-	return s.api.Health(ctx)
+	err = s.api.Health(ctx)
+	return n.work.progress(), err
 }
 
 // servePrefill answers PrefillPath.
@@ -72,7 +74,7 @@ func (n *Node) servePrefill(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPost:
 	case http.MethodGet:
-		if err := n.Alive(r.Context()); err != nil {
+		if _, err := n.Alive(r.Context()); err != nil {
 			openai.WriteError(w, &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "engine_down", Message: err.Error()})
 			return
 		}
@@ -152,8 +154,8 @@ func (n *Node) servePrefillLines(w http.ResponseWriter, r *http.Request, q Prefi
 			}
 			return
 		case <-tick.C:
-			if n.Alive(r.Context()) == nil {
-				line(prefillLine{Alive: true})
+			if p, err := n.Alive(r.Context()); err == nil {
+				line(prefillLine{Alive: true, Progress: &p})
 			}
 		}
 	}

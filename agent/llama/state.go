@@ -57,7 +57,10 @@ func (j *job) assemble(ctx context.Context, n int) (got int, err error) {
 	var l client.Lease
 	for at := 0; at < len(keys); {
 		batch := keys[at:min(len(keys), at+restoreBatch)]
-		if err := j.s.engine.AcquireInto(ctx, &l, j.s.ns, batch, fetchOptions); err != nil {
+		step := j.n.work.move(uint64(j.s.geometry.BlockBytes(len(batch) * j.n.cfg.BlockTokens)))
+		err := j.s.engine.AcquireInto(ctx, &l, j.s.ns, batch, fetchOptions)
+		step.end()
+		if err != nil {
 			return 0, err
 		}
 		for i := range l.Blocks {
@@ -157,7 +160,10 @@ func (j *job) save(ctx context.Context, n, first int, tier wire.Tier, tail bool)
 	if first >= len(keys) {
 		return nil
 	}
-	if _, err := j.s.api.SaveSlot(ctx, j.slot.id, j.file()); err != nil {
+	step := j.n.work.move(uint64(j.s.geometry.BlockBytes(n)))
+	_, err := j.s.api.SaveSlot(ctx, j.slot.id, j.file())
+	step.end()
+	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(j.path()) }()
@@ -208,7 +214,9 @@ func (j *job) openState() (*os.File, *llamacpp.State, error) {
 // it has all.
 func (j *job) missing(ctx context.Context, keys []wire.Key) (int, error) {
 	for at := 0; at < len(keys); at += lookupBatch {
+		step := j.n.work.move(0)
 		answers, err := j.s.engine.Has(ctx, j.s.ns, keys[at:min(len(keys), at+lookupBatch)], false)
+		step.end()
 		if err != nil {
 			return 0, err
 		}
@@ -221,6 +229,8 @@ func (j *job) missing(ctx context.Context, keys []wire.Key) (int, error) {
 
 // put stores blocks from up to to of a state.
 func (j *job) put(ctx context.Context, st *llamacpp.State, keys []wire.Key, from, to, n int, tier wire.Tier) error {
+	step := j.n.work.move(uint64(j.s.geometry.BlockBytes((to - from) * j.n.cfg.BlockTokens)))
+	defer step.end()
 	blocks := make([]client.Block, 0, to-from)
 	for i := from; i < to; i++ {
 		first := i * j.n.cfg.BlockTokens

@@ -215,11 +215,11 @@ func (a *answer) fail(e *Error) (whole bool, err error) {
 
 // beat is a sign of life within a stream: a comment, which clients of the API
 // leave out.
-func (a *answer) beat() {
+func (a *answer) beat(p Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.out.err == nil && a.begin() == nil {
-		_ = a.out.write([]byte(": alive\n\n")) // the next token meets the same error
+		_ = a.out.write(aliveLine(p)) // the next token meets the same error
 	}
 }
 

@@ -25,11 +25,11 @@ type Backend interface {
 	Generate(ctx context.Context, r *Request, emit func(Token) error) (Result, error)
 }
 
-// Pulse is a Backend that can tell whether its engine answers. A front that
-// answers another node's request asks it before each sign of life, so that nobody
-// waits for an engine that hangs.
+// Pulse is a Backend that can tell whether its engine answers, and how its work
+// goes on. A front that answers another node's request asks it before each sign of
+// life, so that nobody waits for an engine that hangs.
 type Pulse interface {
-	Alive(ctx context.Context) error
+	Alive(ctx context.Context) (Progress, error)
 }
 
 // ErrStop is returned by emit when the answer is complete.

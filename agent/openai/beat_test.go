@@ -16,7 +16,9 @@ type thinkingLong struct {
 	engine error // of Alive
 }
 
-func (b *thinkingLong) Alive(context.Context) error { return b.engine }
+func (b *thinkingLong) Alive(context.Context) (Progress, error) {
+	return Progress{Done: 7, WaitMS: 90}, b.engine
+}
 
 func (b *thinkingLong) Generate(ctx context.Context, r *Request, emit func(Token) error) (Result, error) {
 	time.Sleep(3*time.Second + time.Millisecond)
@@ -37,7 +39,7 @@ func TestAnotherNodeIsShownThatThisOneLives(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFront(t, Config{Backend: &thinkingLong{fake: saying(Token{ID: 1, Bytes: []byte("yes")}), engine: c.engine}})
 			w := post(t, f, chatPath, hello+`,"stream":true}`, c.header...)
-			if got := strings.Count(w.Body.String(), ": alive\n\n"); w.Code != http.StatusOK || got != c.beats || !strings.Contains(w.Body.String(), "yes") || !strings.HasSuffix(w.Body.String(), "[DONE]\n\n") {
+			if got := strings.Count(w.Body.String(), ": alive {\"done\":7,\"wait_ms\":90}\n\n"); w.Code != http.StatusOK || got != c.beats || !strings.Contains(w.Body.String(), "yes") || !strings.HasSuffix(w.Body.String(), "[DONE]\n\n") {
 				t.Errorf("%s: %d signs of life, want %d: %s", c.name, got, c.beats, w.Body)
 			}
 		})

@@ -29,6 +29,10 @@ var ErrSilent = errors.New("openai: the server has given no sign of life")
 // signs of life it gave.
 var ErrStuck = errors.New("openai: the server lives and sends nothing of the answer")
 
+// ErrStalled is of a node that has shown no progress for ClientConfig.Stalled,
+// whatever signs of life it gave.
+var ErrStalled = errors.New("openai: the node lives and makes no progress")
+
 // ErrCut is of a stream that ended without its [DONE].
 var ErrCut = errors.New("openai: the stream ended before [DONE]")
 
@@ -44,6 +48,10 @@ type ClientConfig struct {
 	// Stuck bounds the time between two chunks, the first included: signs of life do
 	// not count. 0: no bound.
 	Stuck time.Duration
+	// Stalled bounds the time between two chunks, the first included, in which the
+	// comments of another node tell of no progress, beyond what it says that its step
+	// may take, at most MaxWait. 0: no bound.
+	Stalled time.Duration
 }
 
 // Client calls a server of the API. It is safe for use by many goroutines.
@@ -53,6 +61,7 @@ type Client struct {
 	http    *http.Client
 	silence time.Duration
 	stuck   time.Duration
+	stalled time.Duration
 }
 
 // NewClient makes a Client. A URL that is none shows with the first call.
@@ -60,7 +69,7 @@ func NewClient(c ClientConfig) *Client {
 	if c.HTTP == nil {
 		c.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	return &Client{url: c.URL, token: c.Token, http: c.HTTP, silence: c.Silence, stuck: c.Stuck}
+	return &Client{url: c.URL, token: c.Token, http: c.HTTP, silence: c.Silence, stuck: c.Stuck, stalled: c.Stalled}
 }
 
 // Call is a generation: Body is what goes out as JSON, and must ask for a stream.
@@ -79,10 +88,12 @@ func (c *Client) Stream(ctx context.Context, call Call, fn func(*Chunk) error) e
 	defer cancel(nil)
 	life := &silence{bound: c.silence, why: ErrSilent, end: cancel}
 	answer := &silence{bound: c.stuck, why: ErrStuck, end: cancel}
+	work := NewWatchdog(c.stalled, func() { cancel(ErrStalled) })
 	defer life.hush()
 	defer answer.hush()
-	err := c.stream(ctx, call, life, answer, fn)
-	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, ErrSilent) || errors.Is(cause, ErrStuck)) {
+	defer work.Stop()
+	err := c.stream(ctx, call, life, answer, work, fn)
+	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, ErrSilent) || errors.Is(cause, ErrStuck) || errors.Is(cause, ErrStalled)) {
 		return cause
 	}
 	return err
@@ -115,7 +126,7 @@ func (s *silence) hush() {
 	}
 }
 
-func (c *Client) stream(ctx context.Context, call Call, life, chunks *silence, fn func(*Chunk) error) error {
+func (c *Client) stream(ctx context.Context, call Call, life, chunks *silence, work *Watchdog, fn func(*Chunk) error) error {
 	body, err := json.Marshal(call.Body)
 	if err != nil {
 		return err
@@ -131,6 +142,7 @@ func (c *Client) stream(ctx context.Context, call Call, life, chunks *silence, f
 	}
 	life.listen()
 	chunks.listen()
+	work.Begin()
 	resp, err := c.do(req)
 	if err != nil {
 		return err
@@ -140,13 +152,20 @@ func (c *Client) stream(ctx context.Context, call Call, life, chunks *silence, f
 		return fmt.Errorf("openai: %s answers with %q, which is no event stream", c.url, resp.Header.Get("Content-Type"))
 	}
 	e := newEvents(resp.Body)
-	e.heard = life.listen
+	e.heard = func(line []byte) {
+		life.listen()
+		if p, ok := aliveIn(line); ok {
+			work.Saw(p)
+		}
+	}
 	for {
 		life.listen()
 		chunks.listen()
+		work.Begin()
 		data, err := e.next()
 		life.hush()
 		chunks.hush()
+		work.Stop()
 		switch {
 		case err == io.EOF, errors.Is(err, io.ErrUnexpectedEOF):
 			return ErrCut

@@ -221,8 +221,13 @@ func (c *call) beats(ctx context.Context, ans *answer) (still func()) {
 				return
 			case <-tick.C:
 			}
-			if (pulse == nil || pulse.Alive(ctx) == nil) && ctx.Err() == nil {
-				ans.beat()
+			var p Progress
+			var err error
+			if pulse != nil {
+				p, err = pulse.Alive(ctx)
+			}
+			if err == nil && ctx.Err() == nil {
+				ans.beat(p)
 			}
 		}
 	}()

@@ -74,7 +74,7 @@ func upstream(ctx context.Context, err error) error {
 		e.Status, e.Code, e.Message = http.StatusGatewayTimeout, CodeSilent, "the node behind this one gives no sign of life"
 		return e
 	}
-	if errors.Is(err, ErrStuck) {
+	if errors.Is(err, ErrStuck) || errors.Is(err, ErrStalled) {
 		e.Status, e.Code, e.Message = http.StatusGatewayTimeout, CodeStuck, "the node behind this one lives and sends nothing of the answer"
 		return e
 	}

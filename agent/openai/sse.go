@@ -21,11 +21,11 @@ type events struct {
 	r     *bufio.Reader
 	data  bytes.Buffer
 	line  []byte
-	heard func() // called for each line, comments too
+	heard func(line []byte) // called for each line, comments too
 }
 
 func newEvents(r io.Reader) *events {
-	return &events{r: bufio.NewReaderSize(r, 4096), heard: func() {}}
+	return &events{r: bufio.NewReaderSize(r, 4096), heard: func([]byte) {}}
 }
 
 // next is the data of the next event, valid until the next call. io.EOF: the
@@ -38,7 +38,7 @@ func (e *events) next() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		e.heard()
+		e.heard(line)
 		if len(line) == 0 {
 			if some {
 				return e.data.Bytes(), nil

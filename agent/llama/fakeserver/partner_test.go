@@ -107,9 +107,33 @@ func TestAWedgedPartnerIsAskedOnce(t *testing.T) {
 	}
 }
 
+// A llama-server that answers everything and never ends a prompt: its node lives,
+// and says that nothing goes on, so the node that asks gives it up, once.
+func TestAPartnerWhoseModelIsStuckIsAskedOnce(t *testing.T) {
+	at := socket(t)
+	other := startAs(t, "other", answers, fmt.Sprintf("args = [\"--alias\", %q]\n", fakeserver.Stalls), linked("one", at, true))
+	// llama.partner_timeout is far beyond what the client of this test waits.
+	n := start(t, answers, fmt.Sprintf("role = \"decode\"\npartner = %q\npartner_timeout = \"1h\"\nremote_prefill_tokens = 4\n", other.url), linked("other", at, false))
+	n.await(t, "meridian_ready", 1)
+	for i := range 3 {
+		if r := n.prompt(t, fmt.Sprint(i, " ", long)); r.text != "yes" {
+			t.Errorf("%s", r.body)
+		}
+	}
+	for reason, want := range map[string]float64{"stuck": 1, "away": 2, "silent": 0, "refused": 0} {
+		if got := n.metric(t, fmt.Sprintf(`meridian_llama_partner_fallbacks_total{operation="prefill",reason=%q}`, reason)); got != want {
+			t.Errorf("%g fallbacks for %s, want %g", got, reason, want)
+		}
+	}
+	if served := other.metric(t, `meridian_llama_prefills_total{by="served"}`); served != 1 {
+		t.Errorf("the partner was asked %g times", served)
+	}
+	other.await(t, `meridian_llama_slots{state="busy"}`, 0) // what was given up holds nothing
+}
+
 // A prefill that takes longer than a partner may be silent is waited for, since
-// the partner shows that it lives.
-func TestALongPrefillOfALivingPartnerIsUsed(t *testing.T) {
+// the partner shows that it works.
+func TestALongPrefillOfAWorkingPartnerIsUsed(t *testing.T) {
 	at := socket(t)
 	slow := answers
 	slow.PrefillMS = 3000

@@ -21,9 +21,14 @@ type Script struct {
 	// thinks only where the prompt has opened it.
 	Opening, Thinking, Answer []string
 
-	// PrefillMS is how long a prompt takes, in milliseconds.
+	// PrefillMS is how long a prompt takes, in milliseconds, with ten signs of
+	// progress on the way for who asks for them.
 	PrefillMS int
 }
+
+// Stalls is the alias of a server on which no prompt is ever done, while it answers
+// everything else. It is no part of the script, which is the model's content.
+const Stalls = "stalls"
 
 // JSON is the model file.
 func (s Script) JSON() []byte {

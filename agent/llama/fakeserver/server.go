@@ -23,6 +23,7 @@ type server struct {
 	script         Script
 	context, slots int
 	model, dir     string // the model file, the folder of slot states
+	stalls         bool
 
 	mu     sync.Mutex
 	ids    map[string]int32
@@ -43,7 +44,7 @@ func Main(args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &server{model: flag["--model"], dir: flag["--slot-save-path"], ids: map[string]int32{}, cached: map[int][]int32{}}
+	s := &server{model: flag["--model"], dir: flag["--slot-save-path"], stalls: flag["--alias"] == Stalls, ids: map[string]int32{}, cached: map[int][]int32{}}
 	if err := json.Unmarshal(b, &s.script); err != nil {
 		return err
 	}
@@ -139,6 +140,7 @@ func (s *server) completion(w http.ResponseWriter, r *http.Request) {
 		Slot    int `json:"id_slot"`
 		Predict int `json:"n_predict"`
 		Stream  bool
+		Tells   bool `json:"return_progress"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -151,7 +153,7 @@ func (s *server) completion(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Unlock()
 	if have < len(in.Prompt)-1 {
-		time.Sleep(time.Duration(s.script.PrefillMS) * time.Millisecond)
+		s.prefill(w, r, in.Stream && in.Tells, have, len(in.Prompt))
 	}
 	all, why := append([]int32(nil), in.Prompt...), "limit"
 	var events []map[string]any
@@ -184,6 +186,23 @@ func (s *server) completion(w http.ResponseWriter, r *http.Request) {
 	for _, e := range append(events, last) {
 		b, _ := json.Marshal(e)
 		_, _ = fmt.Fprintf(w, "data: %s\n\n", b)
+	}
+}
+
+// prefill takes the script's time for a prompt.
+func (s *server) prefill(w http.ResponseWriter, r *http.Request, tells bool, have, total int) {
+	const steps = 10
+	for i := range steps + 1 {
+		if i > 0 {
+			time.Sleep(time.Duration(s.script.PrefillMS) * time.Millisecond / steps)
+		}
+		if tells {
+			_, _ = fmt.Fprintf(w, `data: {"tokens":[0],"stop":false,"id_slot":-1,"tokens_predicted":0,"prompt_progress":{"total":%d,"cache":%d,"processed":%d}}`+"\n\n", total, have, have+(total-have)*i/steps)
+			_ = http.NewResponseController(w).Flush()
+		}
+		if s.stalls {
+			<-r.Context().Done()
+		}
 	}
 }
 
