@@ -87,10 +87,14 @@ const hugePage = 2 << 20 // of amd64, and of arm64 with 4 KiB pages
 // hugePages asks for huge pages where whole ones lie in a table of the core. It
 // is a hint: a kernel that has none leaves the table as it is.
 func hugePages(p unsafe.Pointer, n uintptr) {
-	from := -uintptr(p) & (hugePage - 1)
-	if n < from+hugePage {
-		return
+	if skip, whole := wholeHugePages(uintptr(p), n); whole > 0 {
+		_ = unix.Madvise(unsafe.Slice((*byte)(unsafe.Add(p, skip)), whole), unix.MADV_HUGEPAGE)
 	}
-	b := unsafe.Slice((*byte)(unsafe.Add(p, from)), (n-from)&^(hugePage-1))
-	_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
+}
+
+// wholeHugePages is what of n bytes at an address is whole huge pages: how many
+// bytes, and how many lie before them.
+func wholeHugePages(at, n uintptr) (skip, whole uintptr) {
+	skip = -at % hugePage
+	return skip, (n - min(skip, n)) &^ (hugePage - 1)
 }

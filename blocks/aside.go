@@ -8,10 +8,7 @@ func (c *Core) kept() uint64 { return max(c.aside, c.cfg.Ahead) }
 
 // maxExtents is how many extents may have memory now.
 func (c *Core) maxExtents() int {
-	if c.kept() >= c.cfg.Capacity {
-		return 0
-	}
-	return min(c.geo.extents, int((c.cfg.Capacity-c.kept())/c.geo.extent))
+	return min(c.geo.extents, int((c.cfg.Capacity-min(c.kept(), c.cfg.Capacity))/c.geo.extent))
 }
 
 // SetAside takes n bytes of the capacity for other memory. Where segments have
@@ -19,33 +16,35 @@ func (c *Core) maxExtents() int {
 // returned. It reports whether the bytes were there to be had; if not, nothing has
 // changed.
 func (c *Core) SetAside(n uint64) bool {
-	arena := func() uint64 { return uint64(c.extents) * c.geo.extent }
-	idle := uint64(0)
+	busy := uint64(0) // bytes of segments that must stay
 	for pos := range c.segs {
-		if _, ok := c.segmentColdness(pos); ok {
-			idle += uint64(c.segs[pos].n) * c.geo.extent
+		if _, idle := c.segmentColdness(pos); !idle {
+			busy += uint64(c.segs[pos].n) * c.geo.extent
 		}
 	}
-	if n > c.cfg.Capacity || c.aside+n > c.cfg.Capacity-(arena()-idle) {
+	if n > c.cfg.Capacity-c.aside-busy {
 		return false
 	}
-	for c.aside+n > c.cfg.Capacity-min(arena(), c.cfg.Capacity) {
-		best, bestRank := -1, rank{}
-		for pos := range c.segs {
-			if r, ok := c.segmentColdness(pos); ok && (best < 0 || r.before(bestRank)) {
-				best, bestRank = pos, r
-			}
-		}
-		if best < 0 {
-			return false // arena() is not 0, and was all idle: cannot be
-		}
-		for k := range c.segs[best].n {
-			c.empty(uint32(best*c.geo.segExtents + k))
-		}
-		c.dropSegment(best)
-	}
 	c.aside += n
+	for uint64(c.extents)*c.geo.extent > c.cfg.Capacity-c.aside {
+		c.dropColdest()
+	}
 	return true
+}
+
+// dropColdest empties and returns the segment that goes first of those whose blocks
+// are all idle. There must be one.
+func (c *Core) dropColdest() {
+	best, bestRank := -1, rank{}
+	for pos := range c.segs {
+		if r, idle := c.segmentColdness(pos); idle && (best < 0 || r.before(bestRank)) {
+			best, bestRank = pos, r
+		}
+	}
+	for k := range c.segs[best].n {
+		c.empty(uint32(best*c.geo.segExtents + k))
+	}
+	c.dropSegment(best)
 }
 
 // GiveAside returns bytes that SetAside took.

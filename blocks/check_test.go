@@ -231,6 +231,9 @@ func (c *Core) checkExtents(refs map[uint32]int) error {
 			return fmt.Errorf("extent %d: free %d/%d busy %d/%d idle %v/%v", i, nfree, e.nfree, busy, e.busy, idle, e.idle)
 		}
 	}
+	if n := uint64(c.extents)*c.geo.extent + c.aside; n > c.cfg.Capacity {
+		return fmt.Errorf("segments and what is set aside have %d bytes of %d", n, c.cfg.Capacity)
+	}
 	if count != c.count || bytes != c.bytes || tiers != c.tierCount || total != c.pins || other != c.otherPins {
 		return fmt.Errorf("counts %v/%v bytes %v/%v tiers %v/%v pins %d/%d other %d/%d",
 			count, c.count, bytes, c.bytes, tiers, c.tierCount, total, c.pins, other, c.otherPins)

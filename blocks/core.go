@@ -242,11 +242,7 @@ func (c *Core) Returned() []uint32 {
 
 // freeBytes is what the capacity leaves beside slots in use and what is set aside.
 func (c *Core) freeBytes() uint64 {
-	used := c.usedBytes() + c.kept()
-	if used > c.cfg.Capacity {
-		return 0
-	}
-	return c.cfg.Capacity - used
+	return c.cfg.Capacity - min(c.usedBytes()+c.kept(), c.cfg.Capacity)
 }
 
 func (c *Core) usedBytes() (n uint64) {

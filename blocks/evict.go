@@ -57,7 +57,7 @@ func (c *Core) takeOne(pi int32, may reach) (uint32, error) {
 			return c.take(pi), nil
 		}
 		t := &c.tenants[p.tenant]
-		if t.uncut.head == none && len(t.used) > 1 {
+		if t.uncut.head == none {
 			c.reclaimEmpty(pi)
 		}
 		if t.uncut.head != none {
@@ -99,10 +99,7 @@ func (c *Core) reclaimEmpty(pi int32) {
 func (c *Core) makeRoom(pi int32, may reach) (uint32, error) {
 	p, highest := &c.pools[pi], may.highest
 	own, ownRank := c.victim(pi, highest)
-	up := int32(-1)
-	if len(c.tenants[p.tenant].used) > 1 && (own == none || p.misfit < p.per) {
-		up = c.larger(pi, highest, own == none)
-	}
+	up := c.larger(pi, highest, own == none)
 	if up >= 0 && p.misfit < p.per {
 		return c.takeUp(pi, up, highest), nil
 	}

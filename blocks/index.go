@@ -45,9 +45,12 @@ func cellTag(c uint64) uint32 { return uint32(c >> 32) }
 
 func cellID(c uint64) uint32 { return uint32(c) - 1 }
 
+// next is the position where a probe goes on after i.
+func (x *index) next(i uint32) uint32 { return (i + 1) & x.mask }
+
 // first returns the id of the first cell with the tag, or none.
 func (x *index) first(tag uint32) uint32 {
-	for i := tag & x.mask; ; i = (i + 1) & x.mask {
+	for i := tag & x.mask; ; i = x.next(i) {
 		e := x.cells[i]
 		if e == 0 {
 			return none
@@ -60,9 +63,7 @@ func (x *index) first(tag uint32) uint32 {
 
 // insert adds a cell; the caller knows that the key is not there.
 func (x *index) insert(tag, id uint32) {
-	if (x.n+1)*4 > len(x.cells)*3 {
-		x.grow(2 * len(x.cells))
-	}
+	x.reserve(x.n + 1)
 	x.put(cell(tag, id))
 	x.n++
 }
@@ -70,7 +71,7 @@ func (x *index) insert(tag, id uint32) {
 func (x *index) put(c uint64) {
 	i := cellTag(c) & x.mask
 	for x.cells[i] != 0 {
-		i = (i + 1) & x.mask
+		i = x.next(i)
 	}
 	x.cells[i] = c
 }
@@ -79,7 +80,7 @@ func (x *index) put(c uint64) {
 func (x *index) remove(i uint32) {
 	x.n--
 	for j := i; ; {
-		j = (j + 1) & x.mask
+		j = x.next(j)
 		c := x.cells[j]
 		if c == 0 {
 			break
@@ -97,18 +98,18 @@ func (x *index) locate(tag, id uint32) uint32 {
 	want := cell(tag, id)
 	i := tag & x.mask
 	for x.cells[i] != want {
-		i = (i + 1) & x.mask
+		i = x.next(i)
 	}
 	return i
 }
 
-// reserve grows the table so that n entries fit without another growth.
+// reserve grows the table so that n entries fill at most three quarters of it.
 func (x *index) reserve(n int) {
 	size := len(x.cells)
 	for n*4 > size*3 {
 		size *= 2
 	}
-	if size > len(x.cells) {
+	if size != len(x.cells) {
 		x.grow(size)
 	}
 }

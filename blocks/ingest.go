@@ -176,14 +176,14 @@ func (s *Store) mayAcquire(o Owner, hold bool) error {
 // verifyLease hashes what a lease was granted for. Pins of its own keep the
 // slots from reuse if the lease lapses meanwhile.
 func (s *Store) verifyLease(o Owner, l Lease, v []View) Lease {
-	good := 0
+	good := false
 	for i := range v {
 		if v[i].Err != nil {
 			continue
 		}
 		slot := v[i].Ref.Slot
 		if v[i].Err = s.rehash(&v[i]); v[i].Err == nil {
-			good++
+			good = true
 			s.mu.Lock()
 			s.core.GiveBack(slot, false)
 			s.unlock()
@@ -194,7 +194,7 @@ func (s *Store) verifyLease(o Owner, l Lease, v []View) Lease {
 		s.core.GiveBack(slot, errors.Is(v[i].Err, wire.CodeChecksum))
 		s.unlock()
 	}
-	if good == 0 {
+	if !good {
 		s.Release(o, l)
 		return Lease{}
 	}

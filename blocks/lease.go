@@ -265,15 +265,14 @@ func (c *Core) Release(o Owner, token Lease) {
 	}
 }
 
-// refuse takes one reference out of a lease, if the lease still lives.
+// refuse takes one reference that a lease has out of it, if the lease still lives.
 func (c *Core) refuse(o Owner, token Lease, id uint32) {
 	l := c.owned(o, token)
 	if l == none {
 		return
 	}
 	r := &c.leases.all[l]
-	if i := slices.Index(r.slots, id); i >= 0 {
-		r.slots = slices.Delete(r.slots, i, i+1)
-		c.unpinFor(r.acct, id)
-	}
+	i := slices.Index(r.slots, id)
+	r.slots = slices.Delete(r.slots, i, i+1)
+	c.unpinFor(r.acct, id)
 }

@@ -14,7 +14,7 @@ func (c *Core) find(ns uint16, k *wire.Key) uint32 {
 
 func (c *Core) findTag(tag uint32, ns uint16, k *wire.Key) uint32 {
 	x := &c.index
-	for i := tag & x.mask; ; i = (i + 1) & x.mask {
+	for i := tag & x.mask; ; i = x.next(i) {
 		e := x.cells[i]
 		if e == 0 {
 			return none

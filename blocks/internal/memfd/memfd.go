@@ -160,7 +160,7 @@ func (m *Memory) Close() {
 		_ = unix.Munmap(m.all)
 		m.B, m.all = nil, nil
 	}
-	if m.FD >= 0 {
+	if m.FD != -1 {
 		_ = unix.Close(m.FD)
 		m.FD = -1
 	}
