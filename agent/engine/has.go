@@ -58,16 +58,7 @@ func (s *session) lookup(v []blocks.View) {
 			s.in.keys = append(s.in.keys, v[i].Key)
 			i++
 		}
-		if ns == (wire.Namespace{}) {
-			for j := at; j < i; j++ {
-				v[j].Err = wire.CodeNSUnknown
-			}
-			continue
-		}
 		s.srv.cfg.Store.Lookup(ns, s.in.keys, v[at:i])
-		for j := at; j < i; j++ {
-			v[j].NS, v[j].Key = ns, s.in.keys[j-at] // also where it was not found
-		}
 	}
 }
 

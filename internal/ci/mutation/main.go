@@ -15,6 +15,11 @@ import (
 // rooms are those whose every change has to be noticed, or explained.
 var rooms = []string{"wire", "blocks", "adapters/link", "agent/engine", "agent/client"}
 
+// alsoTestedBy are packages outside of a room whose tests are of it too.
+var alsoTestedBy = map[string][]string{
+	"agent/client": {"agent/engine"}, // a client is tested with its server, in the server's package
+}
+
 // settings are what the command line says.
 type settings struct {
 	workers int

@@ -14,16 +14,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // listed is what `go list` says of a package.
 type listed struct {
-	Dir, ImportPath, Export    string
-	Module                     *struct{ Path string }
-	GoFiles                    []string
-	TestGoFiles, XTestGoFiles  []string
-	Standard, DepOnly, Generic bool
+	Dir, ImportPath, Export   string
+	Module                    *struct{ Path string }
+	GoFiles                   []string
+	TestGoFiles, XTestGoFiles []string
+	Standard, DepOnly         bool
 }
 
 // tryRoom tries all changes of a room in a copy of the tree.
@@ -60,9 +61,13 @@ func firstOf(a, b error) error {
 	return b
 }
 
-// goList lists the packages of a room and all that they need.
+// goList lists the packages of a room, those that test it too, and all that they need.
 func goList(ctx context.Context, tree, room string) ([]listed, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json", "./"+room+"/...")
+	args := []string{"list", "-export", "-deps", "-json", "./" + room + "/..."}
+	for _, also := range alsoTestedBy[room] {
+		args = append(args, "./"+also)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Stderr = tree, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -107,6 +112,9 @@ func rewriteRoom(ctx context.Context, tree, room string) (changes []change, test
 		module = p.Module.Path
 		if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 {
 			tested = append(tested, p)
+		}
+		if slices.Contains(alsoTestedBy[room], filepath.ToSlash(rel)) {
+			continue
 		}
 		next, err := rewritePackage(fset, imports, p, rel, len(changes))
 		if err != nil {
