@@ -51,7 +51,7 @@ var rules = map[string][]string{
 
 	"meridian/adapters/mooncake/structpack": {},
 	"meridian/adapters/mooncake/rpc":        {"meridian/adapters/mooncake/structpack"},
-	"meridian/adapters/mooncake/store":      {"meridian/adapters/mooncake/structpack", "meridian/adapters/mooncake/rpc", "golang.org/x/sys"},
+	"meridian/adapters/mooncake/store":      {"meridian/adapters/mooncake/structpack", "meridian/adapters/mooncake/rpc", "meridian/adapters/mooncake/engine", "meridian/wire", "golang.org/x/sys"},
 }
 
 type pkg struct {

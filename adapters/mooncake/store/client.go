@@ -10,13 +10,6 @@ import (
 // DefaultTenant is the tenant of clients that name none.
 const DefaultTenant = "default"
 
-// Engine moves bytes from and to memory of peers. Segment is the name that a peer's
-// memory is opened by, address is one that the peer gave out.
-type Engine interface {
-	Read(ctx context.Context, segment string, address uint64, to []byte) error
-	Write(ctx context.Context, segment string, address uint64, from []byte) error
-}
-
 // Options of a client. The zero value of each but Masters and Engine is a default.
 type Options struct {
 	Masters Masters

@@ -9,8 +9,11 @@
 // A [Node] lends memory of its own, never that of the block store: the master gives
 // out its addresses. The node pings. When the master says that it does not know the
 // node any more, all that lay there is lost to the store: the node takes its old
-// addresses back, so that a reader who has one is refused, and offers the memory anew
-// under addresses, a segment and a client that were never used before.
+// addresses back, so that a reader who has one is refused, and offers new memory under
+// addresses, a segment and a client that were never used before.
 //
-// How the bytes move is an [Engine]'s and a [Host]'s.
+// The bytes move by the transfer engine: a client's by an [Engine], a node's by
+// whoever serves its [Lent] memory under the segment's name.
+//
+// The package may import rpc, structpack, engine, wire and x/sys.
 package store

@@ -10,6 +10,7 @@ type Code int32
 
 // Codes that callers act on.
 const (
+	CodeNoSegment   Code = -101
 	CodeNoSpace     Code = -200
 	CodeBadArgument Code = -600
 	CodeNotOwner    Code = -601
@@ -22,6 +23,7 @@ const (
 )
 
 var codeNames = map[Code]string{
+	CodeNoSegment:   "no such segment",
 	CodeNoSpace:     "no space in any segment",
 	CodeBadArgument: "invalid arguments",
 	CodeNotOwner:    "another client began this put",

@@ -100,10 +100,47 @@ func (c *Client) GetInto(ctx context.Context, key string, to []byte) (Object, er
 	return c.read(ctx, key, l, to)
 }
 
-// read reads an object that was located, and locates it again where the lease ran out.
+// GetRange reads a part of an object, from offset on, and fills to. It is not
+// verified: the CRC-64 is the whole object's.
+func (c *Client) GetRange(ctx context.Context, key string, offset uint64, to []byte) error {
+	l, err := c.locate(ctx, key)
+	if err != nil {
+		return err
+	}
+	_, err = c.retry(ctx, key, l, func(l located) (Object, error) {
+		return c.readAny(l, func(b buffer) (Object, error) {
+			if n := uint64(len(to)); offset > b.Size || n > b.Size-offset {
+				return Object{}, fmt.Errorf("bytes %d to %d of %d", offset, offset+n, b.Size)
+			}
+			return Object{Size: b.Size}, c.readBuffer(ctx, key, b, l.until, offset, to)
+		})
+	})
+	return err
+}
+
+// read reads an object that was located.
 func (c *Client) read(ctx context.Context, key string, l located, to []byte) (Object, error) {
+	return c.retry(ctx, key, l, func(l located) (Object, error) {
+		return c.readAny(l, func(b buffer) (Object, error) {
+			if b.Size > uint64(len(to)) {
+				return Object{}, fmt.Errorf("%d bytes, the limit is %d", b.Size, len(to))
+			}
+			body := to[:b.Size]
+			if err := c.readBuffer(ctx, key, b, l.until, 0, body); err != nil {
+				return Object{}, err
+			}
+			if l.Checksum != nil && Checksum(body) != *l.Checksum {
+				return Object{}, fmt.Errorf("from %s: %w", b.Endpoint, CodeChecksum)
+			}
+			return Object{Size: b.Size, Verified: l.Checksum != nil}, nil
+		})
+	})
+}
+
+// retry locates an object again where the lease ran out while it was read.
+func (c *Client) retry(ctx context.Context, key string, l located, read func(located) (Object, error)) (Object, error) {
 	for try := 1; ; try++ {
-		o, err := c.readAny(ctx, key, l, to)
+		o, err := read(l)
 		if err == nil {
 			return o, nil
 		}
@@ -117,23 +154,12 @@ func (c *Client) read(ctx context.Context, key string, l located, to []byte) (Ob
 }
 
 // readAny tries one replica after the other.
-func (c *Client) readAny(ctx context.Context, key string, l located, to []byte) (Object, error) {
+func (c *Client) readAny(l located, read func(buffer) (Object, error)) (Object, error) {
 	var failures []error
 	for _, b := range readable(l.List) {
-		if b.Size > uint64(len(to)) {
-			failures = append(failures, fmt.Errorf("%d bytes, the limit is %d", b.Size, len(to)))
-			continue
-		}
-		body := to[:b.Size]
-		until, err := c.readBuffer(ctx, key, b, l.until, 0, body)
-		switch {
-		case err != nil:
-		case l.Checksum != nil && Checksum(body) != *l.Checksum:
-			err = fmt.Errorf("from %s: %w", b.Endpoint, CodeChecksum)
-		case !c.now().Before(until):
-			err = CodeLeaseOver
-		default:
-			return Object{Size: b.Size, Verified: l.Checksum != nil}, nil
+		o, err := read(b)
+		if err == nil {
+			return o, nil
 		}
 		failures = append(failures, err)
 	}
@@ -143,32 +169,35 @@ func (c *Client) readAny(ctx context.Context, key string, l located, to []byte) 
 	return Object{}, errors.Join(failures...)
 }
 
-// readBuffer reads a part of a buffer, and renews the lease on the way. It returns
-// the end of the lease.
-func (c *Client) readBuffer(ctx context.Context, key string, b buffer, until time.Time, from uint64, to []byte) (time.Time, error) {
+// readBuffer reads a part of a buffer, renews the lease on the way, and checks after
+// the last byte that it still holds.
+func (c *Client) readBuffer(ctx context.Context, key string, b buffer, until time.Time, from uint64, to []byte) error {
 	term := until.Sub(c.now())
 	for len(to) > 0 {
 		left := until.Sub(c.now())
 		if left <= 0 {
-			return until, CodeLeaseOver
+			return CodeLeaseOver
 		}
 		if left < term/2 {
 			l, err := c.locate(ctx, key)
 			if err != nil {
-				return until, err
+				return err
 			}
 			if !holds(l.List, b) {
-				return until, CodeLeaseOver
+				return CodeLeaseOver
 			}
 			until = l.until
 		}
 		n := min(len(to), readPart)
 		if err := c.engine.Read(ctx, b.Endpoint, b.Address+from, to[:n]); err != nil {
-			return until, fmt.Errorf("from %s: %w", b.Endpoint, err)
+			return fmt.Errorf("from %s: %w", b.Endpoint, err)
 		}
 		from, to = from+uint64(n), to[n:]
 	}
-	return until, nil
+	if !c.now().Before(until) {
+		return CodeLeaseOver
+	}
+	return nil
 }
 
 // holds reports whether a buffer is still among an object's replicas.

@@ -223,4 +223,5 @@ var (
 	fnRemount         = rpc.Many[remount, expected[structpack.Void]](scope, "ReMountSegment")
 	fnUnmount         = rpc.Many[unmount, expected[structpack.Void]](scope, "UnmountSegment")
 	fnGracefulUnmount = rpc.Many[gracefulUnmount, expected[structpack.Void]](scope, "GracefulUnmountSegment")
+	fnSegmentStatus   = rpc.One[UUID, expected[int32]](scope, "QuerySegmentStatusById")
 )

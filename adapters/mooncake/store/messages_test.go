@@ -35,6 +35,8 @@ func TestIdsAndTypeCodesAreTheMasters(t *testing.T) {
 		"RemoveAll":           {fnRemoveAll, "d978ceb0 48a6c274 86666834"},
 		"ReMountSegment":      {fnRemount, "0b053b72 c6c66b88 af2868cc"},
 		"UnmountSegment":      {fnUnmount, "6f10b465 d4c512e0 af2868cc"},
+		"SegmentStatus":       {fnSegmentStatus, "573fd453 3c6d83e0 9851e9a8"},
+		"BatchPutRevoke":      {fnBatchPutRevoke, "b82567aa 94ee5d44 39fc52ce"},
 		"GracefulUnmount":     {fnGracefulUnmount, "a4ec3175 8e092e9c af2868cc"},
 	} {
 		ask, answer := c.m.Codes()

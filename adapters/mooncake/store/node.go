@@ -2,15 +2,11 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"meridian/adapters/mooncake/rpc"
 )
@@ -19,33 +15,15 @@ import (
 // 10 s by default.
 const (
 	pingEvery   = time.Second
-	serveWait   = 30 * time.Second // for accesses under way, before memory gets new addresses
 	unmountWait = 5 * time.Second
 )
-
-// Bounds of a node's memory.
-const (
-	MinNodeBytes = 16 << 20
-	MaxNodeBytes = 1 << 42
-
-	baseAlign = 1 << 30
-	baseSpace = 1 << 62
-)
-
-// Host lets peers read and write memory by the transfer engine.
-type Host interface {
-	// Serve opens the addresses from base on, which are those of memory. Segment is
-	// the name that peers open. Stop takes the addresses back: it refuses new accesses
-	// and returns when none is under way any more, or with an error when ctx ends.
-	Serve(base uint64, memory []byte) (segment string, stop func(context.Context) error, err error)
-}
 
 // NodeOptions say what a node lends, and to whom.
 type NodeOptions struct {
 	Masters Masters
-	Host    Host
-	Name    string // of the segment, as the master shows it
-	Bytes   uint64
+	Lent    *Lent
+	Name    string        // of the segment, as the master shows it
+	Segment string        // that peers open to reach Lent
 	Timeout time.Duration // of one call to the master
 	Log     *slog.Logger
 }
@@ -57,32 +35,31 @@ type NodeState string
 const (
 	NodeOffering NodeState = "offering" // the master does not know the memory yet
 	NodeServing  NodeState = "serving"
-	NodeLost     NodeState = "lost" // the last ping had no answer
-	NodeDraining NodeState = "draining"
+	NodeLost     NodeState = "lost"     // the last ping had no answer
+	NodeDraining NodeState = "draining" // the master gives out no more of it; readers finish
+	NodeDrained  NodeState = "drained"
 	NodeClosed   NodeState = "closed"
 )
 
 // Status is a node at a moment.
 type Status struct {
-	State   NodeState
-	Segment string // that peers open
-	Base    uint64
-	Bytes   uint64
-	Offers  uint64 // how often the memory was offered under new addresses
-	Pings   uint64 // answered
-	Missed  uint64 // pings without an answer
-	Err     error  // why it is not serving
+	State  NodeState
+	Base   uint64 // of the addresses that are offered
+	Offers uint64 // how often the memory was offered, each time at new addresses
+	Pings  uint64 // answered
+	Missed uint64 // pings without an answer
+	Err    error  // why it is not serving
 }
 
-// Node is a storage node. Its memory is its own, and lives until Close returns.
+// Node is a storage node.
 type Node struct {
 	options NodeOptions
 	rpc     *rpc.Client
-	memory  []byte
 	tick    <-chan time.Time
 	end     func() // of tick
 	stop    context.CancelFunc
 	done    chan struct{}
+	drain   chan time.Duration
 
 	mu      sync.Mutex
 	status  Status
@@ -91,10 +68,10 @@ type Node struct {
 	// Of the goroutine that runs, and of Close after it.
 	client  UUID
 	segment Segment
-	unserve func(context.Context) error // nil: nothing is served
+	known   bool // the master may know client and segment
 }
 
-// StartNode maps memory and begins to offer it, until Close.
+// StartNode begins to offer memory, until Close.
 func StartNode(o NodeOptions) (*Node, error) {
 	ticker := time.NewTicker(pingEvery)
 	n, err := startNode(o, ticker.C, ticker.Stop)
@@ -105,21 +82,14 @@ func StartNode(o NodeOptions) (*Node, error) {
 }
 
 func startNode(o NodeOptions, tick <-chan time.Time, end func()) (*Node, error) {
-	if o.Bytes < MinNodeBytes || o.Bytes > MaxNodeBytes {
-		return nil, fmt.Errorf("mooncake store node: %d bytes, it must be %d to %d", o.Bytes, MinNodeBytes, uint64(MaxNodeBytes))
-	}
-	if o.Name == "" {
-		return nil, errors.New("mooncake store node: the segment has no name")
-	}
-	memory, err := unix.Mmap(-1, 0, int(o.Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return nil, fmt.Errorf("mooncake store node: %d bytes of memory: %w", o.Bytes, err)
+	if o.Name == "" || o.Segment == "" {
+		return nil, fmt.Errorf("mooncake store node: name %q, segment %q: neither may be empty", o.Name, o.Segment)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	n := &Node{
-		options: o, memory: memory, tick: tick, end: end, stop: stop, done: make(chan struct{}),
+		options: o, tick: tick, end: end, stop: stop, done: make(chan struct{}), drain: make(chan time.Duration),
 		rpc:    rpc.New(rpc.Config{Where: o.Masters.Where, Timeout: o.Timeout}),
-		status: Status{State: NodeOffering, Bytes: o.Bytes}, changed: make(chan struct{}),
+		status: Status{State: NodeOffering}, changed: make(chan struct{}),
 	}
 	go n.run(ctx)
 	return n, nil
@@ -144,7 +114,7 @@ func (n *Node) Wait(ctx context.Context, ok func(Status) bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("mooncake store node: it is %s (%w): %w", status.State, status.Err, ctx.Err())
+			return fmt.Errorf("mooncake store node: it is %s (%v): %w", status.State, status.Err, ctx.Err())
 		}
 	}
 }
@@ -165,6 +135,8 @@ func (n *Node) run(ctx context.Context) {
 		n.step(ctx)
 		select {
 		case <-n.tick:
+		case grace := <-n.drain:
+			n.beginDrain(ctx, grace)
 		case <-ctx.Done():
 			return
 		}
@@ -172,8 +144,11 @@ func (n *Node) run(ctx context.Context) {
 }
 
 func (n *Node) step(ctx context.Context) {
-	if n.Status().State == NodeOffering {
+	switch n.Status().State {
+	case NodeOffering:
 		n.offer(ctx)
+		return
+	case NodeDrained:
 		return
 	}
 	a, err := fnPing.Call(ctx, n.rpc, n.client)
@@ -182,14 +157,19 @@ func (n *Node) step(ctx context.Context) {
 		return
 	}
 	n.set(func(s *Status) { s.Pings++; s.find() })
-	if a.Value.Status == statusNeedRemount {
-		n.options.Log.Warn("mooncake store node: the master does not know it any more: what lay here is lost to the store", "segment", n.segment.Name)
-		n.set(func(s *Status) {
-			s.State, s.Err = NodeOffering, errors.New("the master does not know the node any more")
-		})
+	forgotten := a.Value.Status == statusNeedRemount
+	switch {
+	case n.Status().State == NodeDraining:
+		n.lookDrained(ctx, forgotten)
+	case forgotten:
+		n.options.Log.Warn("mooncake store node: the master does not know the node any more; what lay here is lost to the store", "segment", n.options.Name)
+		n.set(func(s *Status) { s.State, s.Err = NodeOffering, errForgotten })
 		n.offer(ctx)
 	}
 }
+
+// errForgotten is why a node offers its memory anew.
+var errForgotten = errors.New("the master does not know the node any more")
 
 // lose and find change the state that only pings change.
 func (s *Status) lose(err error) {
@@ -206,70 +186,93 @@ func (s *Status) find() {
 	s.Err = nil
 }
 
-// offer takes the memory's old addresses back and offers it under new ones.
+// offer withdraws what was offered and offers memory anew.
 //
 // It calls ReMountSegment, which makes client and segment known in one step. After
 // MountSegment the master wants that call too, and a master that restarted between
-// the two would have given out addresses that it then gives out again.
+// the two could have given out addresses that it then gives out again.
 func (n *Node) offer(ctx context.Context) {
 	err := n.withdraw(ctx)
 	if err == nil {
 		err = n.reoffer(ctx)
 	}
-	if err != nil {
-		if ctx.Err() == nil {
-			n.options.Log.Warn("mooncake store node: its memory is not offered", "segment", n.options.Name, "error", err)
-		}
+	if err != nil && ctx.Err() == nil {
+		n.options.Log.Warn("mooncake store node: its memory is not offered", "segment", n.options.Name, "error", err)
 		n.set(func(s *Status) { s.Err = err })
 	}
 }
 
-// withdraw takes the addresses back and tells the master, who may have forgotten them.
+// withdraw takes the addresses back, and then tells the master, who may have
+// forgotten them.
 func (n *Node) withdraw(ctx context.Context) error {
-	if n.unserve == nil {
-		return nil
+	if err := n.options.Lent.withdraw(); err != nil || !n.known {
+		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, serveWait)
-	defer cancel()
-	if err := n.unserve(wait); err != nil {
-		return fmt.Errorf("accesses to its old addresses do not end: %w", err)
-	}
-	n.unserve = nil
+	n.known = false
 	a, err := fnUnmount.Call(ctx, n.rpc, unmount{Segment: n.segment.ID, Client: n.client})
-	return failed("unmount", n.segment.Name, err, a.Code)
+	return failed("unmount", n.options.Name, err, a.Code)
 }
 
 func (n *Node) reoffer(ctx context.Context) error {
-	base := newBase(n.options.Bytes)
-	endpoint, unserve, err := n.options.Host.Serve(base, n.memory)
+	base, err := n.options.Lent.offer()
 	if err != nil {
 		return err
 	}
-	n.unserve, n.client = unserve, NewUUID()
-	n.segment = Segment{ID: NewUUID(), Name: n.options.Name, Base: base, Size: n.options.Bytes, Endpoint: endpoint, Protocol: "tcp"}
+	n.client, n.known = NewUUID(), true
+	n.segment = Segment{ID: NewUUID(), Name: n.options.Name, Base: base, Size: n.options.Lent.size, Endpoint: n.options.Segment, Protocol: "tcp"}
 	a, err := fnRemount.Call(ctx, n.rpc, remount{Segments: []Segment{n.segment}, Client: n.client})
-	if err := failed("mount", n.segment.Name, err, a.Code); err != nil {
+	if err := failed("mount", n.options.Name, err, a.Code); err != nil {
 		return err
 	}
 	n.set(func(s *Status) {
-		s.State, s.Segment, s.Base, s.Err = NodeServing, endpoint, base, nil
+		s.State, s.Base, s.Err = NodeServing, base, nil
 		s.Offers++
 	})
-	n.options.Log.Info("mooncake store node: serving", "segment", n.segment.Name, "endpoint", endpoint, "bytes", n.options.Bytes, "base", fmt.Sprintf("%#x", base))
+	n.options.Log.Info("mooncake store node: serving", "segment", n.options.Name, "endpoint", n.options.Segment, "bytes", n.segment.Size, "base", fmt.Sprintf("%#x", base))
 	return nil
 }
 
-// newBase draws the address where the memory begins: one of 2^32 places, so that no
-// address of one incarnation means anything in another.
-func newBase(size uint64) uint64 {
-	var b [8]byte
-	rand.Read(b[:]) // does not fail
-	span := (uint64(baseSpace) - size) / baseAlign
-	return (1 + binary.LittleEndian.Uint64(b[:])%(span-1)) * baseAlign
+// Drain has the master give out no more of the memory, and returns when it has let
+// go of it, which is after the grace: meanwhile readers finish. Close follows.
+func (n *Node) Drain(ctx context.Context, grace time.Duration) error {
+	select {
+	case n.drain <- grace:
+	case <-n.done:
+		return errors.New("mooncake store node: it is closed")
+	case <-ctx.Done():
+		return fmt.Errorf("mooncake store node: drain: %w", ctx.Err())
+	}
+	if err := n.Wait(ctx, func(s Status) bool { return s.State == NodeDrained || s.State == NodeClosed || s.State == NodeOffering }); err != nil {
+		return err
+	}
+	if s := n.Status(); s.State == NodeOffering {
+		return fmt.Errorf("mooncake store node: there is nothing to drain: %w", s.Err)
+	}
+	return nil
 }
 
-// Close unmounts the segment, refuses its addresses, and frees the memory. Objects
-// that lay only here are lost to the store at once; Drain lets readers finish.
+func (n *Node) beginDrain(ctx context.Context, grace time.Duration) {
+	if s := n.Status().State; s != NodeServing && s != NodeLost {
+		return
+	}
+	a, err := fnGracefulUnmount.Call(ctx, n.rpc, gracefulUnmount{Segment: n.segment.ID, Client: n.client, GraceMS: uint64(max(grace, 0).Milliseconds())})
+	if err = failed("drain", n.options.Name, err, a.Code); err != nil {
+		n.options.Log.Warn("mooncake store node: the master did not take the drain", "segment", n.options.Name, "error", err)
+	}
+	n.set(func(s *Status) { s.State, s.Err = NodeDraining, err })
+}
+
+// lookDrained asks whether the master still knows the segment.
+func (n *Node) lookDrained(ctx context.Context, forgotten bool) {
+	a, err := fnSegmentStatus.Call(ctx, n.rpc, n.segment.ID)
+	if err == nil && a.Code == int32(CodeNoSegment) || forgotten {
+		n.set(func(s *Status) { s.State, s.Err = NodeDrained, nil })
+	}
+}
+
+// Close refuses the addresses, unmounts the segment and frees the memory once no
+// access to it is under way. Objects that lay only here are lost to the store at
+// once; Drain before it lets readers finish.
 func (n *Node) Close() error {
 	n.stop()
 	<-n.done
@@ -279,10 +282,5 @@ func (n *Node) Close() error {
 	n.set(func(s *Status) { s.State = NodeClosed })
 	ctx, cancel := context.WithTimeout(context.Background(), unmountWait)
 	defer cancel()
-	err := n.withdraw(ctx)
-	if n.unserve != nil {
-		// A peer may still write: the memory stays mapped.
-		return errors.Join(err, n.rpc.Close())
-	}
-	return errors.Join(err, n.rpc.Close(), unix.Munmap(n.memory))
+	return errors.Join(n.withdraw(ctx), n.rpc.Close())
 }

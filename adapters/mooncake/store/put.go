@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"meridian/adapters/mooncake/structpack"
 )
 
 const (
@@ -34,8 +36,7 @@ func (c *Client) Put(ctx context.Context, key string, body []byte) (existed bool
 	}
 	meta := objectMeta{Key: key}
 	if c.sum {
-		sum := Checksum(body)
-		meta.Checksum = &sum
+		meta.Checksum = structpack.Optional(Checksum(body))
 	}
 	a, err := fnPutEnd.Call(ctx, c.rpc, putEnd{Client: c.id, Meta: meta, Which: allReplicas, Tenant: c.tenant})
 	return false, failed("put", key, err, a.Code)

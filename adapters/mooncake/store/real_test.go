@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/segment"
 	"meridian/bench/harness"
 	"meridian/internal/realpart"
 )
@@ -118,7 +122,7 @@ func startClient(t testing.TB, master string, segment int, env ...string) *realC
 	t.Helper()
 	packages := realpart.Packages(t, "peers")
 	cmd := exec.Command(realpart.Python(t), filepath.Join("testdata", "store.py"))
-	cmd.Env = append(append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1"), env...)
+	cmd.Env = append(append(os.Environ(), "PYTHONPATH="+packages+":"+filepath.Join(realpart.Root(t), "conformance", "python"), "PYTHONDONTWRITEBYTECODE=1"), env...)
 	dir := t.TempDir()
 	p, err := harness.Start("store client", cmd, harness.Options{Log: harness.LogIn(dir, "client"), Talk: true})
 	if err != nil {
@@ -179,10 +183,12 @@ func (c *realClient) file() string {
 	return filepath.Join(c.dir, strconv.Itoa(c.files))
 }
 
-// ourClient is a client of ours over the small engine.
-func ourClient(t testing.TB, m *realMaster, e Engine) *Client {
-	c := NewClient(Options{Masters: m.masters(), Engine: e})
+// ourClient is a client of ours, with an initiator of its own.
+func ourClient(t testing.TB, m *realMaster) *Client {
+	in := engine.NewInitiator(engine.InitiatorConfig{Resolver: &handshake.Client{}})
+	c := NewClient(Options{Masters: m.masters(), Engine: Over(in)})
 	t.Cleanup(func() {
+		in.Close()
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
@@ -190,9 +196,50 @@ func ourClient(t testing.TB, m *realMaster, e Engine) *Client {
 	return c
 }
 
-func ourNode(t testing.TB, m *realMaster, h Host, size uint64) *Node {
+// host is what a storage node needs besides itself: ports for handshake and data.
+type host struct {
+	lent   *Lent
+	name   string // of the segment
+	target *engine.Target
+	server *handshake.Server
+}
+
+func newHost(t testing.TB, size uint64) *host {
 	t.Helper()
-	n, err := StartNode(NodeOptions{Masters: m.masters(), Host: h, Name: "meridian", Bytes: size, Log: slog.New(slog.DiscardHandler)})
+	lent, err := NewLent(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{lent: lent}
+	everybody := func(a netip.Addr) (string, error) { return a.String(), nil }
+	refused := func(peer string, err error) { t.Logf("refused %s: %v", peer, err) }
+	h.target = engine.NewTarget(engine.TargetConfig{Memory: lent, Admit: everybody, Refused: refused})
+	data, err := h.target.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.server = handshake.NewServer(handshake.Config{Admit: everybody, Refused: refused, Descriptor: func(string) segment.Descriptor {
+		d := segment.Descriptor{Name: h.name, Protocols: []string{segment.TCP}, DataHost: "127.0.0.1", DataPort: data.Port(), Proto: 2}
+		if base, size := lent.Range(); size > 0 {
+			d.Buffers = []segment.Buffer{{Name: h.name, Addr: base, Len: size}}
+		}
+		return d
+	}})
+	at, err := h.server.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.name = at.String()
+	t.Cleanup(func() {
+		h.target.Close()
+		h.server.Close()
+	})
+	return h
+}
+
+func (h *host) node(t testing.TB, m *realMaster) *Node {
+	t.Helper()
+	n, err := StartNode(NodeOptions{Masters: m.masters(), Lent: h.lent, Name: "meridian", Segment: h.name, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,16 +250,9 @@ func ourNode(t testing.TB, m *realMaster, h Host, size uint64) *Node {
 	return n
 }
 
-func serving(s Status) bool { return s.State == NodeServing }
+func ourNode(t testing.TB, m *realMaster, size uint64) *Node { return newHost(t, size).node(t, m) }
 
-func smallEngineOf(t testing.TB) *smallEngine {
-	e, err := newSmallEngine()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	return e
-}
+func serving(s Status) bool { return s.State == NodeServing }
 
 func randomBody(seed uint64, size int) []byte {
 	b := make([]byte, size)
@@ -227,13 +267,12 @@ var withChecksum = []string{"MOONCAKE_STORE_CHECKSUM=1"}
 // objects lie on a node of ours, then on one of the wheel.
 func TestObjectsArePutByOneClientAndGotByTheOther(t *testing.T) {
 	master := startMaster(t)
-	engine := smallEngineOf(t)
-	ours := ourClient(t, master, engine)
+	ours := ourClient(t, master)
 	for _, where := range []string{"our node", "their node"} {
 		t.Run(where, func(t *testing.T) {
 			segment := 0
 			if where == "our node" {
-				node := ourNode(t, master, engine, 256<<20)
+				node := ourNode(t, master, 256<<20)
 				defer node.Close()
 			} else {
 				segment = 256 << 20
