@@ -18,7 +18,7 @@ const (
 	DefaultPending   = 128
 
 	// MaxRequest bounds the arguments of a call.
-	MaxRequest = 64 << 20
+	MaxRequest = 16 << 20
 
 	firstPause = 100 * time.Millisecond
 	lastPause  = 2 * time.Second

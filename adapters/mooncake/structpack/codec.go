@@ -9,7 +9,7 @@ import (
 )
 
 // MaxElements bounds the elements of one vector that is read.
-const MaxElements = 1 << 20
+const MaxElements = 1 << 16
 
 // The byte of flags.
 const (
@@ -237,7 +237,7 @@ func (r *reader) length(least int) int {
 		r.fail(at, fmt.Sprintf("a length of %d, and %d bytes are left", n, left))
 		return 0
 	}
-	if least > 0 && n > MaxElements {
+	if n > MaxElements {
 		r.fail(at, fmt.Sprintf("a length of %d, the limit is %d", n, MaxElements))
 		return 0
 	}
