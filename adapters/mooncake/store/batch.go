@@ -113,7 +113,7 @@ func (c *Client) PutBatch(ctx context.Context, all []Item) {
 		wait := firstPutWait
 		for try := 1; ; try++ {
 			todo = c.putPart(ctx, todo)
-			if len(todo) == 0 || try == putTries || pause(ctx, wait) != nil {
+			if len(todo) == 0 || try == putTries || c.pause(ctx, wait) != nil {
 				break
 			}
 			wait *= 2

@@ -29,6 +29,7 @@ type Client struct {
 	id     UUID
 	sum    bool
 	now    func() time.Time
+	pause  func(ctx context.Context, about time.Duration) error
 }
 
 // NewClient returns a client, which is not connected yet.
@@ -38,7 +39,7 @@ func NewClient(o Options) *Client {
 	}
 	return &Client{
 		rpc: rpc.New(rpc.Config{Where: o.Masters.Where, Timeout: o.Timeout}), engine: o.Engine,
-		tenant: o.Tenant, id: NewUUID(), sum: !o.NoChecksum, now: time.Now,
+		tenant: o.Tenant, id: NewUUID(), sum: !o.NoChecksum, now: time.Now, pause: pause,
 	}
 }
 

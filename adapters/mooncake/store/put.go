@@ -54,7 +54,7 @@ func (c *Client) putStart(ctx context.Context, key string, size uint64) ([]repli
 		if try == putTries || !errors.Is(err, CodeNoSpace) {
 			return nil, err
 		}
-		if pause(ctx, wait) != nil {
+		if c.pause(ctx, wait) != nil {
 			return nil, err
 		}
 		wait *= 2
