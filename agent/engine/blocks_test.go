@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -492,6 +493,60 @@ func TestManyGoroutinesShareAnEngine(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// PUTs that are too large for the reader are copied side by side. They name the same
+// keys, and some are given up on the way: each block is whole all the same, and
+// nothing is left of the others (startNode looks).
+func TestPutsOfOneEngineAreCopiedSideBySide(t *testing.T) {
+	n := startNode(t, func(b *blocks.Config, c *engine.Config) {
+		b.Capacity, c.Limits.StagingBytes = 64<<20, 16<<20
+	})
+	e, ns := n.open(t)
+	const size, batch = 96 << 10, 8 // a batch is more than the reader copies itself
+	name := func(k int) string { return fmt.Sprint("side by side ", k) }
+	var wg sync.WaitGroup
+	for g := range 6 {
+		wg.Go(func() {
+			for i := range 8 {
+				in := make([]client.Block, batch)
+				for j := range in {
+					k := (3*g + i + j) % 24
+					in[j] = client.Block{NS: ns, Key: keyOf(name(k)), Tier: wire.OutputCritical, Body: body(byte(k), size)}
+				}
+				ctx, cancel := context.WithCancel(ctx)
+				if given := g == 0; given {
+					time.AfterFunc(time.Duration(i)*100*time.Microsecond, cancel)
+				}
+				for _, err := range e.Put(ctx, in) {
+					if err != nil && !errors.Is(err, wire.CodeExists) && !(g == 0 && errors.Is(err, wire.CodeCancelled)) {
+						t.Error(err)
+					}
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	keys := make([]wire.Key, 24)
+	for k := range keys {
+		keys[k] = keyOf(name(k))
+	}
+	l, err := e.Acquire(ctx, ns, keys, client.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Release()
+	for k := range keys {
+		b := &l.Blocks[k]
+		if b.Err != nil || !bytes.Equal(b.Body, body(byte(k), size)) {
+			t.Errorf("block %d: %v, or other bytes", k, b.Err)
+			continue
+		}
+		if err := b.Head.Check(b.Body); err != nil {
+			t.Errorf("block %d: %v", k, err)
+		}
+	}
 }
 
 func TestAcquireAllocatesNothing(t *testing.T) {

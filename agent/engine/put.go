@@ -73,9 +73,9 @@ func (s *session) put(f link.Frame, p []byte) error {
 	_, err := s.launch(f.Req, x.DeadlineMS, func(fl *flight) {
 		var code wire.Code
 		select {
-		case s.oneCopy <- struct{}{}:
+		case s.copies <- struct{}{}:
 			code = s.copyIn(j, fl.ctx)
-			<-s.oneCopy
+			<-s.copies
 			s.tellStored(j, fl.ctx)
 		case <-fl.ctx.Done():
 			code = wire.CodeOf(fl.ctx.Err())

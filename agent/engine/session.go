@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -35,6 +36,11 @@ import (
 // readBuffer is what one read may bring: some hundred ACQUIREs of 16 blocks, or
 // none of the largest frames, which the Splitter assembles.
 const readBuffer = 64 << 10
+
+// maxCopies is how many PUTs of a session are copied and hashed at the same time, on
+// a processor each. An engine's one thread fills the ring at about twice the rate of
+// one that copies and hashes.
+const maxCopies = 4
 
 // flushAt bounds what waits in out before it is written anyway.
 const flushAt = 256 << 10
@@ -76,7 +82,7 @@ type session struct {
 	fmu     sync.Mutex
 	flights map[uint64]*flight
 	flown   sync.WaitGroup
-	oneCopy chan struct{} // holds a token while a PUT copies: one core a session at most
+	copies  chan struct{} // holds a token for each PUT that copies
 }
 
 // inbox is memory that parsed messages and the store's views reuse.
@@ -116,7 +122,7 @@ func newSession(srv *Server, c *conn, pid int) *session {
 		log:     srv.log.With("engine_pid", pid),
 		mapped:  make(map[uint32]struct{}),
 		flights: make(map[uint64]*flight),
-		oneCopy: make(chan struct{}, 1),
+		copies:  make(chan struct{}, min(maxCopies, runtime.GOMAXPROCS(0))),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.life = newLife(s)

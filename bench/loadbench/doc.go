@@ -15,6 +15,8 @@
 // and of a PUT:
 //
 //	C, CH   a copy, and copy and hash in one pass, on one core
+//	cold    as above
+//	warm    once more bytes than the arena has were put
 //	bound   the slower of C, since one engine copies into its staging ring, and
 //	        cores / (1/C + 1/CH), since all of it is work for processors
 //

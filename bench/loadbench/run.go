@@ -173,8 +173,8 @@ func (r *run) load(ctx context.Context, size uint32, holders []*process, cpus []
 	return cold, warm, nil
 }
 
-// puts measures rounds of: copy and hash, PUTs into a new daemon, PUTs again
-// that evict the first ones.
+// puts measures rounds of: copy and hash, PUTs into a new daemon, PUTs again once
+// all of its arena was used.
 func (r *run) puts(ctx context.Context, size uint32) (Put, error) {
 	put := Put{BlockBytes: size}
 	var copied, summed, cold, warm, toBound []float64
@@ -206,9 +206,14 @@ func (r *run) put(ctx context.Context, size uint32) (cold, warm float64, err err
 	if _, err := p.settled(ctx); err != nil {
 		return 0, 0, err
 	}
-	if cold, err = e.put(ctx, r.opt.keys(size, 0)); err == nil {
-		warm, err = e.put(ctx, r.opt.keys(size, 1))
+	if cold, err = e.put(ctx, r.opt.keys(size, 0)); err != nil {
+		return 0, 0, err
 	}
+	// The arena is larger than what was put: the next ones still go where nothing was.
+	if _, err = e.put(ctx, r.opt.keys(size, 1)); err != nil {
+		return 0, 0, err
+	}
+	warm, err = e.put(ctx, r.opt.keys(size, 2))
 	return cold, warm, err
 }
 
