@@ -12,13 +12,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"meridian/blocks/quota"
 	"meridian/internal/httpguard"
 	"meridian/internal/loglimit"
 )
 
 // httpFace serves /metrics, /healthz, /readyz and /varz. It has neither TLS
 // nor authentication, so it binds to loopback unless the config says insecure,
-// and a guard refuses web pages and hosts that are not this one.
+// and a guard refuses web pages and hosts that are not this one. Its connections are
+// shared among those who ask.
 type httpFace struct {
 	srv  *http.Server
 	ln   net.Listener
@@ -41,7 +43,7 @@ func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
 	}}
 	go func() {
 		defer close(f.done)
-		if err := f.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := f.srv.Serve(a.share(ln, quota.HTTPConns)); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("http face ended", "err", err)
 		}
 	}()

@@ -13,6 +13,7 @@ import (
 	"meridian/agent/config"
 	"meridian/agent/llama"
 	"meridian/agent/openai"
+	"meridian/blocks/quota"
 	"meridian/scheduler"
 )
 
@@ -65,7 +66,7 @@ func frontHosts(c config.Llama) []string { return append([]string{c.Listen}, c.H
 
 func (a *Agent) serveFront(f *llamaFace, ln net.Listener) {
 	a.background(func(context.Context) {
-		if err := f.server.Serve(ln); err != nil {
+		if err := f.server.Serve(a.share(ln, quota.FrontConns)); err != nil {
 			a.log.Error("the OpenAI front ended", "err", err)
 		}
 	})

@@ -1,8 +1,12 @@
 package agent
 
 import (
+	"net"
+	"net/netip"
+
 	"meridian/agent/config"
 	"meridian/blocks/quota"
+	"meridian/internal/connshare"
 )
 
 // setQuotas gives the book the limits of the configuration. The shares of the
@@ -23,6 +27,10 @@ func (a *Agent) setQuotas(q config.Quota) {
 		{Resource: quota.Sessions, Kind: quota.Peer}:     q.PeerSessions,
 		{Resource: quota.Sessions, Kind: quota.Source}:   q.UnlistedSessions,
 		{Resource: quota.HalfOpen, Kind: quota.Source}:   q.SourceHalfOpen,
+		{Resource: quota.HTTPConns, Kind: quota.All}:     q.HTTPConns,
+		{Resource: quota.HTTPConns, Kind: quota.Source}:  q.SourceHTTPConns,
+		{Resource: quota.FrontConns, Kind: quota.All}:    q.FrontConns,
+		{Resource: quota.FrontConns, Kind: quota.Source}: q.SourceFrontConns,
 		{Resource: quota.HalfOpen, Kind: quota.All}:      q.HalfOpen,
 
 		{Resource: quota.MetadataConns, Kind: quota.Source}:   q.SourceMetadataConns,
@@ -32,4 +40,24 @@ func (a *Agent) setQuotas(q config.Quota) {
 	} {
 		a.quota.SetLimit(r.Resource, r.Kind, uint64(limit))
 	}
+}
+
+// share gives each connection of a listener a place of its source's and of all.
+func (a *Agent) share(ln net.Listener, r quota.Resource) net.Listener {
+	return connshare.Listen(ln, func(from net.Addr) (func(), error) {
+		hold, err := a.quota.Take(r, 1, quota.Total, sourceOf(from))
+		if err != nil {
+			return nil, err
+		}
+		return hold.Give, nil
+	})
+}
+
+// sourceOf is the holder for a connection: its address, or all users of a Unix socket
+// of mode 0600, who are one.
+func sourceOf(from net.Addr) quota.Holder {
+	if at, err := netip.ParseAddrPort(from.String()); err == nil {
+		return quota.SourceOf(at.Addr())
+	}
+	return quota.Holder{Kind: quota.Source, Name: from.Network()}
 }

@@ -108,8 +108,18 @@ func (l *loader) checkTenants(key string, tenants []string) {
 }
 
 func (l *loader) checkQuota() {
-	if q := l.cfg.Quota; q.SourceHalfOpen > q.HalfOpen {
-		l.fail("quota.source_half_open", "%d is above quota.half_open, which is %d", q.SourceHalfOpen, q.HalfOpen)
+	q := l.cfg.Quota
+	for _, s := range []struct {
+		key, all  string
+		part, sum int
+	}{
+		{"quota.source_half_open", "quota.half_open", q.SourceHalfOpen, q.HalfOpen},
+		{"quota.source_http_connections", "quota.http_connections", q.SourceHTTPConns, q.HTTPConns},
+		{"quota.source_front_connections", "quota.front_connections", q.SourceFrontConns, q.FrontConns},
+	} {
+		if s.part > s.sum {
+			l.fail(s.key, "%d is above %s, which is %d", s.part, s.all, s.sum)
+		}
 	}
 }
 

@@ -25,6 +25,10 @@ type Quota struct {
 	UnlistedSessions int
 	SourceHalfOpen   int
 	HalfOpen         int
+	HTTPConns        int
+	SourceHTTPConns  int
+	FrontConns       int
+	SourceFrontConns int
 	LogLines         int // of one kind, a minute
 
 	// Of a metadata server for Mooncake nodes.
@@ -63,6 +67,10 @@ var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source
 	key("unlisted_sessions", func(c *Config) *int { return &c.Quota.UnlistedSessions }, integers, 64, between(1, 65536), "Sessions of peers on no list that come from one source address, or from one user of a Unix socket."),
 	key("source_half_open", func(c *Config) *int { return &c.Quota.SourceHalfOpen }, integers, 16, between(1, 65536), "Connections of one source address, or of one user of a Unix socket, whose HELLO is not through. For one more the oldest silent one is closed. An IPv6 source is a /64."),
 	key("half_open", func(c *Config) *int { return &c.Quota.HalfOpen }, integers, 256, between(16, 65536), "Connections whose HELLO is not through, of all sources together. For one more the oldest silent one of the source that has most is closed."),
+	key("http_connections", func(c *Config) *int { return &c.Quota.HTTPConns }, integers, 128, between(4, 65536), "Connections to admin.http, of all sources together. One more is answered 503 with this key's name."),
+	key("source_http_connections", func(c *Config) *int { return &c.Quota.SourceHTTPConns }, integers, 32, between(1, 65536), "Of them, those of one source address. An IPv6 source is a /64."),
+	key("front_connections", func(c *Config) *int { return &c.Quota.FrontConns }, integers, 1024, between(4, 65536), "Connections to llama.listen and front.sock, of all sources together. One more is answered 503 with this key's name."),
+	key("source_front_connections", func(c *Config) *int { return &c.Quota.SourceFrontConns }, integers, 512, between(1, 65536), "Of them, those of one source address, such as a reverse proxy: it may need most of them. front.sock is one source. An IPv6 source is a /64."),
 	key("log_lines", func(c *Config) *int { return &c.Quota.LogLines }, integers, 10, between(1, 10000), "Log lines of one kind (level, message and peer) that are written in a minute. Another line then says how many more there were."),
 	key("source_metadata_connections", func(c *Config) *int { return &c.Quota.SourceMetadataConns }, integers, 128, between(4, 65536), "Connections of one source address to the metadata server for Mooncake nodes. For one more the oldest one without a request is closed. All loopback addresses are one source, as is an IPv6 /64."),
 	key("metadata_connections", func(c *Config) *int { return &c.Quota.MetadataConns }, integers, 1024, between(16, 65536), "Connections to the metadata server, of all sources together."),

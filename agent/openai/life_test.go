@@ -3,7 +3,6 @@ package openai
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -441,53 +440,5 @@ func TestCloseEndsAWriteThatHangs(t *testing.T) {
 			t.Errorf("it took %v, %+v", took, f.Stats())
 		}
 		_ = c.Close()
-	})
-}
-
-func TestConnectionsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMemory()
-		l := &boundedListener{Listener: m, places: make(chan struct{}, 1), closed: make(chan struct{})}
-		dialled := make(chan net.Conn, 2)
-		for range 2 {
-			go func() {
-				c, _ := m.dial(context.Background(), "", "")
-				dialled <- c
-			}()
-		}
-		first, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		second := make(chan net.Conn)
-		go func() {
-			c, _ := l.Accept()
-			second <- c
-		}()
-		synctest.Wait()
-		select {
-		case <-second:
-			t.Error("a second connection was accepted")
-		default:
-		}
-		_, _ = first.Close(), first.Close() // twice gives one place back
-		c := <-second
-		if c == nil {
-			t.Fatal("the place was not given back")
-		}
-		refused := make(chan error)
-		go func() {
-			_, err := l.Accept()
-			refused <- err
-		}()
-		synctest.Wait()
-		_ = l.Close()
-		if err := <-refused; !errors.Is(err, net.ErrClosed) {
-			t.Error(err)
-		}
-		_ = c.Close()
-		for range 2 {
-			_ = (<-dialled).Close()
-		}
 	})
 }

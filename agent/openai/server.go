@@ -12,9 +12,8 @@ import (
 	"meridian/internal/loglimit"
 )
 
-// Limits of a Server's connections.
+// Limits of a connection.
 const (
-	MaxConns       = 1024 // beyond them, connections wait in the kernel's backlog
 	headerTimeout  = 10 * time.Second
 	BodyTimeout    = 20 * time.Second // of a whole body; below DefaultWriteTimeout, as an answer may have to wait for it
 	idleTimeout    = 2 * time.Minute
@@ -27,12 +26,11 @@ const (
 // errClosing is why the contexts of requests end when the server closes.
 var errClosing = errors.New("openai: the server is closing")
 
-// Server serves a handler, usually a Front, with bounded connections. It may
-// listen at several places. The time of an answer is the handler's business.
+// Server serves a handler, usually a Front. It may listen at several places; how
+// many connections there may be is the listeners' business (internal/connshare). The time of an answer is the handler's business.
 type Server struct {
-	srv   *http.Server
-	stop  context.CancelCauseFunc
-	conns chan struct{}
+	srv  *http.Server
+	stop context.CancelCauseFunc
 
 	mu      sync.Mutex
 	running int           // handlers
@@ -42,7 +40,7 @@ type Server struct {
 // NewServer makes a Server. What goes wrong in a connection goes to log.
 func NewServer(h http.Handler, log *slog.Logger) *Server {
 	base, stop := context.WithCancelCause(context.Background())
-	s := &Server{stop: stop, conns: make(chan struct{}, MaxConns)}
+	s := &Server{stop: stop}
 	s.srv = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.began(1)
@@ -69,7 +67,7 @@ func boundTimes(w http.ResponseWriter, r *http.Request) {
 
 // Serve accepts from ln until the server is shut down, which is no error.
 func (s *Server) Serve(ln net.Listener) error {
-	err := s.srv.Serve(&boundedListener{Listener: ln, places: s.conns, closed: make(chan struct{})})
+	err := s.srv.Serve(ln)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -129,43 +127,4 @@ func within(done <-chan struct{}, d time.Duration) bool {
 	case <-t.C:
 		return false
 	}
-}
-
-// boundedListener accepts only while there is a place for one more connection.
-type boundedListener struct {
-	net.Listener
-	places chan struct{}
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *boundedListener) Accept() (net.Conn, error) {
-	select {
-	case l.places <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
-	}
-	return &boundedConn{Conn: c, places: l.places}, nil
-}
-
-func (l *boundedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type boundedConn struct {
-	net.Conn
-	places chan struct{}
-	once   sync.Once
-}
-
-func (c *boundedConn) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(func() { <-c.places })
-	return err
 }

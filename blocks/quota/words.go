@@ -22,6 +22,8 @@ const (
 	MetadataEntries                 // values that it keeps
 	MetadataBytes                   // of them, with their keys
 	WindowBytes                     // bytes of windows, which foreign initiators reach
+	HTTPConns                       // connections to the operator's pages
+	FrontConns                      // connections to the OpenAI front
 	resources
 )
 
@@ -36,6 +38,8 @@ var resourceTable = [resources]struct {
 	StagingBytes:    {"staging_bytes", "of staging rings", true, wire.CodeBusy},
 	Namespaces:      {"namespaces", "namespaces", false, wire.CodeTooMany},
 	Sessions:        {"sessions", "sessions", false, wire.CodeTooMany},
+	HTTPConns:       {"http_connections", "connections to admin.http", false, wire.CodeTooMany},
+	FrontConns:      {"front_connections", "connections to llama.listen", false, wire.CodeTooMany},
 	WindowBytes:     {"window_bytes", "of windows", true, wire.CodeFull},
 	HalfOpen:        {"half_open", "connections without HELLO", false, wire.CodeTooMany},
 	MetadataConns:   {"metadata_connections", "connections to the metadata server", false, wire.CodeTooMany},
