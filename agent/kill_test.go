@@ -62,21 +62,20 @@ func child(t *testing.T, dir, name, text string) (*exec.Cmd, map[string][]string
 	return cmd, at
 }
 
-// A peer is killed with -9 in the middle of a pull and started again on the
-// same port and sockets: nothing of its old life is served, its engine's
+// A peer is killed with -9 in the middle of a pull and started again on the same
+// sockets and, for who dials it, at the same address: nothing of its old life is served, its engine's
 // sockets are taken over, and new blocks come.
 func TestKillNineOfAPeerInTheMiddleOfAPull(t *testing.T) {
 	dir := shortDir(t)
 	first, at := child(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
-	addr := at["link"][0]
-	proxy, err := chaos.NewProxy(chaos.ProxyOptions{Listen: "tcp://127.0.0.1:0", Target: addr})
+	proxy, err := chaos.NewProxy(chaos.ProxyOptions{Listen: "tcp://127.0.0.1:0", Target: at["link"][0]})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = proxy.Close() })
 	decode := startNode(t, dir, "decode", dialler(proxy.Addr(), "prefill"))
 	decode.ready(t)
-	remote := &testNode{Agent: &Agent{cfg: loadConfig(t, dir, "prefill", listener(addr, "decode"))}}
+	remote := &testNode{Agent: &Agent{cfg: loadConfig(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))}}
 	a, b := remote.engine(t), decode.engine(t)
 	keys := a.keys("before", 32)
 	a.put(t, keys, 200<<10, wire.OutputCritical, 0)
@@ -99,7 +98,10 @@ func TestKillNineOfAPeerInTheMiddleOfAPull(t *testing.T) {
 	if err := a.Ping(t.Context()); err == nil {
 		t.Error("the engine of a killed daemon is still answered")
 	}
-	child(t, dir, "prefill", listener(addr, "decode"))
+	_, at = child(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
+	if err := proxy.Retarget(at["link"][0]); err != nil {
+		t.Fatal(err)
+	}
 	until(t, "the new incarnation is ready", func() bool {
 		p := decode.node.Peers()[0]
 		return p.State == link.StateReady && p.Inc != old

@@ -14,6 +14,7 @@ import (
 	"meridian/agent/client"
 	"meridian/agent/transfer"
 	"meridian/blocks/quota"
+	"meridian/conformance/chaos"
 	"meridian/deploy/grafana"
 	"meridian/wire"
 )
@@ -62,8 +63,12 @@ func TestEverySeriesExistsAndMoves(t *testing.T) {
 	moved := movedSeries{}
 	dir := shortDir(t)
 	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
-	addr := prefill.Ports()["link"][0]
-	decode := startNode(t, dir, "decode", dialler(addr, "prefill")+`
+	proxy, err := chaos.NewProxy(chaos.ProxyOptions{Listen: "tcp://127.0.0.1:0", Target: prefill.Ports()["link"][0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+	decode := startNode(t, dir, "decode", dialler(proxy.Addr(), "prefill")+`
 [[link.peer]]
 name = "gone"
 address = "tcp://127.0.0.1:1"
@@ -103,7 +108,7 @@ fabric = "link"
 	decode.mover.Log.Begin(transfer.Record{})
 	moveObserver{decode.Agent}.Slow(linkFabric)
 	moved.scrape(t, prefill)
-	restart(t, dir, prefill, addr, decode)
+	restart(t, dir, prefill, proxy, decode)
 	moved.scrape(t, decode)
 
 	var names []string
@@ -140,7 +145,10 @@ func driveLeases(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
 		t.Fatal(err)
 	}
 	o := n.store.NewOwner(0)
-	v, err := n.store.Reserve(o, e.ns, []uint32{1 << 10, 1 << 10}, time.Millisecond)
+	if _, err := n.store.Reserve(o, e.ns, []uint32{1 << 10}, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	v, err := n.store.Reserve(o, e.ns, []uint32{1 << 10}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,12 +241,15 @@ func driveEvictions(t *testing.T, n *testNode, e *testEngine) {
 	}
 }
 
-// restart replaces the listening node by one at the same address.
-func restart(t *testing.T, dir string, old *testNode, addr string, peer *testNode) {
+// restart replaces the listening node by one that its peer finds at the same address.
+func restart(t *testing.T, dir string, old *testNode, proxy *chaos.Proxy, peer *testNode) {
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	startNode(t, dir, "prefill", listener(addr, "decode"))
+	again := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
+	if err := proxy.Retarget(again.Ports()["link"][0]); err != nil {
+		t.Fatal(err)
+	}
 	until(t, "the new incarnation is counted", func() bool {
 		v, ok := peer.series(t, `meridian_peer_incarnation_changes_total{peer="prefill"}`)
 		return ok && v != "0"

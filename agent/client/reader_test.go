@@ -215,8 +215,11 @@ func TestCancelOfACallerThatReads(t *testing.T) {
 // A call that takes long gives up reading, but not its answer. The second call's
 // deadline is many turns of reading away.
 func TestAnswerComesAfterTheTurnIsOver(t *testing.T) {
+	has := make(chan struct{}) // the daemon has the first call
 	e := dial(t, client.Options{}, func(d *daemon) {
-		r := d.gather(2)
+		r := d.gather(1)
+		close(has)
+		r = append(r, d.gather(1)...)
 		if f, _, _ := d.next(); f.Type != link.TypeCancel {
 			t.Errorf("%s, want CANCEL", f.Type)
 		}
@@ -224,6 +227,7 @@ func TestAnswerComesAfterTheTurnIsOver(t *testing.T) {
 		d.untilGone()
 	})
 	first := pings(ctx, e, 1)
+	<-has
 	c, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	if err := e.Ping(c); !errors.Is(err, context.DeadlineExceeded) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -267,22 +268,30 @@ func TestHeldBlocksAreNotEvicted(t *testing.T) {
 	l.Release()
 }
 
+// The store's time moves on by a third of the lease's with each renewal that the test
+// has seen, and stands still otherwise.
 func TestRenewalKeepsATimedLease(t *testing.T) {
-	n := startNode(t, nil)
+	const ttl, rounds = 300 * time.Millisecond, 7
+	var now atomic.Int64
+	n := startNode(t, func(b *blocks.Config, _ *engine.Config) {
+		b.Clock = func() time.Duration { return time.Duration(now.Load()) }
+	})
 	e, ns := n.open(t)
 	put(t, e, client.Block{NS: ns, Key: keyOf("a"), Body: body(1, 100)})
-	renewed := make(chan struct{}, 16)
+	renewed := make(chan struct{})
 	n.onRequest(func(typ link.Type) {
 		if typ == link.TypeRenew {
 			select {
 			case renewed <- struct{}{}:
-			default:
+			default: // the test has not seen the last one yet
 			}
 		}
 	})
-	l := acquire(t, e, ns, client.AcquireOptions{Renew: true, TTL: 300 * time.Millisecond}, "a")
-	for range 5 { // rounds of a third of the time: well beyond it
+	l := acquire(t, e, ns, client.AcquireOptions{Renew: true, TTL: ttl}, "a")
+	for range rounds {
 		<-renewed
+		now.Add(int64(ttl / 3))
+		n.store.Step(blocks.Input{})
 	}
 	if l.Lost() {
 		t.Error("the lease was lost")

@@ -201,7 +201,7 @@ func TestThePortsFileReplacesNoSpecialFile(t *testing.T) {
 		if text := <-out; !strings.Contains(text, "--ports-file: "+fifo+" is a pipe") || strings.Contains(text, "started") {
 			t.Errorf("it said %q", text)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Error("it serves")
 	}
 	if info, err := os.Lstat(fifo); err != nil || info.Mode()&os.ModeNamedPipe == 0 {

@@ -79,7 +79,7 @@ func TestPutEndsWhileItReadsStandardInput(t *testing.T) {
 				if !errors.As(err, &exit) || exit.Exited() && exit.ExitCode() != c.exit {
 					t.Errorf("it ended with %v, want %d", err, c.exit)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				_ = cmd.Process.Kill()
 				t.Error("it does not end")
 			}

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -51,14 +52,33 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
+// given are the ports that freeAddress gave.
+var given = map[int]bool{}
+
+// freeAddress is one that a daemon may listen at. Its port is none of those that the
+// kernel gives to whoever asks for any, where it keeps to some: nobody gets it meanwhile.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const lowest, most = 10_000, 1 << 16
+	b, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	var first int
+	if _, err := fmt.Sscan(string(b), &first); err != nil || first <= lowest {
+		first = most
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	for range 100 {
+		port := lowest + rand.IntN(first-lowest)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		if !given[port] {
+			given[port] = true
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no free port in 100 tries")
+	return ""
 }
 
 func (s *stage) write(t *testing.T, name, text string) {
