@@ -2,7 +2,6 @@
 // GET, PUT and DELETE of /metadata?key=KEY, as curl in their engine sends them.
 //
 //	table.go   what is known, whose it is, and when it ends: no sockets, no clock
-//	ask.go     whether an owner lives
 //	guest.go   connections and their shares
 //	serve.go   requests
 //	server.go  start, the rounds of questions, and the end

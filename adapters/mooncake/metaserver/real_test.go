@@ -1,114 +1,74 @@
 package metaserver
 
 import (
-	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
-	"meridian/bench/harness"
-	"meridian/internal/realpart"
+	"meridian/adapters/mooncake/internal/wheel"
+	"meridian/adapters/mooncake/metadata"
 )
-
-// realWait bounds what a real engine may take for an answer on a busy machine.
-const realWait = time.Minute
-
-// realEngine is a transfer engine of the released wheel.
-type realEngine struct {
-	*harness.Process
-	t    *testing.T
-	name string
-	Addr uint64
-	Port uint16
-}
-
-type order struct {
-	Do     string `json:"do"`
-	Peer   string `json:"peer,omitempty"`
-	Addr   uint64 `json:"addr,omitempty"`
-	Offset uint64 `json:"offset,omitempty"`
-	Length uint64 `json:"length,omitempty"`
-}
-
-type reply struct {
-	RC    int
-	Addr  uint64
-	Port  uint16
-	Sum   string
-	Error string
-}
-
-// startEngine starts one that has a name on a metadata server, and reports whether it
-// could.
-func startEngine(t *testing.T, name, meta string, size int) (*realEngine, string) {
-	t.Helper()
-	cmd := exec.Command(realpart.Python(t), "testdata/engine.py", name, meta, strconv.Itoa(size))
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+realpart.Packages(t, "peers"), "MC_TCP_BIND_ADDRESS=127.0.0.1")
-	p, err := harness.Start(name, cmd, harness.Options{Log: filepath.Join(t.TempDir(), name+".log"), Talk: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &realEngine{Process: p, t: t, name: name}
-	t.Cleanup(func() {
-		p.Kill()
-		<-p.Done()
-	})
-	var first reply
-	ctx, cancel := context.WithTimeout(t.Context(), realWait)
-	defer cancel()
-	if err := p.Next(ctx, &first); err != nil {
-		t.Fatalf("%s: %v\n%s", name, err, p.Log())
-	}
-	e.Addr, e.Port = first.Addr, first.Port
-	return e, first.Error
-}
-
-// mustStart is startEngine for an engine that must come up.
-func mustStart(t *testing.T, name, meta string, size int) *realEngine {
-	t.Helper()
-	e, failed := startEngine(t, name, meta, size)
-	if failed != "" {
-		t.Fatalf("%s: %s\n%s", name, failed, e.Log())
-	}
-	return e
-}
-
-func (e *realEngine) ask(o order) (r reply) {
-	e.t.Helper()
-	ctx, cancel := context.WithTimeout(e.t.Context(), realWait)
-	defer cancel()
-	if err := e.Ask(ctx, o, &r); err != nil {
-		e.t.Fatalf("%s, %s: %v\n%s", e.name, o.Do, err, e.Log())
-	}
-	if r.RC != 0 {
-		e.t.Fatalf("%s, %s: rc %d\n%s", e.name, o.Do, r.RC, e.Log())
-	}
-	return r
-}
 
 func TestTwoRealEnginesFindEachOtherAndMoveBytes(t *testing.T) {
 	s := newServer(t)
-	const size = 1 << 20
-	a, b := mustStart(t, "node-a", s.url(), size), mustStart(t, "node-b", s.url(), size)
-	theirs := b.ask(order{Do: "sum"}).Sum
-	a.ask(order{Do: "read", Peer: "node-b", Addr: b.Addr, Length: size})
-	if mine := a.ask(order{Do: "sum"}).Sum; mine != theirs {
-		t.Errorf("read: %s here, %s there", mine, theirs)
+	const n = 1 << 20
+	a, b := wheel.StartAt(t, n, "node-a", s.url()), wheel.StartAt(t, n, "node-b:12345", s.url())
+	b.Fill(0, n, 1)
+	if !a.Move(wheel.Move{Peer: b.Name, Here: []int{0}, There: []uint64{b.Addr}, Sizes: []int{n}}) || a.Digest(0, n) != b.Digest(0, n) {
+		t.Error("a read")
 	}
-	mine := b.ask(order{Do: "sum", Length: 4096}).Sum
-	b.ask(order{Do: "write", Peer: "node-a", Addr: a.Addr + 8192, Length: 4096})
-	if theirs := a.ask(order{Do: "sum", Offset: 8192, Length: 4096}).Sum; theirs != mine {
-		t.Errorf("written: %s here, %s there", mine, theirs)
+	b.Fill(0, 4096, 2)
+	if !b.Move(wheel.Move{Peer: a.Name, Write: true, Here: []int{0}, There: []uint64{a.Addr + 8192}, Sizes: []int{4096}}) || a.Digest(8192, 4096) != b.Digest(0, 4096) {
+		t.Error("a write")
 	}
 	if st := s.Stats(); st.Nodes != 2 {
 		t.Errorf("%d nodes, want 2", st.Nodes)
 	}
-	a.ask(order{Do: "end"})
-	<-a.Done()
+	a.End()
 	if st := s.Stats(); st.Nodes != 1 || st.Ended["removed"] != 1 {
 		t.Errorf("after one engine said goodbye: %+v", st)
+	}
+}
+
+func TestTheEntryOfARealEngineLivesAsLongAsTheEngine(t *testing.T) {
+	s := newServer(t)
+	e := wheel.StartAt(t, 4096, "node", s.url())
+	for range 60 * 24 { // a day in which it says nothing, asked once a minute
+		s.clock.pass(time.Minute)
+		s.round(t.Context())
+	}
+	if st := s.Stats(); st.Nodes != 1 || st.Silent != 0 || st.Ended["expired"] != 0 {
+		t.Fatalf("after a day of silence: %+v", st)
+	}
+	e.Kill()
+	rounds := 0
+	for ; s.Stats().Nodes > 0; rounds++ {
+		if rounds == 100 {
+			t.Fatalf("a dead engine has its entry still: %+v", s.Stats())
+		}
+		s.clock.pass(AskEvery)
+		s.round(t.Context())
+	}
+	if rounds != maxRefused {
+		t.Errorf("it ended after %d questions, want %d", rounds, maxRefused)
+	}
+}
+
+func TestARealEngineThatComesBackGetsItsNameAndASecondOneDoesNot(t *testing.T) {
+	s := newServer(t)
+	const n = 4096
+	first := wheel.StartAt(t, n, "node", s.url())
+	if wheel.Joins(t, "node", s.url()) {
+		t.Error("a second engine has the name of one that answers")
+	}
+	reader := wheel.StartAt(t, n, "reader", s.url())
+	first.Kill()
+	again := wheel.StartAt(t, n, "node", s.url())
+	again.Fill(0, n, 3)
+	if !reader.Move(wheel.Move{Peer: "node", Here: []int{0}, There: []uint64{again.Addr}, Sizes: []int{n}}) || reader.Digest(0, n) != again.Digest(0, n) {
+		t.Error("the engine that came back cannot be read")
+	}
+	key := metadata.Key{Kind: metadata.KindEndpoint, Name: "node"}.String()
+	if status, text := s.do("DELETE", key, ""); status != 200 {
+		t.Errorf("its own host deletes its entry: %d %s", status, text)
 	}
 }

@@ -105,7 +105,7 @@ func (s *Server) change(ctx context.Context, c change, do func(change) (*Questio
 		if err != nil {
 			return err
 		}
-		if !is.gone() {
+		if !is.Gone() {
 			return taken(q, is)
 		}
 		c.gone = q
@@ -115,7 +115,7 @@ func (s *Server) change(ctx context.Context, c change, do func(change) (*Questio
 
 // askFor asks an owner for a request of a source. What one source has asked at a time
 // is bounded, so that it leaves places to others.
-func (s *Server) askFor(ctx context.Context, source string, q *Question) (Outcome, error) {
+func (s *Server) askFor(ctx context.Context, source string, q *Question) (metadata.Outcome, error) {
 	s.mu.Lock()
 	all, of := s.asking[""], s.asking[source]
 	if all >= asksAtATime || of >= asksASource {
@@ -125,7 +125,7 @@ func (s *Server) askFor(ctx context.Context, source string, q *Question) (Outcom
 	s.asking[""]++
 	s.asking[source]++
 	s.mu.Unlock()
-	is := ask(ctx, s.dial, q.Addr)
+	is := metadata.Ask(ctx, s.dial, q.Addr)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asking[""]--
@@ -186,7 +186,7 @@ func (s *Server) Stats() Stats {
 	defer s.mu.Unlock()
 	st := Stats{Nodes: len(s.table.owners), Connections: s.conns.Len(), Ended: maps.Clone(s.table.ended), Requests: map[[2]string]uint64{}}
 	for _, o := range s.table.owners {
-		if o.last != Answers {
+		if o.last != metadata.Answers {
 			st.Silent++
 		}
 	}

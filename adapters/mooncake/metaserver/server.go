@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"meridian/adapters/mooncake/metadata"
 	"meridian/blocks/quota"
 	"meridian/internal/halfopen"
 	"meridian/internal/httpguard"
@@ -47,7 +48,7 @@ type Server struct {
 	cfg     Config
 	http    *http.Server
 	ln      net.Listener
-	dial    dialer
+	dial    metadata.Dialer
 	own     func(netip.Addr) bool // an address of this host
 	conns   halfopen.Table
 	stop    context.CancelFunc
@@ -73,7 +74,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("%s.%w", cfg.Table, err)
 	}
 	s := &Server{cfg: cfg, table: newTable(cfg.Quota), asking: map[string]int{}, own: ownAddress}
-	s.dial = dialAllowed(s.allowed)
+	s.dial = metadata.DialAllowed(s.allowed)
 	var lc net.ListenConfig
 	if s.ln, err = lc.Listen(ctx, "tcp", cfg.Listen); err != nil {
 		return nil, err
@@ -145,21 +146,21 @@ func (s *Server) round(ctx context.Context) {
 	s.mu.Lock()
 	due := s.table.due(s.cfg.Clock())
 	s.mu.Unlock()
-	answers := make([]Outcome, len(due))
+	answers := make([]metadata.Outcome, len(due))
 	places := make(chan struct{}, asksAtATime)
 	var asked sync.WaitGroup
 	for i, q := range due {
 		places <- struct{}{}
 		asked.Go(func() {
 			defer func() { <-places }()
-			answers[i] = ask(ctx, s.dial, q.Addr)
+			answers[i] = metadata.Ask(ctx, s.dial, q.Addr)
 		})
 	}
 	asked.Wait()
 	if ctx.Err() != nil {
 		return
 	}
-	alone := !slices.ContainsFunc(answers, func(o Outcome) bool { return o != Unreachable })
+	alone := !slices.ContainsFunc(answers, func(o metadata.Outcome) bool { return o != metadata.Unreachable })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Clock()

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // clock stands still until a test moves it.
 type clock struct{ ns atomic.Int64 }
 
-func (c *clock) now() time.Duration { return time.Duration(c.ns.Load()) }
+func (c *clock) pass(d time.Duration) { c.ns.Add(int64(d)) }
+func (c *clock) now() time.Duration   { return time.Duration(c.ns.Load()) }
 
 // rig is a server whose clock is the test's.
 type rig struct {

@@ -23,28 +23,8 @@ const (
 	maxSilent      = 30
 )
 
-// Outcome is what became of the question whether an owner lives.
-type Outcome uint8
-
-// The outcomes.
-const (
-	Answers     Outcome = iota // it said something
-	Silent                     // the connection stands, and nothing comes
-	Refused                    // nobody listens at that port
-	Unreachable                // no connection and no refusal; or the name is not known
-	outcomes
-)
-
-var outcomeNames = [outcomes]string{"answers", "is silent", "refuses the connection", "cannot be reached"}
-
-// String completes "the owner …".
-func (o Outcome) String() string { return outcomeNames[o] }
-
 // limits of outcomes in a row; 0: none.
-var limits = [outcomes]int{Silent: maxSilent, Refused: maxRefused, Unreachable: maxUnreachable}
-
-// gone says whether another one may take the entry of an owner at once.
-func (o Outcome) gone() bool { return o == Refused || o == Unreachable }
+var limits = [metadata.Outcomes]int{metadata.Silent: maxSilent, metadata.Refused: maxRefused, metadata.Unreachable: maxUnreachable}
 
 // Question is an owner that must be asked before anything changes, or from time to
 // time.
@@ -83,7 +63,7 @@ type owner struct {
 	epoch  uint64
 	values [2]*value // by kind
 	next   time.Duration
-	last   Outcome
+	last   metadata.Outcome
 	row    int // outcomes like the last, one after the other
 }
 
@@ -231,7 +211,7 @@ func (t *table) remove(c change) (*Question, error) {
 }
 
 // taken is the refusal for a change of what another owner has, which answered.
-func taken(q *Question, is Outcome) error {
+func taken(q *Question, is metadata.Outcome) error {
 	return &Refusal{http.StatusConflict, "owned", fmt.Sprintf("%s is owned by the node at %s, which %s", q.node, metadata.Quote(q.Addr), is)}
 }
 
@@ -279,13 +259,13 @@ func (t *table) due(now time.Duration) []Question {
 // heard takes what became of a question, and reports the owner's end. Where alone is
 // set no host at all was reached: then an owner that could not be reached does not
 // count as failed, since it is rather this host that has no network.
-func (t *table) heard(now time.Duration, q Question, is Outcome, alone bool) bool {
+func (t *table) heard(now time.Duration, q Question, is metadata.Outcome, alone bool) bool {
 	o := t.owners[q.node]
 	if o == nil || o.life != q.life {
 		return false
 	}
 	o.next = now + AskEvery
-	if is == Unreachable && alone {
+	if is == metadata.Unreachable && alone {
 		return false
 	}
 	if o.row++; o.last != is {

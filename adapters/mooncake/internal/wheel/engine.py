@@ -76,7 +76,13 @@ def notifies(_):
     return {"notifies": [[n.name, n.msg] for n in engine.get_notifies()]}
 
 
-does = {"open": open_, "put": put, "get": get, "fill": fill, "digest": digest, "move": move, "first": first, "probe": probe, "notifies": notifies}
+def end(_):
+    """The engine's destructor takes back what it published."""
+    engine.unregister_memory(addr)
+    sys.exit(0)
+
+
+does = {"end": end, "open": open_, "put": put, "get": get, "fill": fill, "digest": digest, "move": move, "first": first, "probe": probe, "notifies": notifies}
 for line in sys.stdin:
     m = json.loads(line)
     try:

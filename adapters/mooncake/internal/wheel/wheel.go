@@ -10,6 +10,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,6 +47,31 @@ type Engine struct {
 // variables of its process, NAME=VALUE.
 func Start(t testing.TB, n int, env ...string) *Engine {
 	t.Helper()
+	e := run(t, env)
+	a := e.Ask(map[string]any{"do": "open", "host": e.Host, "bytes": n})
+	e.Name, e.Addr = fmt.Sprintf("%s:%d", e.Host, a.Port), a.Addr
+	return e
+}
+
+// StartAt starts an engine that has a name on a metadata server.
+func StartAt(t testing.TB, n int, name, server string) *Engine {
+	t.Helper()
+	e := run(t, []string{"MC_TCP_BIND_ADDRESS=127.0.0.1"})
+	a := e.Ask(map[string]any{"do": "open", "host": name, "meta": server, "bytes": n})
+	e.Name, e.Addr = name, a.Addr
+	return e
+}
+
+// Joins reports whether an engine gets a name on a metadata server; it ends at once.
+func Joins(t testing.TB, name, server string) bool {
+	t.Helper()
+	e := run(t, []string{"MC_TCP_BIND_ADDRESS=127.0.0.1"})
+	defer e.Kill()
+	return e.ask(map[string]any{"do": "open", "host": name, "meta": server, "bytes": 4096}).Error == ""
+}
+
+func run(t testing.TB, env []string) *Engine {
+	t.Helper()
 	python, packages := realpart.Python(t), realpart.Packages(t, "peers")
 	e := &Engine{t: t, Host: "127.0.0.1"}
 	e.cmd = exec.Command(python, "-c", script)
@@ -64,8 +90,6 @@ func Start(t testing.TB, n int, env ...string) *Engine {
 	}
 	e.out = bufio.NewReader(out)
 	t.Cleanup(e.Kill)
-	a := e.Ask(map[string]any{"do": "open", "host": e.Host, "bytes": n})
-	e.Name, e.Addr = fmt.Sprintf("%s:%d", e.Host, a.Port), a.Addr
 	return e
 }
 
@@ -74,6 +98,18 @@ func (e *Engine) Kill() {
 	e.once.Do(func() {
 		_ = e.cmd.Process.Kill()
 		_ = e.cmd.Wait()
+	})
+}
+
+// End lets the process say goodbye to whom it published itself, and waits for its end.
+func (e *Engine) End() {
+	e.once.Do(func() {
+		_, err := io.WriteString(e.in, `{"do":"end"}`+"\n")
+		timer := time.AfterFunc(patience, func() { _ = e.cmd.Process.Kill() })
+		defer timer.Stop()
+		if err = errors.Join(err, e.cmd.Wait()); err != nil {
+			e.t.Errorf("the engine ended with %v\n%s", err, e.log.String())
+		}
 	})
 }
 
@@ -90,6 +126,16 @@ type Answer struct {
 // Ask has one command done.
 func (e *Engine) Ask(m map[string]any) Answer {
 	e.t.Helper()
+	a := e.ask(m)
+	if a.Error != "" {
+		e.t.Fatalf("%v: it says: %s\n%s", m["do"], a.Error, e.log.String())
+	}
+	return a
+}
+
+// ask is Ask, and an error is an answer.
+func (e *Engine) ask(m map[string]any) Answer {
+	e.t.Helper()
 	b, err := json.Marshal(m)
 	if err == nil {
 		_, err = e.in.Write(append(b, '\n'))
@@ -102,9 +148,6 @@ func (e *Engine) Ask(m map[string]any) Answer {
 		if line, err = e.out.ReadBytes('\n'); err == nil {
 			err = json.Unmarshal(line, &a)
 		}
-	}
-	if err == nil && a.Error != "" {
-		err = fmt.Errorf("it says: %s", a.Error)
 	}
 	if err != nil {
 		e.t.Fatalf("%v: %v\n%s", m["do"], err, e.log.String())

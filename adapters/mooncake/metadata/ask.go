@@ -1,4 +1,4 @@
-package metaserver
+package metadata
 
 import (
 	"context"
@@ -15,12 +15,32 @@ import (
 // comes from an engine that gives up after 3 s.
 const askWait = time.Second
 
-// dialer connects to where a node says that it answers.
-type dialer func(ctx context.Context, addr string) (net.Conn, error)
+// Outcome is what became of the question whether an owner lives.
+type Outcome uint8
 
-// dialAllowed connects to addresses that are allowed only, whatever a name resolves
+// The outcomes.
+const (
+	Answers     Outcome = iota // it said something
+	Silent                     // the connection stands, and nothing comes
+	Refused                    // nobody listens at that port
+	Unreachable                // no connection and no refusal; or the name is not known
+	Outcomes
+)
+
+var outcomeNames = [Outcomes]string{"answers", "is silent", "refuses the connection", "cannot be reached"}
+
+// String completes "the owner …".
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// Gone says whether another one may take the entry of an owner at once.
+func (o Outcome) Gone() bool { return o == Refused || o == Unreachable }
+
+// Dialer connects to where a node says that it answers.
+type Dialer func(ctx context.Context, addr string) (net.Conn, error)
+
+// DialAllowed connects to addresses that are allowed only, whatever a name resolves
 // to: an entry must not make this host connect to hosts that are none of its business.
-func dialAllowed(allowed func(netip.Addr) bool) dialer {
+func DialAllowed(allowed func(netip.Addr) bool) Dialer {
 	d := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
 		if err != nil || !allowed(at.Addr()) {
@@ -36,9 +56,9 @@ var errNotAllowed = errors.New("an address that is not allowed")
 // probe is a handshake message of type 3 with an empty object: length, type, JSON.
 var probe = append(binary.LittleEndian.AppendUint64(nil, 3), 3, '{', '}')
 
-// ask asks whether who is at addr lives. Whatever comes is an answer, the end of the
+// Ask asks whether who is at addr lives. Whatever comes is an answer, the end of the
 // connection too: engines before 0.3.10 do not know the message and close.
-func ask(ctx context.Context, dial dialer, addr string) Outcome {
+func Ask(ctx context.Context, dial Dialer, addr string) Outcome {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	c, err := dial(ctx, addr)

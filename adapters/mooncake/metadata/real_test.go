@@ -1,0 +1,270 @@
+package metadata_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/internal/wheel"
+	"meridian/adapters/mooncake/metadata"
+	"meridian/adapters/mooncake/metaserver"
+	"meridian/adapters/mooncake/segment"
+	"meridian/bench/harness"
+	"meridian/blocks/quota"
+	"meridian/internal/invariants/leak"
+	"meridian/internal/realpart"
+	"meridian/wire"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// realWait bounds what a real part may take to start on a busy machine.
+const realWait = time.Minute
+
+const base = 0x7f00_0000_0000_1000 // above 2^53, as addresses are
+
+// servers are the metadata servers that engines can use: each starts one, and returns
+// what engines are told.
+var servers = []struct {
+	name  string
+	start func(t *testing.T) string
+}{
+	{"without a server", func(*testing.T) string { return metadata.P2P }},
+	{"our HTTP server", ourServer},
+	{"the wheel's HTTP server", pythonServer},
+	{"the master's HTTP server", masterServer},
+}
+
+func ourServer(t *testing.T) string {
+	s, err := metaserver.Listen(t.Context(), metaserver.Config{Listen: "127.0.0.1:0", Quota: &quota.Book{}, Table: "fabric.mooncake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return "http://" + s.Address() + metadata.HTTPPath
+}
+
+// freePort is one that was free a moment ago.
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+func pythonServer(t *testing.T) string {
+	port := freePort(t)
+	// The module of the server alone: the package's __init__ loads what it does not need.
+	cmd := exec.Command(realpart.Python(t), filepath.Join(realpart.Packages(t, "peers"), "mooncake", "http_metadata_server.py"), "--host", "127.0.0.1", "--port", port)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+realpart.Packages(t, "aiohttp"))
+	return started(t, "python", cmd, "http://127.0.0.1:"+port+metadata.HTTPPath)
+}
+
+func masterServer(t *testing.T) string {
+	port := freePort(t)
+	cmd := exec.Command(filepath.Join(realpart.Packages(t, "peers"), "mooncake", "mooncake_master"),
+		"--rpc_address=127.0.0.1", "--rpc_port="+freePort(t), "--metrics_host=127.0.0.1", "--metrics_port="+freePort(t), "--rpc_thread_num=2",
+		"--enable_http_metadata_server=true", "--http_metadata_server_host=127.0.0.1", "--http_metadata_server_port="+port, "--logtostderr=1")
+	return started(t, "mooncake_master", cmd, "http://127.0.0.1:"+port+metadata.HTTPPath)
+}
+
+// started starts a server and waits until it says that it has no such key.
+func started(t *testing.T, name string, cmd *exec.Cmd, url string) string {
+	t.Helper()
+	p, err := harness.Start(name, cmd, harness.Options{Log: harness.LogIn(t.TempDir(), name), Term: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		<-p.Done()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), realWait)
+	defer cancel()
+	err = harness.Poll(ctx, p, func() error {
+		resp, err := http.Get(url + "?key=mooncake%2Fram%2Fnobody")
+		if err != nil {
+			return err
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound {
+			return fmt.Errorf("status %d", resp.StatusCode)
+		}
+		return nil
+	})
+	http.DefaultClient.CloseIdleConnections()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p.Tail())
+	}
+	return url
+}
+
+// flat is one piece of memory that everybody may read and write.
+type flat []byte
+
+func (f flat) Enter(_ string, addr, n uint64, _ bool) ([]byte, func(uint64), error) {
+	if addr < base || addr-base > uint64(len(f)) || n > uint64(len(f))-(addr-base) {
+		return nil, nil, wire.CodeInvalid
+	}
+	return f[addr-base:][:n:n], func(uint64) {}, nil
+}
+
+func everybody(a netip.Addr) (string, error) { return a.String(), nil }
+
+// member is a node of ours: a segment, and what answers for it.
+type member struct {
+	metadata.Node
+	mem    flat
+	server *handshake.Server
+	target *engine.Target
+}
+
+// join starts a node and publishes it. Without a name its address is its name.
+func join(t *testing.T, p metadata.Plane, name string, n int, epoch uint64) *member {
+	t.Helper()
+	m := &member{mem: make(flat, n)}
+	refused := func(peer string, err error) { t.Logf("refused %s: %v", peer, err) }
+	m.target = engine.NewTarget(engine.TargetConfig{Memory: m.mem, Admit: everybody, Refused: refused})
+	m.server = handshake.NewServer(handshake.Config{Admit: everybody, Refused: refused, Descriptor: func(string) segment.Descriptor { return m.Segment }})
+	t.Cleanup(m.leave)
+	data, err := m.target.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := m.server.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name == "" {
+		name = at.String()
+	}
+	m.Node = metadata.Node{At: metadata.Endpoint{Host: "127.0.0.1", Port: at.Port(), Epoch: epoch}, Segment: segment.Descriptor{
+		Name: name, Protocols: []string{segment.TCP}, DataHost: "127.0.0.1", DataPort: data.Port(), Proto: 2,
+		Buffers: []segment.Buffer{{Name: name, Addr: base, Len: uint64(n)}},
+	}}
+	if err := p.Publish(t.Context(), m.Node); err != nil {
+		t.Fatal("publish:", err)
+	}
+	return m
+}
+
+// leave ends the node without a word to anybody.
+func (m *member) leave() {
+	m.server.Close()
+	m.target.Close()
+}
+
+func open(t *testing.T, server string) metadata.Plane {
+	t.Helper()
+	p, err := metadata.Open(metadata.Config{Server: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func TestARealEngineAndWeFindEachOtherInEachMode(t *testing.T) {
+	const n = 1 << 20
+	for _, s := range servers {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			server := s.start(t)
+			p := open(t, server)
+			ours, theirs := "", (*wheel.Engine)(nil)
+			if server == metadata.P2P {
+				theirs = wheel.Start(t, n)
+			} else {
+				ours, theirs = "ours:1 ü", wheel.StartAt(t, n, "theirs:12345", server)
+			}
+			m := join(t, p, ours, n, 7)
+			copy(m.mem, wheel.Content(n, 1))
+			if !theirs.Move(wheel.Move{Peer: m.Name(), Here: []int{0}, There: []uint64{base}, Sizes: []int{n}}) {
+				t.Fatal("the engine could not read our segment")
+			}
+			if !bytes.Equal(theirs.Get(0, 4096), m.mem[:4096]) {
+				t.Error("it read other bytes")
+			}
+			theirs.Fill(0, n, 2)
+			in := engine.NewInitiator(engine.InitiatorConfig{Resolver: p})
+			defer in.Close()
+			seg, err := in.Open(t.Context(), theirs.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, n)
+			ops := []engine.Op{{Addr: theirs.Addr, B: got}}
+			if seg.Read(t.Context(), ops); ops[0].Err != nil || !bytes.Equal(got, wheel.Content(n, 2)) {
+				t.Error("we read other bytes:", ops[0].Err)
+			}
+			if err := p.Publish(t.Context(), m.Node); err != nil {
+				t.Error("published again:", err)
+			}
+			if err := p.Remove(t.Context(), m.Node); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What a node does on the servers that keep what nodes publish.
+func TestANameHasOneOwnerOnEachServer(t *testing.T) {
+	for _, s := range servers[1:] {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := open(t, s.start(t))
+			if _, _, err := p.Get(t.Context(), "nobody"); !errors.Is(err, wire.CodeAbsent) {
+				t.Error("a name that nobody has:", err)
+			}
+			first := join(t, p, "node", 4096, 5)
+			d, host, err := p.Get(t.Context(), "node")
+			if err != nil || host != "127.0.0.1" || len(d.Buffers) != 1 || d.Buffers[0].Addr != base {
+				t.Fatalf("%+v at %q, %v", d, host, err)
+			}
+			if at, err := p.Endpoint(t.Context(), "node"); err != nil || at != first.At {
+				t.Errorf("%+v, %v, want %+v", at, err, first.At)
+			}
+			other := first.Node
+			other.At.Port, other.At.Epoch = first.At.Port+1, 6
+			if err := p.Publish(t.Context(), other); !errors.Is(err, wire.CodeExists) {
+				t.Error("a second node takes the name of one that answers:", err)
+			}
+			if err := p.Remove(t.Context(), other); !errors.Is(err, wire.CodeExists) {
+				t.Error("a second node removes it:", err)
+			}
+			first.leave()
+			older := other
+			older.At.Epoch = 4
+			if err := p.Publish(t.Context(), older); !errors.Is(err, wire.CodeStale) {
+				t.Error("an earlier start of a node takes the name of a later one:", err)
+			}
+			again := join(t, p, "node", 8192, 6)
+			if d, _, err := p.Get(t.Context(), "node"); err != nil || d.Buffers[0].Len != 8192 || d.DataPort != again.Segment.DataPort {
+				t.Errorf("after a restart: %+v, %v", d, err)
+			}
+			if err := p.Remove(t.Context(), first.Node); err == nil {
+				t.Error("the earlier start removes the later one's entry")
+			}
+			if err := p.Remove(t.Context(), again.Node); err != nil {
+				t.Error(err)
+			}
+			if _, err := p.Endpoint(t.Context(), "node"); !errors.Is(err, wire.CodeAbsent) {
+				t.Error("after the end:", err)
+			}
+		})
+	}
+}
