@@ -2,12 +2,14 @@ package blocks
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"meridian/blocks/internal/memfd"
 	"meridian/wire"
 )
 
@@ -420,4 +422,40 @@ func TestPrepareRacesWithEverything(t *testing.T) {
 		t.Errorf("%d extents and %d spares in 16", st.Extents, r.spares())
 	}
 	r.check()
+}
+
+// Memory is made in pieces, each once, up to the segment's end: by Prepare, and by
+// a reservation that finds none or only a part of it.
+func TestASegmentIsMadePieceByPieceToItsEnd(t *testing.T) {
+	for _, begun := range []int{-1, 0, 1, 2} { // pieces that Prepare makes; -1: it is not called
+		r := newRig(t, func(c *Config) {
+			c.Capacity, c.ExtentBytes, c.Ahead = 128<<20, 4<<20, 1
+			if begun < 0 {
+				c.Ahead = 0
+			}
+		})
+		size := r.core.geo.segBytes(r.core.geo.segExtents)
+		if size <= memfd.Piece || size >= 2*memfd.Piece {
+			t.Fatalf("segments of %d bytes", size)
+		}
+		var got [][2]uint64
+		r.ahead.allocate = func(_ *segmentMemory, off, n uint64) error {
+			got = append(got, [2]uint64{off, n})
+			return nil
+		}
+		for range begun {
+			if more, err := r.Prepare(); err != nil || !more {
+				t.Fatalf("Prepare: %v, %v", more, err)
+			}
+		}
+		if _, err := r.Reserve(r.o, r.ns, []uint32{4096}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if want := [][2]uint64{{0, memfd.Piece}, {memfd.Piece, size - memfd.Piece}}; !slices.Equal(got, want) {
+			t.Errorf("%d pieces made ahead: then %v are made, want %v", begun, got, want)
+		}
+		if st := r.Stats(); st.AheadBytes != 0 || st.AheadWaits != uint64(max(0, 1-max(begun, 0)/2)) {
+			t.Errorf("%d pieces made ahead: %d bytes ahead, %d waits", begun, st.AheadBytes, st.AheadWaits)
+		}
+	}
 }

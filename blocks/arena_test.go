@@ -271,8 +271,10 @@ func TestTenantsShareNoSegment(t *testing.T) {
 	if got := r.Segments(tenantOf("nobody")); len(got) != 0 {
 		t.Fatalf("segments %v of nobody", got)
 	}
-	_, _, err := r.FD(99, false)
-	wantCode(t, "a segment that is not", err, wire.CodeAbsent)
+	for _, seg := range []uint32{0, max(mine[0], theirs[0]) + 1, 99, 1<<32 - 1} {
+		_, _, err := r.FD(seg, false)
+		wantCode(t, "a segment that is not", err, wire.CodeAbsent)
+	}
 }
 
 // The capacity moves from one tenant to another by whole segments; what the

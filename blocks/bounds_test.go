@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -51,7 +52,10 @@ func TestLeasesOfAnOwnerAreBounded(t *testing.T) {
 			break
 		}
 	}
-	wantCode(t, "one lease too many", err, wire.CodeBusy)
+	var e *LimitError
+	if !errors.As(err, &e) || e.Code != wire.CodeBusy || e.Got != MaxLeases+1 || e.Limit != MaxLeases {
+		t.Fatalf("one lease too many: %v", err)
+	}
 	if st := c.Stats(); st.Leases != MaxLeases {
 		t.Fatalf("%d leases", st.Leases)
 	}

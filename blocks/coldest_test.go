@@ -63,3 +63,51 @@ func TestRoomForAllIsMadeInTheOrderOfAllClasses(t *testing.T) {
 		r.check()
 	}
 }
+
+// A ring gets what no block keeps, to the last byte, and a refused one evicts nothing.
+func TestARingGetsWhatNoBlockKeeps(t *testing.T) {
+	c := testCore(t, CoreConfig{Capacity: 4*8192 + 100, ExtentBytes: 8192})
+	y := &yard{Core: c, t: t, o: c.NewOwner(false), ns: nsOf("n"), tier: wire.OutputCritical, names: map[wire.Ref]string{}}
+	y.put(huge, "a", "b", "c")
+	y.hold("b")
+	if c.SetAside(3*8192 + 101) {
+		t.Error("a byte of a segment whose block is leased")
+	}
+	if n := len(c.Returned()); n != 0 {
+		t.Errorf("a refusal returns %d segments", n)
+	}
+	y.wantEvicted("a refusal")
+	for _, step := range []struct {
+		n        uint64
+		returned int
+		evicted  []string
+	}{{100, 0, nil}, {1, 1, nil}, {8191, 0, nil}, {8192, 1, []string{"a"}}, {8192, 1, []string{"c"}}} {
+		if !c.SetAside(step.n) {
+			t.Fatalf("%+v is refused", step)
+		}
+		y.wantEvicted("a ring", step.evicted...)
+		if n := len(c.Returned()); n != step.returned {
+			t.Errorf("%+v: %d segments returned", step, n)
+		}
+	}
+	if c.SetAside(1) {
+		t.Error("a byte of the last segment")
+	}
+	c.GiveAside(3*8192 + 100)
+	if n := c.room(); n != 3 {
+		t.Errorf("room for %d extents after the rings", n)
+	}
+}
+
+// A ring may have the whole capacity where no block is, and not a byte more.
+func TestARingMayHaveTheWholeCapacity(t *testing.T) {
+	for _, more := range []uint64{1, 0} {
+		c := testCore(t, CoreConfig{Capacity: 2 * 8192, ExtentBytes: 8192})
+		if got := c.SetAside(2*8192 + more); got != (more == 0) {
+			t.Errorf("the capacity and %d bytes more: %v", more, got)
+		}
+		if more == 0 && (len(c.Returned()) != 2 || c.SegmentExtents() != 0) {
+			t.Error("segments beside a ring of the whole capacity")
+		}
+	}
+}

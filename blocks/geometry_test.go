@@ -1,7 +1,11 @@
 package blocks
 
 import (
+	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -157,5 +161,111 @@ func TestGenerationsNeverRepeatAPublishedOne(t *testing.T) {
 		if o%2 != 1 || o == g || e%2 != 0 || e == 0 || e == g {
 			t.Errorf("after %d: %d, then %d", g, o, e)
 		}
+	}
+}
+
+func TestTheExtentFollowsTheCapacity(t *testing.T) {
+	for _, c := range []struct{ capacity, extent uint64 }{
+		{64 << 10, 64 << 10}, {128<<10 - 1, 64 << 10}, {128 << 10, 128 << 10}, {256<<10 - 1, 128 << 10}, {256 << 10, 256 << 10},
+		{4<<20 - 1, 256 << 10}, {4 << 20, 512 << 10}, {512<<20 - 1, 32 << 20}, {512 << 20, 64 << 20}, {4<<40 + 64<<20 - 1, 64 << 20}, {4<<40 + 64<<20, 128 << 20},
+	} {
+		if g := testGeometry(t, c.capacity, 0); g.extent != c.extent || uint64(g.maxBody) != c.extent {
+			t.Errorf("a capacity of %d: extents of %d, bodies up to %d, want %d", c.capacity, g.extent, g.maxBody, c.extent)
+		}
+	}
+	_, err := newGeometry(64<<10-1, 0)
+	var e *LimitError
+	if !errors.As(err, &e) || e.Code != wire.CodeConfig || e.Got != 64<<10 || e.Limit != 64<<10-1 {
+		t.Errorf("a capacity below the least extent: %v", err)
+	}
+}
+
+// All extents have a place in a segment, and the numbers of their slots stay below
+// those of copies outside. There is no place that no segment can take.
+func TestThereIsAPlaceForEachExtentAndNoMore(t *testing.T) {
+	for _, extents := range []uint64{1, 2, 15, 16, 17, 31, 33, 100, 1023, 1024, 1025, 1<<17 - maxSegExtents} {
+		c, err := NewCore(CoreConfig{Capacity: extents * 4 << 20, ExtentBytes: 4 << 20, ThinkFraction: 1, Rand: seeded(2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := c.geo.segExtents; c.places*n < c.geo.extents || (c.places-1)*n >= c.geo.extents || len(c.ext) != c.places*n {
+			t.Errorf("%d extents: %d places for %d each, %d records", extents, c.places, n, len(c.ext))
+		}
+		if last := uint64(len(c.ext))<<c.geo.slotBits - 1; last >= remoteBit {
+			t.Errorf("%d extents: the last slot is %#x", extents, last)
+		}
+	}
+}
+
+func TestTheThinkFractionIsAboveZeroAndAtMostOne(t *testing.T) {
+	for _, f := range []float64{0, -0.1, 1.1, math.NaN(), math.Inf(1)} {
+		_, err := NewCore(CoreConfig{Capacity: 8192, ExtentBytes: 8192, ThinkFraction: f, Rand: seeded(2)})
+		if !errors.Is(err, wire.CodeConfig) || !strings.Contains(err.Error(), fmt.Sprintf("think fraction %v ", f)) {
+			t.Errorf("%v: %v", f, err)
+		}
+	}
+	for _, f := range []float64{math.SmallestNonzeroFloat64, 1} {
+		if _, err := NewCore(CoreConfig{Capacity: 8192, ExtentBytes: 8192, ThinkFraction: f, Rand: seeded(2)}); err != nil {
+			t.Errorf("%v: %v", f, err)
+		}
+	}
+}
+
+// A reader of a slot whose extent is cut anew sees a word that no block has or will
+// have, whether the new cut has a slot there or not.
+func TestReadersOfAnExtentThatIsCutAnewSeeIt(t *testing.T) {
+	y := newYard(t, 2)
+	words := map[uint32]uint64{} // of the first segment
+	settle := func() {
+		for _, g := range y.Gens() {
+			if g.Seg == 1 {
+				words[g.Off] = g.Word
+			}
+		}
+	}
+	reserve := func(n uint32) View {
+		v := mustReserve(t, y.Core, y.o, n)
+		settle()
+		return v
+	}
+	publish := func(v View, name string) View {
+		k := []Commit{{Slot: v.Ref.Slot, Key: keyOf(name), Tier: wire.OutputCritical, Len: 100}}
+		if y.Commit(0, y.o, k); k[0].Err != nil {
+			t.Fatal(k[0].Err)
+		}
+		settle()
+		return v
+	}
+	old := []View{publish(reserve(small), "a"), publish(reserve(small), "b"), reserve(small)}
+	y.put(huge, "h") // the second extent
+	before := map[uint32]uint64{}
+	for _, v := range old {
+		before[v.GenOff] = words[v.GenOff]
+	}
+	if before[old[0].GenOff] != 2 || before[old[1].GenOff] != 2 || before[old[2].GenOff] != 1 {
+		t.Fatalf("words %v of two blocks and a reservation", before)
+	}
+	y.Discard(y.ns, []wire.Key{keyOf("a"), keyOf("b")})
+	y.Abort(y.o, []uint32{old[2].Ref.Slot})
+	v := reserve(huge)
+	for i, o := range old {
+		if w := words[o.GenOff]; w%2 == 0 || w <= before[o.GenOff] {
+			t.Errorf("slot %d: word %d after %d", i, w, before[o.GenOff])
+		}
+	}
+	// Back to the first cut: what is published there is newer than any of those.
+	y.Abort(y.o, []uint32{v.Ref.Slot})
+	for i, o := range old {
+		seen := words[o.GenOff]
+		v := reserve(small)
+		if v.GenOff != o.GenOff {
+			t.Fatalf("slot %d is at %d, was at %d", i, v.GenOff, o.GenOff)
+		}
+		if publish(v, fmt.Sprint("new", i)); words[o.GenOff] <= seen || words[o.GenOff]%2 != 0 {
+			t.Errorf("slot %d: word %d of a block after %d", i, words[o.GenOff], seen)
+		}
+	}
+	if len(words) != len(old) {
+		t.Errorf("words at %v, of three slots", words)
 	}
 }

@@ -195,3 +195,46 @@ func TestBookAgreesWithAModel(t *testing.T) {
 		}
 	}
 }
+
+// Each refusal is counted, of the account that refused; what takes nothing makes
+// nobody a holder.
+func TestTheBookCountsRefusalsAndHolders(t *testing.T) {
+	var b quota.Book
+	b.SetLimit(quota.Sessions, quota.Peer, 2)
+	b.NoLimit(quota.Sessions, quota.All)
+	row := func(k quota.Kind) quota.Row {
+		t.Helper()
+		for _, r := range b.Stats() {
+			if r.Kind == k {
+				return r
+			}
+		}
+		t.Fatalf("no row of %s", k)
+		return quota.Row{}
+	}
+	none, err := b.Take(quota.Sessions, 0, peer("a"), quota.Total)
+	if r := row(quota.Peer); err != nil || r.Holders != 0 || r.Used != 0 {
+		t.Errorf("after nothing was taken: %+v, %v", r, err)
+	}
+	one, err := b.Take(quota.Sessions, 2, peer("a"), quota.Total)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := b.Take(quota.Sessions, 1, peer("a"), quota.Total); err == nil {
+			t.Fatal("beyond the limit")
+		}
+	}
+	want := quota.Row{Rule: quota.Rule{Resource: quota.Sessions, Kind: quota.Peer}, Used: 2, Holders: 1, Limit: 2, Limited: true, Refused: 3}
+	if r := row(quota.Peer); r != want {
+		t.Errorf("got %+v, want %+v", r, want)
+	}
+	if r := row(quota.All); r.Refused != 0 || r.Used != 2 || r.Holders != 1 || r.Limited {
+		t.Errorf("the account without a limit: %+v", r)
+	}
+	one.Give()
+	none.Give()
+	if r := row(quota.Peer); r.Used != 0 || r.Holders != 0 || r.Refused != 3 {
+		t.Errorf("at the end: %+v", r)
+	}
+}

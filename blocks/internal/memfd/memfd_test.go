@@ -1,6 +1,10 @@
 package memfd
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -92,5 +96,102 @@ func TestSealedMemoryCannotBeShrunkOrGrown(t *testing.T) {
 		if err := unix.Ftruncate(m.FD, size); err != unix.EPERM {
 			t.Errorf("truncated to %d: %v", size, err)
 		}
+	}
+}
+
+// mapped is how many bytes of b this process has in its page table.
+func mapped(t *testing.T, b []byte) (n uint64) {
+	t.Helper()
+	f, err := os.Open("/proc/self/pagemap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	words := make([]byte, 8*uint64(len(b))/PageSize)
+	if _, err := f.ReadAt(words, int64(uint64(uintptr(unsafe.Pointer(&b[0])))/PageSize*8)); err != nil {
+		t.Fatal(err)
+	}
+	for ; len(words) > 0; words = words[8:] {
+		n += uint64(words[7]>>7) * PageSize
+	}
+	return n
+}
+
+// Where the kernel does not know how to map pages ahead, Allocate touches each.
+func TestPagesAreMappedWithoutPopulate(t *testing.T) {
+	m, err := Begin("test", 512<<10, Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	now := populate
+	populate = func([]byte) error { return unix.EINVAL }
+	defer func() { populate = now }()
+	if err := m.Allocate(128<<10, 256<<10); err != nil {
+		t.Fatal(err)
+	}
+	if n := mapped(t, m.B[128<<10:384<<10]); n != 256<<10 {
+		t.Errorf("%d bytes of the piece are mapped", n)
+	}
+}
+
+// Sizes around a whole number of pieces: each page is there, and none besides.
+func TestMemoryOfSeveralPiecesIsMadeToItsEnd(t *testing.T) {
+	for _, size := range []uint64{Piece - PageSize, Piece, Piece + PageSize} {
+		m, err := New("test", size, ReadOnly)
+		if err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		if n := allocated(t, m); n < size || uint64(len(m.B)) != size {
+			t.Errorf("%d bytes: %d are allocated, %d mapped", size, n, len(m.B))
+		}
+		m.Close()
+	}
+}
+
+// What the kernel refuses is an error, of Allocate and of Grow, which changes nothing.
+func TestWhatTheKernelRefusesIsAnError(t *testing.T) {
+	m, err := NewGrowing("test", PageSize, 4*PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	fd := m.FD
+	m.FD = 1 << 30 // no descriptor
+	if err := m.Allocate(0, PageSize); !errors.Is(err, unix.EBADF) {
+		t.Errorf("Allocate: %v", err)
+	}
+	if err := m.Grow(2 * PageSize); !errors.Is(err, unix.EBADF) || uint64(len(m.B)) != PageSize {
+		t.Errorf("Grow: %v, %d bytes", err, len(m.B))
+	}
+	m.FD = fd
+	if err := m.Grow(4*PageSize + 1); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%d bytes at most: %d", 4*PageSize, 4*PageSize+1)) {
+		t.Errorf("beyond the most: %v", err)
+	}
+	if err := m.Grow(4 * PageSize); err != nil || uint64(len(m.B)) != 4*PageSize || allocated(t, m) < 4*PageSize {
+		t.Errorf("to the most: %v, %d bytes, %d allocated", err, len(m.B), allocated(t, m))
+	}
+}
+
+// Close gives the descriptor back once: a number that somebody else has by then is
+// left alone.
+func TestCloseGivesTheDescriptorBackOnce(t *testing.T) {
+	m, err := New("test", PageSize, Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := m.FD
+	m.Close()
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) || m.FD != -1 || m.B != nil {
+		t.Errorf("after Close: %v, descriptor %d", err, m.FD)
+	}
+	other, err := New("test", PageSize, Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	m.Close()
+	if _, err := unix.FcntlInt(uintptr(other.FD), unix.F_GETFD, 0); err != nil {
+		t.Errorf("a second Close took another's descriptor: %v", err)
 	}
 }
