@@ -111,14 +111,14 @@ func memory() float64 {
 }
 
 // BenchmarkMemoryOfManyPeers is what an idle node with manyPeers takes, in MiB: none
-// of them reachable, and all of them connected by one data lane. Those are in this
-// process too, so the second figure is that of both ends.
+// of them reachable, and all of them connected by one data lane, and by four. Those are
+// in this process too, so the second figure and the third are of both ends.
 //
 //	go test -run '^$' -bench MemoryOfMany -benchtime 1x ./adapters/link
 func BenchmarkMemoryOfManyPeers(b *testing.B) {
-	list := func(addr string) func(*Config) {
+	list := func(addr string, lanes int) func(*Config) {
 		return func(c *Config) {
-			c.Name, c.Lanes = "b", 1
+			c.Name, c.Lanes = "b", lanes
 			for i := range manyPeers {
 				c.Peers = append(c.Peers, PeerConfig{Name: fmt.Sprintf("p%d", i), Addr: addr})
 			}
@@ -127,7 +127,7 @@ func BenchmarkMemoryOfManyPeers(b *testing.B) {
 	b.Run("unreachable", func(b *testing.B) {
 		for b.Loop() {
 			before := memory()
-			n := start(b, 2, 20, "", list("tcp://127.0.0.1:1"))
+			n := start(b, 2, 20, "", list("tcp://127.0.0.1:1", 1))
 			for _, p := range n.peers() {
 				until(b, func() bool { _, code, _ := p.status(); return code == wire.CodeUnreachable })
 			}
@@ -135,25 +135,28 @@ func BenchmarkMemoryOfManyPeers(b *testing.B) {
 			n.stop(b)
 		}
 	})
-	b.Run("connected", func(b *testing.B) {
-		for b.Loop() {
-			before := memory()
-			n := start(b, 2, 20, "unix://"+b.TempDir()+"/s", list(""))
-			var all []*side
-			for i := range manyPeers {
-				a := start(b, 1, uint64(i+1), "", func(c *Config) {
-					c.Name, c.Lanes, c.Agent = fmt.Sprintf("p%d", i), 1, [16]byte{1, byte(i), byte(i >> 8)}
-					c.Peers = []PeerConfig{{Name: "b", Addr: n.addr}}
-				})
-				ready(b, a.Peer("b"))
-				all = append(all, a)
+	for _, lanes := range []int{1, 4} {
+		b.Run(fmt.Sprintf("connected/lanes=%d", lanes), func(b *testing.B) {
+			for b.Loop() {
+				before := memory()
+				n := start(b, 2, 20, "unix://"+b.TempDir()+"/s", list("", lanes))
+				var all []*side
+				for i := range manyPeers {
+					a := start(b, 1, uint64(i+1), "", func(c *Config) {
+						c.Name, c.Lanes, c.Agent = fmt.Sprintf("p%d", i), lanes, [16]byte{1, byte(i), byte(i >> 8)}
+						c.Peers = []PeerConfig{{Name: "b", Addr: n.addr}}
+					})
+					ready(b, a.Peer("b"))
+					until(b, func() bool { return a.Peer("b").info().Lanes == lanes })
+					all = append(all, a)
+				}
+				b.ReportMetric(memory()-before, "MiB")
+				b.ReportMetric(float64(runtime.NumGoroutine()), "goroutines")
+				for _, a := range all {
+					a.stop(b)
+				}
+				n.stop(b)
 			}
-			b.ReportMetric(memory()-before, "MiB")
-			b.ReportMetric(float64(runtime.NumGoroutine()), "goroutines")
-			for _, a := range all {
-				a.stop(b)
-			}
-			n.stop(b)
-		}
-	})
+		})
+	}
 }

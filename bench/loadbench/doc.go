@@ -6,7 +6,8 @@
 // Every daemon is a process of its own with a configuration file, as an operator
 // runs it. The measuring process is the engine. Of each line:
 //
-//	S, H    plain sockets and the hash on one core, as in bench/linkbench
+//	S, H    plain sockets, out of as many processes as there are holders, and the hash
+//	        on one core, as in bench/linkbench
 //	bound   1 / (1/S + 1/(cores × H)): nobody who verifies can be faster
 //	cold    the first load of a daemon, into an arena that held nothing before, once
 //	        the daemon has made ready what memory it keeps ready

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // processArgument makes the test binary a process of a run.
@@ -25,6 +26,23 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+func TestASecondProcessorGivesAPullerWhatItsHoldersLeave(t *testing.T) {
+	for _, c := range []struct {
+		puller, holders time.Duration
+		processors      int
+		want            float64
+	}{
+		{10, 0, 2, 2},    // nothing else runs
+		{60, 40, 2, 1.2}, // 60 on its own against 50 on each
+		{60, 40, 32, 2},  // holders have others
+		{40, 60, 2, 1},   // holders take more than the puller leaves
+	} {
+		if got := mostRatio(c.puller, c.holders, c.processors); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
 }
 
 // How fast is not asked here.
@@ -59,7 +77,7 @@ func TestAQuickRunMeasuresEverything(t *testing.T) {
 		positive("put", p.BlockBytes, map[string]float64{"copy": p.Copy, "copy and hash": p.CopySum, "bound": p.Bound, "cold": p.Cold, "warm": p.Warm})
 	}
 	for _, c := range rep.Cores {
-		positive("cores", c.BlockBytes, map[string]float64{"one": c.One, "two": c.Two, "ratio": c.Ratio})
+		positive("cores", c.BlockBytes, map[string]float64{"one": c.One, "two": c.Two, "ratio": c.Ratio, "at most": c.Most})
 	}
 	head, rows := rep.Rows()
 	if len(rows) != len(rep.Loads)+len(rep.Puts)+len(rep.Cores) || len(rows[0]) != len(head) || !strings.Contains(rep.Note(), rep.Hash) {

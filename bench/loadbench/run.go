@@ -58,11 +58,6 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 // size measures blocks of one size.
 func (r *run) size(ctx context.Context, size uint32, rep *Report) (err error) {
 	say := func(what string) { r.opt.Progress(what + ", blocks of " + config.FormatBytes(uint64(size))) }
-	f, err := r.newFloor(ctx, size)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.close()) }()
 	say("PUT")
 	put, err := r.puts(ctx, size)
 	if err != nil {
@@ -86,7 +81,7 @@ func (r *run) size(ctx context.Context, size uint32, rep *Report) (err error) {
 			holders = append(holders, h)
 		}
 		say(fmt.Sprintf("load from %d", n))
-		l, err := r.loads(ctx, size, holders[:n], f)
+		l, err := r.loads(ctx, size, holders[:n])
 		if err != nil {
 			return err
 		}
@@ -104,20 +99,25 @@ func (r *run) size(ctx context.Context, size uint32, rep *Report) (err error) {
 }
 
 // loads measures rounds of: sockets and hash, a cold load, a warm one.
-func (r *run) loads(ctx context.Context, size uint32, holders []*process, f *floor) (Load, error) {
-	l := Load{BlockBytes: size, Holders: len(holders)}
+func (r *run) loads(ctx context.Context, size uint32, holders []*process) (l Load, err error) {
+	l = Load{BlockBytes: size, Holders: len(holders)}
+	f, err := r.newFloor(ctx, size, len(holders))
+	if err != nil {
+		return l, err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
 	var plain, hash, cold, warm, toBound, toWarm []float64
 	for range r.opt.Rounds {
 		s, h, err := f.measure()
 		if err != nil {
 			return l, err
 		}
-		c, w, err := r.load(ctx, size, holders, nil)
+		got, err := r.load(ctx, size, holders, nil)
 		if err != nil {
 			return l, err
 		}
-		plain, hash, cold, warm = append(plain, s), append(hash, h), append(cold, c), append(warm, w)
-		toBound, toWarm = append(toBound, w/measure.Bound(s, h, runtime.NumCPU())), append(toWarm, c/w)
+		plain, hash, cold, warm = append(plain, s), append(hash, h), append(cold, got.cold), append(warm, got.warm)
+		toBound, toWarm = append(toBound, got.warm/measure.Bound(s, h, runtime.NumCPU())), append(toWarm, got.cold/got.warm)
 	}
 	l.Plain, l.Hash, l.Cold, l.Warm = measure.Median(plain), measure.Median(hash), measure.Median(cold), measure.Median(warm)
 	l.Bound = measure.Bound(l.Plain, l.Hash, runtime.NumCPU())
@@ -128,49 +128,75 @@ func (r *run) loads(ctx context.Context, size uint32, holders []*process, f *flo
 // cores measures warm loads by a daemon on one processor, and on two.
 func (r *run) cores(ctx context.Context, size uint32, holders []*process) (Cores, error) {
 	c := Cores{BlockBytes: size, Holders: len(holders)}
-	var one, two, ratio []float64
+	var one, two, ratio, most []float64
 	for range r.opt.Rounds {
-		_, a, err := r.load(ctx, size, holders, []int{0})
+		a, err := r.load(ctx, size, holders, []int{0})
 		if err != nil {
 			return c, err
 		}
-		_, b, err := r.load(ctx, size, holders, []int{0, 1})
+		b, err := r.load(ctx, size, holders, []int{0, 1})
 		if err != nil {
 			return c, err
 		}
-		one, two, ratio = append(one, a), append(two, b), append(ratio, b/a)
+		one, two, ratio = append(one, a.warm), append(two, b.warm), append(ratio, b.warm/a.warm)
+		most = append(most, mostRatio(b.puller, b.holders, runtime.NumCPU()))
 	}
-	c.One, c.Two, c.Ratio = measure.Median(one), measure.Median(two), measure.Median(ratio)
+	c.One, c.Two, c.Ratio, c.Most = measure.Median(one), measure.Median(two), measure.Median(ratio), measure.Median(most)
 	return c, nil
 }
 
-// load starts a daemon on some processors and loads everything twice. It returns
-// both rates in GB/s.
-func (r *run) load(ctx context.Context, size uint32, holders []*process, cpus []int) (cold, warm float64, err error) {
+// mostRatio is how much a second processor can give a puller at most that shares all
+// processors with its holders, by the processor time of both ends for the same bytes.
+func mostRatio(puller, holders time.Duration, processors int) float64 {
+	p := puller.Seconds()
+	all := (puller + holders).Seconds() / float64(processors) // nothing idle
+	return max(p, all) / max(p/2, all)
+}
+
+// loaded is two loads by a new daemon: their rates in GB/s, and the processor time
+// that the second one took at both ends.
+type loaded struct {
+	cold, warm      float64
+	puller, holders time.Duration
+}
+
+// load starts a daemon on some processors and loads everything twice.
+func (r *run) load(ctx context.Context, size uint32, holders []*process, cpus []int) (l loaded, err error) {
 	p, err := r.daemon(ctx, "puller", cpus, holders)
 	if err != nil {
-		return 0, 0, err
+		return l, err
 	}
 	defer func() { err = errors.Join(err, p.End()) }()
 	if err := p.ready(ctx); err != nil {
-		return 0, 0, err
+		return l, err
 	}
 	e, err := dial(ctx, p, size)
 	if err != nil {
-		return 0, 0, err
+		return l, err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
 	if r.ahead, err = p.settled(ctx); err != nil {
-		return 0, 0, err
+		return l, err
 	}
 	keys := r.opt.keys(size, 0)
-	if cold, err = e.load(ctx, keys); err != nil {
-		return 0, 0, fmt.Errorf("cold load: %w%s", err, p.Tail())
+	if l.cold, err = e.load(ctx, keys); err != nil {
+		return l, fmt.Errorf("cold load: %w%s", err, p.Tail())
 	}
-	if warm, err = e.load(ctx, keys); err != nil {
-		return 0, 0, fmt.Errorf("warm load: %w%s", err, p.Tail())
+	l.puller, l.holders = -cpu(p), -cpu(holders...)
+	if l.warm, err = e.load(ctx, keys); err != nil {
+		return l, fmt.Errorf("warm load: %w%s", err, p.Tail())
 	}
-	return cold, warm, nil
+	l.puller, l.holders = l.puller+cpu(p), l.holders+cpu(holders...)
+	return l, nil
+}
+
+// cpu is the processor time of processes; that of one that has ended is not counted.
+func cpu(of ...*process) (sum time.Duration) {
+	for _, p := range of {
+		t, _ := p.CPU()
+		sum += t
+	}
+	return sum
 }
 
 // puts measures rounds of: copy and hash, PUTs into a new daemon, PUTs again once
@@ -280,9 +306,10 @@ fabric = "link"
 	return r.start(ctx, name, cpus, roleDaemon, path)
 }
 
-// floor is what the machine itself does: plain sockets and the hash.
+// floor is what the machine itself does: plain sockets, out of as many processes as
+// there are holders, and the hash.
 type floor struct {
-	server  *process
+	servers []*process
 	readers []*linkbench.PlainReader
 	opt     Options
 	size    uint32
@@ -291,20 +318,23 @@ type floor struct {
 // plainBatch is the bytes of one plain read: more only falls out of the caches.
 const plainBatch = 16 << 20
 
-func (r *run) newFloor(ctx context.Context, size uint32) (*floor, error) {
-	p, err := r.start(ctx, rolePlain, nil, rolePlain, fmt.Sprint(size), fmt.Sprint(r.opt.plainSet()), r.opt.Congestion)
-	if err != nil {
-		return nil, err
-	}
-	f := &floor{server: p, opt: r.opt, size: size}
+func (r *run) newFloor(ctx context.Context, size uint32, servers int) (*floor, error) {
+	f := &floor{opt: r.opt, size: size}
 	all := int(r.opt.plainSet() / uint64(size))
 	batch := max(1, min(all, plainBatch/int(size)))
-	for i := range r.opt.streams() {
-		c, err := linkbench.DialPlain(p.address(rolePlain), r.opt.Congestion, size, batch, all, i)
+	for range servers {
+		p, err := r.start(ctx, rolePlain, nil, rolePlain, fmt.Sprint(size), fmt.Sprint(r.opt.plainSet()), r.opt.Congestion)
 		if err != nil {
 			return nil, errors.Join(err, f.close())
 		}
-		f.readers = append(f.readers, c)
+		f.servers = append(f.servers, p)
+		for i := range r.opt.streams() {
+			c, err := linkbench.DialPlain(p.address(rolePlain), r.opt.Congestion, size, batch, all, i)
+			if err != nil {
+				return nil, errors.Join(err, f.close())
+			}
+			f.readers = append(f.readers, c)
+		}
 	}
 	return f, nil
 }
@@ -317,11 +347,14 @@ func (f *floor) measure() (plain, hash float64, err error) {
 	return plain, linkbench.HashRate(f.readers[0].Buffer(), int(f.size), f.opt.Round/2), nil
 }
 
-func (f *floor) close() error {
+func (f *floor) close() (err error) {
 	for _, c := range f.readers {
 		_ = c.Close()
 	}
-	return f.server.End()
+	for _, p := range f.servers {
+		err = errors.Join(err, p.End())
+	}
+	return err
 }
 
 // copyRates are one core's copy, and its copy and hash in one pass, over more

@@ -12,7 +12,7 @@ import (
 // notState are the fields that a digest leaves out: memory that is written before
 // it is read the next time.
 var notState = map[string]bool{
-	"Session.scratch": true, "rx.scratch": true, "rx.dump": true, "rx.spare": true,
+	"Session.scratch": true, "Session.idleScratch": true, "rx.scratch": true, "rx.dump": true, "rx.spare": true,
 }
 
 // dumper writes down everything that can be reached from a value, by reflection:

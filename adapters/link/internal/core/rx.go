@@ -13,7 +13,7 @@ import (
 // the head of the next frame behind them.
 type rx struct {
 	sp      proto.Splitter
-	scratch []byte
+	scratch []byte // nil while the lane waits
 	at      uint64 // where the frame at hand began, from the lane's start
 
 	req     *request // whose DATA is at hand; nil: discard
@@ -30,7 +30,7 @@ func (l *Lane) RxWant(iov [][]byte) [][]byte {
 	x := &l.rx
 	x.planned, x.busy = 0, nil
 	if x.scratch == nil {
-		x.scratch = make([]byte, idleRead)
+		x.scratch = l.s.takeScratch()
 	}
 	if l.failed {
 		return append(iov, x.scratch)
@@ -79,10 +79,26 @@ func (x *rx) floor(n int) []byte {
 	return x.dump[:n]
 }
 
+// takeScratch and giveScratch share scratch among the lanes of a session: one is kept
+// for all that wait, since most of an idle daemon's memory would be that of thousands.
+func (s *Session) takeScratch() []byte {
+	b := s.idleScratch
+	if s.idleScratch = nil; b == nil {
+		b = make([]byte, idleRead)
+	}
+	return b
+}
+
+func (s *Session) giveScratch(b []byte) {
+	if len(b) == idleRead { // a longer one was for one message
+		s.idleScratch = b
+	}
+}
+
 // RxGot says that n bytes came into the pieces of the last RxWant.
 func (l *Lane) RxGot(now time.Duration, n int) {
 	x := &l.rx
-	busy := x.busy
+	busy, nothing := x.busy, n == 0
 	x.busy = nil
 	if n > 0 {
 		l.lastRx, l.pings = now, 0
@@ -98,7 +114,10 @@ func (l *Lane) RxGot(now time.Duration, n int) {
 		l.parse(now, x.scratch[:n])
 		invariants.Overwrite(x.scratch[:n])
 	}
-	x.planned = 0
+	if x.planned = 0; nothing && x.sp.Need() <= idleRead { // not in the middle of a long message
+		l.s.giveScratch(x.scratch)
+		x.scratch = nil
+	}
 	if busy != nil {
 		l.s.unref(now, busy)
 	}

@@ -67,6 +67,8 @@ type Session struct {
 	released   bool
 	totals     Totals
 
+	idleScratch []byte // of no lane; see takeScratch
+
 	// What messages are parsed to and made from, each until the next one.
 	scratch struct {
 		has   proto.Has
