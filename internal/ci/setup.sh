@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and is not there yet, after saying what and how
-# much: Debian packages (as root only) for a C compiler, Redis and the libraries of
+# much: Debian packages (as root only) for a C compiler, Redis, etcd and the libraries of
 # the Mooncake and NIXL wheels; and without root, into .tools, the pinned Python
 # packages (llama-server with a small model, the OpenAI client, the peers' engines,
 # aiohttp for Mooncake's metadata server) and etcd.
@@ -20,6 +20,7 @@ command -v gcc >/dev/null 2>&1 || command -v cc >/dev/null 2>&1 || need+=(gcc li
 command -v python3 >/dev/null 2>&1 || need+=(python3)
 python3 -m pip --version >/dev/null 2>&1 || need+=(python3-pip)
 command -v redis-server >/dev/null 2>&1 || need+=(redis-server)
+command -v etcd >/dev/null 2>&1 || need+=(etcd-server)
 libraries=$(ldconfig -p 2>/dev/null || true)
 for pair in libibverbs.so.1:libibverbs1 libnuma.so.1:libnuma1 libcurl.so.4:libcurl4 libgomp.so.1:libgomp1; do
   case $libraries in *"${pair%%:*}"*) ;; *) need+=("${pair#*:}") ;; esac

@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+
+	"meridian/adapters/mooncake/rpc"
 )
 
 // Code is an error code of Mooncake.
@@ -60,6 +62,10 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrNoReplica is an object that has no copy which the transfer engine can read.
 var ErrNoReplica = errors.New("no complete replica in memory that is reached over tcp")
 
+// ErrVersion is a master whose messages are not those of KnownVersion; Client.Probe
+// names the differences.
+var ErrVersion = errors.New("the master's messages are not those of Mooncake " + KnownVersion)
+
 // failed joins what a call returned with what the master answered.
 func failed(op, key string, err error, code int32) error {
 	if err == nil && code != 0 {
@@ -67,6 +73,11 @@ func failed(op, key string, err error, code int32) error {
 	}
 	if err == nil {
 		return nil
+	}
+	var refused *rpc.Error
+	var answer *rpc.AnswerError
+	if errors.As(err, &answer) || errors.As(err, &refused) && (refused.Code == rpc.CodeUnknown || refused.Code == rpc.CodeBadArguments) {
+		err = fmt.Errorf("%w: %w", ErrVersion, err)
 	}
 	return &Error{Op: op, Key: key, Err: err}
 }

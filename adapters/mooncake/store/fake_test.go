@@ -425,6 +425,29 @@ func TestABatchThatIsAnsweredForOthersFails(t *testing.T) {
 	}
 }
 
+func TestAMasterOfAnotherVersionIsNamedByEveryCall(t *testing.T) {
+	f := newFakeMaster(t)
+	c := fakeClient(t, f, nil)
+	if _, err := c.Exist(t.Context(), "k"); !errors.Is(err, ErrVersion) {
+		t.Errorf("a function that is not there: %v", err)
+	}
+	for _, do := range []func([]byte) ([]byte, byte){
+		func([]byte) ([]byte, byte) { return nil, byte(rpc.CodeBadArguments) },
+		func([]byte) ([]byte, byte) { return []byte("?"), 0 },
+	} {
+		f.mu.Lock()
+		f.do[fnExist.ID()] = do
+		f.mu.Unlock()
+		if _, err := c.Exist(t.Context(), "k"); !errors.Is(err, ErrVersion) {
+			t.Error(err)
+		}
+	}
+	answers(f, fnExist, askKey, func(keyQuery) expected[bool] { return expected[bool]{Code: int32(CodeNotReady)} })
+	if _, err := c.Exist(t.Context(), "k"); errors.Is(err, ErrVersion) || !errors.Is(err, CodeNotReady) {
+		t.Error(err)
+	}
+}
+
 // A probe names what is not there, has other arguments, or answers another type.
 func TestAProbeNamesTheDifferences(t *testing.T) {
 	f := newFakeMaster(t)
