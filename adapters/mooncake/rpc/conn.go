@@ -53,7 +53,7 @@ func (c *conn) fail(err error) {
 	}
 	c.err = err
 	close(c.gone)
-	c.nc.Close()
+	_ = c.nc.Close()
 }
 
 func (c *conn) dead() bool {

@@ -25,7 +25,7 @@ type NodeOptions struct {
 	Name    string        // of the segment, as the master shows it
 	Segment string        // that peers open to reach Lent
 	Timeout time.Duration // of one call to the master
-	Log     *slog.Logger
+	Log     *slog.Logger  // nil: nothing is logged
 }
 
 // NodeState is what a node is doing.
@@ -85,6 +85,9 @@ func startNode(o NodeOptions, tick <-chan time.Time, end func()) (*Node, error) 
 	if o.Name == "" || o.Segment == "" {
 		return nil, fmt.Errorf("mooncake store node: name %q, segment %q: neither may be empty", o.Name, o.Segment)
 	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	n := &Node{
 		options: o, tick: tick, end: end, stop: stop, done: make(chan struct{}), drain: make(chan time.Duration),
@@ -114,7 +117,11 @@ func (n *Node) Wait(ctx context.Context, ok func(Status) bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("mooncake store node: it is %s (%v): %w", status.State, status.Err, ctx.Err())
+			err := ctx.Err()
+			if status.Err != nil {
+				err = fmt.Errorf("%w; %w", err, status.Err)
+			}
+			return fmt.Errorf("mooncake store node: it is %s: %w", status.State, err)
 		}
 	}
 }

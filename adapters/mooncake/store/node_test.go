@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -62,7 +61,7 @@ func steppedNode(t *testing.T, m *nodeMaster) (*Node, *Lent, chan<- time.Time) {
 		t.Fatal(err)
 	}
 	tick := make(chan time.Time)
-	n, err := startNode(NodeOptions{Masters: m.masters, Lent: lent, Name: "n", Segment: "127.0.0.1:1", Timeout: time.Minute, Log: slog.New(slog.DiscardHandler)}, tick, func() {})
+	n, err := startNode(NodeOptions{Masters: m.masters, Lent: lent, Name: "n", Segment: "127.0.0.1:1", Timeout: time.Minute}, tick, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}

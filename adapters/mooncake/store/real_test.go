@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -248,7 +247,7 @@ func (h *host) node(t testing.TB, m *realMaster) *Node { return h.nodeOf(t, m.ma
 
 func (h *host) nodeOf(t testing.TB, masters Masters) *Node {
 	t.Helper()
-	n, err := StartNode(NodeOptions{Masters: masters, Lent: h.lent, Name: "meridian", Segment: h.name, Log: slog.New(slog.DiscardHandler)})
+	n, err := StartNode(NodeOptions{Masters: masters, Lent: h.lent, Name: "meridian", Segment: h.name})
 	if err != nil {
 		t.Fatal(err)
 	}
