@@ -301,7 +301,7 @@ func TestATrickleDoesNotHoldMemory(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if sent > int(ProgressTime/time.Second) {
+		if sent > int(ProgressTime/time.Second)+1 { // the last may come in the same instant
 			t.Errorf("%d bytes in as many seconds were taken", sent)
 		}
 		f.only(t, wire.CodeNoProgress, "receiving a body")
