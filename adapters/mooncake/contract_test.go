@@ -1,0 +1,116 @@
+package mooncake
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/segment"
+	"meridian/fabric"
+	"meridian/fabric/fabrictest"
+	"meridian/wire"
+)
+
+// lender is a peer that has registered memory and does nothing else.
+type lender struct {
+	mu       sync.Mutex
+	addr     uint64
+	b        []byte
+	name     string
+	data     netip.AddrPort
+	target   *engine.Target
+	server   *handshake.Server
+	notifies []handshake.Notify
+}
+
+func (l *lender) Enter(_ string, addr, n uint64, _ bool) ([]byte, func(uint64), error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if addr < l.addr || addr-l.addr > uint64(len(l.b)) || n > uint64(len(l.b))-(addr-l.addr) {
+		return nil, nil, wire.CodeInvalid
+	}
+	return l.b[addr-l.addr:][:n:n], func(uint64) {}, nil
+}
+
+func everybody(a netip.Addr) (string, error) { return a.String(), nil }
+
+func newLender(t *testing.T, n int) *lender {
+	t.Helper()
+	l := &lender{b: make([]byte, n), addr: 0x7f00_0000_0000}
+	refused := func(string, error) {}
+	l.target = engine.NewTarget(engine.TargetConfig{Memory: l, Admit: everybody, Refused: refused})
+	t.Cleanup(l.target.Close)
+	l.server = handshake.NewServer(handshake.Config{
+		Admit: everybody, Refused: refused,
+		Descriptor: func(string) segment.Descriptor {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return segment.Descriptor{
+				Name: l.name, Protocols: []string{segment.TCP}, DataPort: l.data.Port(), Proto: 2,
+				Buffers: []segment.Buffer{{Name: l.name, Addr: l.addr, Len: uint64(len(l.b))}},
+			}
+		},
+		Notified: func(_ string, n handshake.Notify) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.notifies = append(l.notifies, n)
+			return nil
+		},
+	})
+	t.Cleanup(l.server.Close)
+	var err error
+	if l.data, err = l.target.Listen(t.Context(), "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	at, err := l.server.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	l.name = at.String()
+	l.mu.Unlock()
+	return l
+}
+
+func newNode(t *testing.T, cfg Config) *Node {
+	t.Helper()
+	n, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+func TestContract(t *testing.T) {
+	fabrictest.Run(t, func(t *testing.T) fabrictest.Harness {
+		l := newLender(t, 160<<20)
+		n := newNode(t, Config{Label: "mooncake", Peers: []PeerConfig{{"far", l.name}}})
+		return fabrictest.Harness{
+			Fabric: n, NS: wire.Namespace{1, 2, 3}, Peer: "far",
+			Damage: func(it fabric.Item) error {
+				_, e := n.where(&it)
+				if e == nil {
+					return fmt.Errorf("no such block")
+				}
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.b[e.at.Off+e.size()-1] ^= 0x10
+				return nil
+			},
+			Leaks: func() error {
+				blocks, bytes, _ := n.peers[0].count()
+				for _, r := range n.peers[0].resting {
+					bytes -= r.at.Len
+				}
+				if blocks != 0 || bytes != 0 {
+					return fmt.Errorf("%d blocks, %d bytes are left", blocks, bytes)
+				}
+				return nil
+			},
+		}
+	})
+}

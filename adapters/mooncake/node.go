@@ -1,0 +1,392 @@
+package mooncake
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/handshake"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// The limits of the fabric.
+const (
+	maxItem  = 64<<20 + wire.HeaderLen // bytes
+	maxBatch = 1024
+	maxPeers = 64
+	via      = "tcp"
+)
+
+// PeerConfig is a listed peer.
+type PeerConfig struct {
+	Name    string
+	Segment string // by which its segment is opened
+}
+
+// Config is what a Node needs.
+type Config struct {
+	Label string
+	Peers []PeerConfig
+	Lent  uint64 // bytes of each peer's first buffer that are this daemon's to write; 0: all
+	Lanes int    // connections to each peer; 0: engine.DefaultLanes
+	// Resolver finds segments; nil: by the handshake with the peer itself.
+	Resolver engine.Resolver
+	Serve    *ServeConfig // nil: nothing is served
+}
+
+// Node is the fabric.
+type Node struct {
+	cfg       Config
+	initiator *engine.Initiator
+	client    *handshake.Client
+	peers     []*peer // ascending by name
+	seed      maphash.Seed
+	server    *server
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup
+}
+
+var (
+	_ fabric.Fabric      = (*Node)(nil)
+	_ fabric.Finder      = (*Node)(nil)
+	_ fabric.Dropper     = (*Node)(nil)
+	_ fabric.Lister      = (*Node)(nil)
+	_ fabric.Prober      = (*Node)(nil)
+	_ fabric.Gate        = (*Node)(nil)
+	_ fabric.Keeper      = (*Node)(nil)
+	_ fabric.Transporter = (*Node)(nil)
+)
+
+// New makes the fabric, and opens what it serves. Peers are reached when they are
+// first needed.
+func New(ctx context.Context, cfg Config) (*Node, error) {
+	n := &Node{cfg: cfg, client: &handshake.Client{}, seed: maphash.MakeSeed()}
+	resolver := cfg.Resolver
+	if resolver == nil {
+		resolver = n.client
+	}
+	if len(cfg.Peers) > maxPeers {
+		return nil, &fabric.Error{Code: wire.CodeConfig, Fabric: cfg.Label, Text: "peers", Have: maxPeers, Need: uint64(len(cfg.Peers))}
+	}
+	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes})
+	for _, p := range cfg.Peers {
+		n.peers = append(n.peers, newPeer(n, p))
+	}
+	slices.SortFunc(n.peers, func(a, b *peer) int { return cmp.Compare(a.Name, b.Name) })
+	if cfg.Serve != nil {
+		var err error
+		if n.server, err = n.serve(ctx, *cfg.Serve); err != nil {
+			n.initiator.Close()
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// Label is the name of the fabric's table.
+func (n *Node) Label() string { return n.cfg.Label }
+
+// Caps says that blocks are verified when they are pulled.
+func (n *Node) Caps() fabric.Caps {
+	return fabric.Caps{Verified: true, MaxItem: maxItem, MaxBatch: maxBatch, Lanes: max(n.cfg.Lanes, 1)}
+}
+
+// Transports implements fabric.Transporter.
+func (n *Node) Transports() []string { return []string{via} }
+
+func (n *Node) enter() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return &fabric.Error{Code: wire.CodeUnreachable, Fabric: n.cfg.Label, Text: "the fabric is closed"}
+	}
+	n.calls.Add(1)
+	return nil
+}
+
+// begin is why an item cannot be looked at, and keeps the rules of Item.
+func (n *Node) begin(ctx context.Context, it []fabric.Item) (leave func()) {
+	entered := n.enter()
+	ended := fabric.ContextError(ctx, n.cfg.Label)
+	for i := range it {
+		err := cmp.Or(entered, ended)
+		if err == nil && i >= maxBatch {
+			err = &fabric.Error{Code: wire.CodeTooMany, Fabric: n.cfg.Label, Have: maxBatch, Need: uint64(len(it))}
+		}
+		it[i].Via, it[i].Loose, it[i].Err = via, false, err
+	}
+	return func() {
+		for i := range it {
+			if it[i].Err != nil {
+				it[i].Head = wire.Header{}
+			}
+		}
+		if entered == nil {
+			n.calls.Done()
+		}
+	}
+}
+
+// part is what one peer has of a batch.
+type part struct {
+	items   []*fabric.Item
+	heads   []wire.Header
+	entries []*entry
+}
+
+// together runs f for each peer's part at the same time, and sets what it says.
+func together(parts map[*peer]*part, f func(p *peer, of *part) []error) {
+	var wg sync.WaitGroup
+	for p, of := range parts {
+		wg.Go(func() {
+			for i, err := range f(p, of) {
+				of.items[i].Err = err
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func partOf(parts map[*peer]*part, p *peer) *part {
+	if parts[p] == nil {
+		parts[p] = &part{}
+	}
+	return parts[p]
+}
+
+// Push writes each payload that passes the strict reader into the memory of its peer.
+func (n *Node) Push(ctx context.Context, it []fabric.Item) {
+	for i := range it {
+		it[i].H = fabric.Handle{}
+	}
+	defer n.begin(ctx, it)()
+	parts := map[*peer]*part{}
+	for i := range it {
+		if it[i].Err != nil {
+			continue
+		}
+		if it[i].Err = n.accept(&it[i], parts); it[i].Err != nil {
+			continue
+		}
+	}
+	together(parts, func(p *peer, of *part) []error { return p.push(ctx, of.items, of.heads) })
+}
+
+// accept checks a payload and adds it to its peer's part.
+func (n *Node) accept(it *fabric.Item, parts map[*peer]*part) error {
+	if len(it.M.B) > maxItem {
+		return &fabric.Error{Code: wire.CodeTooLarge, Fabric: n.cfg.Label, Have: maxItem, Need: uint64(len(it.M.B))}
+	}
+	head, _, err := wire.Decode(it.M.B, wire.Strict, wire.MaxBody)
+	if err != nil {
+		return err
+	}
+	p := n.home(it.NS, it.Key)
+	if p == nil {
+		return &fabric.Error{Code: wire.CodeUnreachable, Fabric: n.cfg.Label, Text: "no peer is listed"}
+	}
+	of := partOf(parts, p)
+	of.items, of.heads = append(of.items, it), append(of.heads, head)
+	return nil
+}
+
+// home is the peer that a block goes to: the one with the highest hash of those that
+// can be used now.
+func (n *Node) home(ns wire.Namespace, key wire.Key) (best *peer) {
+	var most uint64
+	for _, usable := range []bool{true, false} {
+		for i, p := range n.peers {
+			if usable && p.usable() != nil {
+				continue
+			}
+			if h := n.weight(ns, key, i); best == nil || h > most {
+				best, most = p, h
+			}
+		}
+		if best != nil {
+			return best
+		}
+	}
+	return nil
+}
+
+func (n *Node) weight(ns wire.Namespace, key wire.Key, i int) uint64 {
+	var h maphash.Hash
+	h.SetSeed(n.seed)
+	_, _ = h.Write(ns[:])
+	_, _ = h.Write(key[:])
+	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(i)))
+	return h.Sum64()
+}
+
+// where is the peer that has what an item names.
+func (n *Node) where(it *fabric.Item) (*peer, *entry) {
+	for _, p := range n.peers {
+		if e := p.find(it); e != nil {
+			return p, e
+		}
+	}
+	return nil, nil
+}
+
+func (n *Node) absent() error { return &fabric.Error{Code: wire.CodeAbsent, Fabric: n.cfg.Label} }
+
+// Pull reads each payload out of the memory of its peer, and hashes it where it lies.
+func (n *Node) Pull(ctx context.Context, it []fabric.Item) {
+	defer n.begin(ctx, it)()
+	parts := map[*peer]*part{}
+	for i := range it {
+		it[i].Proof = wire.Verified{}
+		if it[i].Err != nil {
+			continue
+		}
+		p, _ := n.where(&it[i])
+		var e *entry
+		if p != nil {
+			e = p.use(&it[i])
+		}
+		switch {
+		case e == nil:
+			it[i].Err = n.absent()
+		case uint64(len(it[i].M.B)) < e.size():
+			p.leave(e)
+			it[i].Err = &fabric.Error{Code: wire.CodeTooLarge, Fabric: n.cfg.Label, Have: uint64(len(it[i].M.B)), Need: e.size()}
+		default:
+			of := partOf(parts, p)
+			of.items, of.entries = append(of.items, &it[i]), append(of.entries, e)
+		}
+	}
+	together(parts, func(p *peer, of *part) []error {
+		defer func() {
+			for _, e := range of.entries {
+				p.leave(e)
+			}
+		}()
+		return p.pull(ctx, of.items, of.entries)
+	})
+}
+
+// Find looks into the index.
+func (n *Node) Find(ctx context.Context, it []fabric.Item) {
+	defer n.begin(ctx, it)()
+	for i := range it {
+		if it[i].Err != nil {
+			continue
+		}
+		_, e := n.where(&it[i])
+		if e == nil {
+			it[i].Err = n.absent()
+			continue
+		}
+		it[i].H, it[i].Head, it[i].Att = e.h, e.head, e.att
+	}
+}
+
+// Drop forgets blocks; their memory is used again.
+func (n *Node) Drop(ctx context.Context, it []fabric.Item) {
+	defer n.begin(ctx, it)()
+	for i := range it {
+		if it[i].Err != nil {
+			continue
+		}
+		if p, e := n.where(&it[i]); e == nil || !p.drop(e) {
+			it[i].Err = n.absent()
+		}
+	}
+}
+
+// List calls f for each block of the index.
+func (n *Node) List(ctx context.Context, f func(fabric.Item) bool) error {
+	if err := n.enter(); err != nil {
+		return err
+	}
+	defer n.calls.Done()
+	for _, p := range n.peers {
+		for _, e := range p.all() {
+			if err := fabric.ContextError(ctx, n.cfg.Label); err != nil {
+				return err
+			}
+			if !f(fabric.Item{NS: e.ns, Key: e.key, Tier: e.tier, H: e.h, Head: e.head, Att: e.att, Via: via}) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func (p *peer) all() []*entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]*entry, 0, len(p.byH))
+	for _, e := range p.byH {
+		out = append(out, e)
+	}
+	return out
+}
+
+// Usable says whether one peer at least can be asked.
+func (n *Node) Usable(wire.Namespace) error {
+	var last error
+	for _, p := range n.peers {
+		if last = p.usable(); last == nil {
+			return nil
+		}
+	}
+	if last == nil {
+		last = &fabric.Error{Code: wire.CodeUnreachable, Fabric: n.cfg.Label, Text: "no peer is listed"}
+	}
+	return last
+}
+
+// Keeps says that the block is still in the index: a peer whose restart was noticed
+// has lost its blocks.
+func (n *Node) Keeps(h fabric.Handle) bool {
+	p, _ := n.where(&fabric.Item{H: h})
+	return p != nil && p.usable() == nil
+}
+
+// Quiesce has nothing to wait for: memory is touched only while a call runs.
+func (n *Node) Quiesce(ctx context.Context) error { return fabric.ContextError(ctx, n.cfg.Label) }
+
+// Close ends calls under way, and what is served.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	if n.server != nil {
+		n.server.close()
+	}
+	n.initiator.Close()
+	n.calls.Wait()
+	return nil
+}
+
+// Probe writes 64 KiB into the memory of a peer, reads them back and compares them; ""
+// is the first peer.
+func (n *Node) Probe(ctx context.Context, name string) (string, float64, error) {
+	for _, p := range n.peers {
+		if p.Name != name && name != "" {
+			continue
+		}
+		if err := n.enter(); err != nil {
+			return "", 0, err
+		}
+		defer n.calls.Done()
+		if err := fabric.ContextError(ctx, n.cfg.Label); err != nil {
+			return "", 0, err
+		}
+		took, size, err := p.probe(ctx)
+		if err != nil || took <= 0 {
+			return via, 0, err
+		}
+		return via, float64(size) / took.Seconds() / 1e9, nil
+	}
+	return "", 0, &fabric.Error{Code: wire.CodeUnreachable, Fabric: n.cfg.Label, Text: "no peer " + quote(name) + " is listed"}
+}
