@@ -36,7 +36,10 @@ type Config struct {
 	Lanes int    // connections to each peer; 0: engine.DefaultLanes
 	// Resolver finds segments; nil: by the handshake with the peer itself.
 	Resolver engine.Resolver
-	Serve    *ServeConfig // nil: nothing is served
+	// Notify has peers told of each block that was written into their memory. Their
+	// engine keeps the messages until the application takes them.
+	Notify bool
+	Serve  *ServeConfig // nil: nothing is served
 }
 
 // Node is the fabric.
@@ -48,9 +51,14 @@ type Node struct {
 	seed      maphash.Seed
 	server    *server
 
+	life context.Context // ends with Close
+	end  context.CancelFunc
+
 	mu     sync.Mutex
 	closed bool
 	calls  sync.WaitGroup
+
+	count counters
 }
 
 var (
@@ -75,6 +83,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if len(cfg.Peers) > maxPeers {
 		return nil, &fabric.Error{Code: wire.CodeConfig, Fabric: cfg.Label, Text: "peers", Have: maxPeers, Need: uint64(len(cfg.Peers))}
 	}
+	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes})
 	for _, p := range cfg.Peers {
 		n.peers = append(n.peers, newPeer(n, p))
@@ -83,7 +92,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.Serve != nil {
 		var err error
 		if n.server, err = n.serve(ctx, *cfg.Serve); err != nil {
-			n.initiator.Close()
+			_ = n.Close()
 			return nil, err
 		}
 	}
@@ -111,8 +120,11 @@ func (n *Node) enter() error {
 	return nil
 }
 
-// begin is why an item cannot be looked at, and keeps the rules of Item.
-func (n *Node) begin(ctx context.Context, it []fabric.Item) (leave func()) {
+// begin says of each item why it cannot be looked at, and keeps the rules of Item. The
+// context ends with the fabric too.
+func (n *Node) begin(ctx context.Context, it []fabric.Item) (within context.Context, leave func()) {
+	within, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(n.life, cancel)
 	entered := n.enter()
 	ended := fabric.ContextError(ctx, n.cfg.Label)
 	for i := range it {
@@ -122,7 +134,9 @@ func (n *Node) begin(ctx context.Context, it []fabric.Item) (leave func()) {
 		}
 		it[i].Via, it[i].Loose, it[i].Err = via, false, err
 	}
-	return func() {
+	return within, func() {
+		stop()
+		cancel()
 		for i := range it {
 			if it[i].Err != nil {
 				it[i].Head = wire.Header{}
@@ -166,15 +180,14 @@ func (n *Node) Push(ctx context.Context, it []fabric.Item) {
 	for i := range it {
 		it[i].H = fabric.Handle{}
 	}
-	defer n.begin(ctx, it)()
+	ctx, leave := n.begin(ctx, it)
+	defer leave()
 	parts := map[*peer]*part{}
 	for i := range it {
 		if it[i].Err != nil {
 			continue
 		}
-		if it[i].Err = n.accept(&it[i], parts); it[i].Err != nil {
-			continue
-		}
+		it[i].Err = n.accept(&it[i], parts)
 	}
 	together(parts, func(p *peer, of *part) []error { return p.push(ctx, of.items, of.heads) })
 }
@@ -240,7 +253,8 @@ func (n *Node) absent() error { return &fabric.Error{Code: wire.CodeAbsent, Fabr
 
 // Pull reads each payload out of the memory of its peer, and hashes it where it lies.
 func (n *Node) Pull(ctx context.Context, it []fabric.Item) {
-	defer n.begin(ctx, it)()
+	ctx, leave := n.begin(ctx, it)
+	defer leave()
 	parts := map[*peer]*part{}
 	for i := range it {
 		it[i].Proof = wire.Verified{}
@@ -275,7 +289,8 @@ func (n *Node) Pull(ctx context.Context, it []fabric.Item) {
 
 // Find looks into the index.
 func (n *Node) Find(ctx context.Context, it []fabric.Item) {
-	defer n.begin(ctx, it)()
+	_, leave := n.begin(ctx, it)
+	defer leave()
 	for i := range it {
 		if it[i].Err != nil {
 			continue
@@ -291,7 +306,8 @@ func (n *Node) Find(ctx context.Context, it []fabric.Item) {
 
 // Drop forgets blocks; their memory is used again.
 func (n *Node) Drop(ctx context.Context, it []fabric.Item) {
-	defer n.begin(ctx, it)()
+	_, leave := n.begin(ctx, it)
+	defer leave()
 	for i := range it {
 		if it[i].Err != nil {
 			continue
@@ -360,6 +376,7 @@ func (n *Node) Close() error {
 	n.mu.Lock()
 	n.closed = true
 	n.mu.Unlock()
+	n.end()
 	if n.server != nil {
 		n.server.close()
 	}

@@ -261,7 +261,7 @@ func (p *peer) push(ctx context.Context, it []*fabric.Item, heads []wire.Header)
 		entries, at = append(entries, e), append(at, i)
 	}
 	seg.Write(ctx, ops)
-	var told []told
+	var told []message
 	for k, e := range entries {
 		i := at[k]
 		if ops[k].Err != nil {
@@ -270,7 +270,7 @@ func (p *peer) push(ctx context.Context, it []*fabric.Item, heads []wire.Header)
 			continue
 		}
 		if errs[i] = p.publish(it[i], e); errs[i] == nil {
-			told = append(told, toldOf(e))
+			told = append(told, message{verbStored, e.ns, e.key, e.space.base + e.at.Off, e.size()})
 		}
 	}
 	p.after(ctx, seg, firstOf(ops))

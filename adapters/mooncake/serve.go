@@ -1,17 +1,311 @@
 package mooncake
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
 
-type told struct{ e *entry }
+	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/segment"
+	"meridian/blocks"
+	"meridian/blocks/quota"
+	"meridian/blocks/window"
+	"meridian/wire"
+)
 
-func toldOf(e *entry) told { return told{e} }
+// Store is what serving needs of *blocks.Store.
+type Store interface {
+	NewOwnerFor(who quota.Holder, pid int) blocks.Owner
+	Drop(o blocks.Owner)
+	Lookup(ns wire.Namespace, chain []wire.Key, v []blocks.View) int
+	Acquire(o blocks.Owner, v []blocks.View, ttl time.Duration, hold bool) (blocks.Lease, error)
+	Release(o blocks.Owner, l blocks.Lease)
+	Payload(v blocks.View) []byte
+}
 
-func (n *Node) tell(ctx context.Context, p *peer, list []told) {}
+// ServeConfig is what peers may do here.
+type ServeConfig struct {
+	Listen    string // HOST:PORT of the handshake
+	Data      string // HOST:PORT of the data plane
+	Advertise string // host that peers connect to; "": that of Listen
+	Window    uint64 // bytes of the window of each listed peer
+	// Allow are the source addresses that may connect; none: the same host only.
+	Allow []netip.Prefix
+	// Tenants are those whose blocks peers may bring and take. Mooncake proves none.
+	Tenants []string
 
-type ServeConfig struct{}
+	Store   Store
+	Windows *window.Table
+	Tenant  func(ns wire.Namespace) (string, bool)
 
-type server struct{}
+	Observer Observer
+}
 
-func (s *server) close() {}
+// Observer hears what peers do. Calls may be concurrent and must not block.
+type Observer struct {
+	// Moved is a block that a peer brought (in) or took.
+	Moved func(peer string, in bool, bytes uint64, took time.Duration)
+	// Refused is a connection or request that was turned away.
+	Refused func(peer string, err error)
+	// Wrong is a payload that a peer brought and that did not match its checksum.
+	Wrong func(peer string)
+}
 
-func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) { return &server{}, nil }
+const (
+	leaseTime  = time.Minute      // for a block while it is written to a peer
+	getTime    = 20 * time.Second // for a block that a peer asked for; its engine waits for 60 s
+	getsOfPeer = 4                // at a time
+)
+
+// server is the serving half of a Node.
+type server struct {
+	ServeConfig
+	node *Node
+
+	data, at netip.AddrPort
+	hosts    map[netip.Addr]*guest
+	daemon   *handshake.Server
+	target   *engine.Target
+}
+
+// guest is a listed peer as it comes in.
+type guest struct {
+	*peer
+	owner  blocks.Owner
+	window window.Window
+	gets   chan struct{} // a place for each request that runs
+}
+
+func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
+	s := &server{ServeConfig: c, node: n, hosts: map[netip.Addr]*guest{}}
+	s.target = engine.NewTarget(engine.TargetConfig{Memory: c.Windows, Admit: s.admit, Refused: s.refused, Served: n.count.served})
+	s.daemon = handshake.NewServer(handshake.Config{Descriptor: s.descriptor, Notified: s.notified, Admit: s.admit, Refused: s.refused})
+	err := s.open(ctx)
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// open makes the windows first, and the ports when they are there.
+func (s *server) open(ctx context.Context) error {
+	for _, p := range s.node.peers {
+		if err := s.invite(ctx, p); err != nil {
+			return fmt.Errorf("peer %s: %w", p.Name, err)
+		}
+	}
+	var err error
+	if s.data, err = s.target.Listen(ctx, s.Data); err != nil {
+		return err
+	}
+	if s.at, err = s.daemon.Listen(ctx, s.Listen); err != nil {
+		return err
+	}
+	return nil
+}
+
+// invite gives a listed peer its window. It is known by the address that its segment's
+// name has; two at one address are one, since they cannot be told apart.
+func (s *server) invite(ctx context.Context, p *peer) error {
+	host, _, err := segment.SplitName(p.Segment)
+	if err != nil {
+		return err
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return err
+	}
+	for i, a := range addrs {
+		addrs[i] = a.Unmap().WithZone("")
+		if other := s.hosts[addrs[i]]; other != nil {
+			return fmt.Errorf("peer %s has the address %v too, and peers are told apart by it: %w", other.Name, addrs[i], wire.CodeConfig)
+		}
+	}
+	who := quota.Holder{Kind: quota.Peer, Name: p.Name}
+	g := &guest{peer: p, owner: s.Store.NewOwnerFor(who, 0), gets: make(chan struct{}, getsOfPeer)}
+	for _, a := range addrs {
+		s.hosts[a] = g
+	}
+	g.window, err = s.Windows.Open(g.owner, window.Spec{
+		Bytes: s.Window, TTL: window.Forever, Read: true, Write: true, Peers: []string{p.Name}, For: []quota.Holder{who},
+	})
+	return err
+}
+
+// admit says who comes from an address: a listed peer, or somebody who may look.
+func (s *server) admit(source netip.Addr) (string, error) {
+	source = source.WithZone("")
+	if g := s.hosts[source]; g != nil && (source.IsLoopback() || s.allows(source)) {
+		return g.Name, nil
+	}
+	if source.IsLoopback() || s.allows(source) {
+		return source.String(), nil
+	}
+	return source.String(), fmt.Errorf("mooncake: source address %v is in none of the ranges of allow: %w", source, wire.CodeAuth)
+}
+
+func (s *server) allows(a netip.Addr) bool {
+	return slices.ContainsFunc(s.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func (s *server) guest(name string) *guest {
+	for _, g := range s.hosts {
+		if g.Name == name {
+			return g
+		}
+	}
+	return nil
+}
+
+// ourHost is where peers connect to.
+func (s *server) ourHost() string {
+	if s.Advertise != "" {
+		return s.Advertise
+	}
+	return s.at.Addr().String()
+}
+
+func (s *server) ourName() string { return segment.Name(s.ourHost(), s.at.Port()) }
+
+// descriptor is our segment as a peer sees it: its own window, if it is listed.
+func (s *server) descriptor(name string) segment.Descriptor {
+	d := segment.Descriptor{
+		Name: s.ourName(), Protocols: []string{segment.TCP}, DataHost: s.ourHost(), DataPort: s.data.Port(), Proto: engine.ProtoOurs,
+		Timestamp: time.Now().UTC().Format("2006-01-02 15:04:05.000000"),
+	}
+	if g := s.guest(name); g != nil {
+		d.Buffers = []segment.Buffer{{Name: d.Name, Addr: g.window.Addr, Len: g.window.Len}}
+	}
+	return d
+}
+
+func (s *server) refused(peer string, err error) {
+	s.node.count.refusals.Add(1)
+	s.Observer.Refused(peer, err)
+}
+
+// notified does what a peer asks for, before it is answered.
+func (s *server) notified(name string, n handshake.Notify) error {
+	m, err := parseMessage(n.Text)
+	if err != nil {
+		return err
+	}
+	g := s.guest(name)
+	if g == nil {
+		return fmt.Errorf("mooncake: a notify of %s, which is not listed: %w", name, wire.CodeDenied)
+	}
+	tenant, known := s.Tenant(m.ns)
+	if !known || !slices.Contains(s.Tenants, tenant) { // whether it exists is not told
+		return fmt.Errorf("mooncake: notify to %s: namespace %v is not open here for peers: %w", m.verb, m.ns, wire.CodeNSUnknown)
+	}
+	began := time.Now()
+	switch m.verb {
+	case verbPut:
+		err = s.put(g, m)
+	case verbGet:
+		err = s.get(g, m)
+	default:
+		err = fmt.Errorf("mooncake: notify with the verb %s: want %s or %s: %w", m.verb, verbPut, verbGet, wire.CodeUnsupported)
+	}
+	if err == nil {
+		s.Observer.Moved(name, m.verb == verbPut, m.n-wire.HeaderLen, time.Since(began))
+	}
+	return err
+}
+
+// put publishes a payload that lies in a peer's window. A key that is there already is
+// as good.
+func (s *server) put(g *guest, m message) error {
+	if m.addr < g.window.Addr || m.n > g.window.Len || m.addr-g.window.Addr > g.window.Len-m.n {
+		return fmt.Errorf("mooncake: notify to put: %d bytes at %d are not in the window of %d bytes at %d: %w", m.n, m.addr, g.window.Len, g.window.Addr, wire.CodeInvalid)
+	}
+	b, leave, err := s.Windows.Own(g.owner, m.addr, wire.HeaderLen)
+	if err != nil {
+		return err
+	}
+	own := [wire.HeaderLen]byte(b) // the peer may go on writing
+	leave()
+	head, err := wire.ParseHeader(own[:], wire.Strict, wire.MaxBody)
+	if err != nil {
+		return fmt.Errorf("mooncake: notify to put: the payload at %d: %w", m.addr, err)
+	}
+	if m.n != wire.HeaderLen+uint64(head.BodyLen) {
+		return fmt.Errorf("mooncake: notify to put: a payload of %d bytes whose header says %d: %w", m.n, wire.HeaderLen+uint64(head.BodyLen), wire.CodeInvalid)
+	}
+	c := blocks.Commit{NS: m.ns, Key: m.key, Tier: head.Tier, Head: &head}
+	err = s.Windows.Publish(g.owner, m.addr+wire.HeaderLen, &c)
+	switch {
+	case errors.Is(err, wire.CodeExists):
+		return nil
+	case errors.Is(err, wire.CodeChecksum):
+		s.Observer.Wrong(g.Name)
+	}
+	return err
+}
+
+// get writes a block's payload to where a peer wants it. A peer has a few such requests
+// at a time.
+func (s *server) get(g *guest, m message) error {
+	select {
+	case g.gets <- struct{}{}:
+		defer func() { <-g.gets }()
+	default:
+		return fmt.Errorf("mooncake: notify to get: %d requests of peer %s run, limit %d: %w", getsOfPeer, g.Name, getsOfPeer, wire.CodeBusy)
+	}
+	v := make([]blocks.View, 1)
+	if s.Store.Lookup(m.ns, []wire.Key{m.key}, v) != 1 || v[0].Err != nil || v[0].Seg == 0 {
+		return fmt.Errorf("mooncake: notify to get: block %v: %w", m.key, cmp.Or(v[0].Err, error(wire.CodeAbsent)))
+	}
+	lease, err := s.Store.Acquire(g.owner, v, leaseTime, false)
+	if err != nil {
+		return err
+	}
+	defer s.Store.Release(g.owner, lease)
+	if v[0].Err != nil {
+		return v[0].Err
+	}
+	payload := s.Store.Payload(v[0])
+	if uint64(len(payload)) > m.n {
+		return fmt.Errorf("mooncake: notify to get: a payload of %d bytes, room for %d: %w", len(payload), m.n, wire.CodeTooLarge)
+	}
+	ctx, cancel := context.WithTimeout(s.node.life, getTime)
+	defer cancel()
+	return g.give(ctx, m.addr, payload)
+}
+
+// give writes to where a peer has said, if it has registered it.
+func (p *peer) give(ctx context.Context, addr uint64, payload []byte) error {
+	seg, err := p.node.initiator.Open(ctx, p.Segment)
+	if err != nil {
+		return err
+	}
+	d, _ := seg.Descriptor()
+	if !d.Covers(addr, uint64(len(payload))) {
+		if err := seg.Refresh(ctx); err != nil { // registered since
+			return err
+		}
+		if d, _ = seg.Descriptor(); !d.Covers(addr, uint64(len(payload))) {
+			return fmt.Errorf("mooncake: %d bytes at %d are in no buffer of peer %s: %w", len(payload), addr, p.Name, wire.CodeInvalid)
+		}
+	}
+	ops := []engine.Op{{Addr: addr, B: payload}}
+	seg.Write(ctx, ops)
+	return ops[0].Err
+}
+
+// close ends what is served: first who comes, then what they can reach.
+func (s *server) close() {
+	s.daemon.Close()
+	s.target.Close()
+	for _, g := range s.hosts {
+		s.Store.Drop(g.owner)
+		s.Windows.Drop(g.owner)
+	}
+}

@@ -7,6 +7,9 @@ import (
 	"meridian/wire"
 )
 
+// ProtoOurs is the version of the protocol that a Target speaks best.
+const ProtoOurs = 2
+
 const (
 	headerLen = 24 // size, address, opcode, seven bytes that are not looked at
 	statusLen = 8
