@@ -16,6 +16,9 @@ const (
 	verbGet    = "get"    // a peer's: write the payload of this key there in my memory
 	verbStored = "stored" // ours: the payload of this key lies there in your memory
 
+	suffixDone    = "-done"    // ours: a put or get was done
+	suffixRefused = "-refused" // ours: it was not; the code follows
+
 	maxText = 1024 // bytes of a text that is looked at
 	shown   = 64   // bytes of one in an error
 )

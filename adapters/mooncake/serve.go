@@ -206,18 +206,33 @@ func (s *server) notified(name string, n handshake.Notify) error {
 		return fmt.Errorf("mooncake: notify to %s: namespace %v is not open here for peers: %w", m.verb, m.ns, wire.CodeNSUnknown)
 	}
 	began := time.Now()
+	body := uint64(0)
 	switch m.verb {
 	case verbPut:
-		err = s.put(g, m)
+		body, err = m.n-wire.HeaderLen, s.put(g, m)
 	case verbGet:
-		err = s.get(g, m)
+		body, err = s.get(g, m)
 	default:
-		err = fmt.Errorf("mooncake: notify with the verb %s: want %s or %s: %w", m.verb, verbPut, verbGet, wire.CodeUnsupported)
+		return fmt.Errorf("mooncake: notify with the verb %s: want %s or %s: %w", m.verb, verbPut, verbGet, wire.CodeUnsupported)
 	}
 	if err == nil {
-		s.Observer.Moved(name, m.verb == verbPut, m.n-wire.HeaderLen, time.Since(began))
+		s.Observer.Moved(name, m.verb == verbPut, body, time.Since(began))
 	}
+	s.answer(g, m, err)
 	return err
+}
+
+// answer tells a peer what became of its request. Its engine does not tell the
+// application whether a notify was refused.
+func (s *server) answer(g *guest, m message, err error) {
+	verb, code := m.verb, wire.CodeOf(err)
+	m.verb += suffixDone
+	text := m.String()
+	if code != wire.CodeOK {
+		m.verb = verb + suffixRefused
+		text = m.String() + " " + code.String()
+	}
+	s.node.send(s.node.life, g.peer, text, 1)
 }
 
 // put publishes a payload that lies in a peer's window. A key that is there already is
@@ -252,32 +267,32 @@ func (s *server) put(g *guest, m message) error {
 
 // get writes a block's payload to where a peer wants it. A peer has a few such requests
 // at a time.
-func (s *server) get(g *guest, m message) error {
+func (s *server) get(g *guest, m message) (body uint64, err error) {
 	select {
 	case g.gets <- struct{}{}:
 		defer func() { <-g.gets }()
 	default:
-		return fmt.Errorf("mooncake: notify to get: %d requests of peer %s run, limit %d: %w", getsOfPeer, g.Name, getsOfPeer, wire.CodeBusy)
+		return 0, fmt.Errorf("mooncake: notify to get: %d requests of peer %s run, limit %d: %w", getsOfPeer, g.Name, getsOfPeer, wire.CodeBusy)
 	}
 	v := make([]blocks.View, 1)
 	if s.Store.Lookup(m.ns, []wire.Key{m.key}, v) != 1 || v[0].Err != nil || v[0].Seg == 0 {
-		return fmt.Errorf("mooncake: notify to get: block %v: %w", m.key, cmp.Or(v[0].Err, error(wire.CodeAbsent)))
+		return 0, fmt.Errorf("mooncake: notify to get: block %v: %w", m.key, cmp.Or(v[0].Err, error(wire.CodeAbsent)))
 	}
 	lease, err := s.Store.Acquire(g.owner, v, leaseTime, false)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer s.Store.Release(g.owner, lease)
 	if v[0].Err != nil {
-		return v[0].Err
+		return 0, v[0].Err
 	}
 	payload := s.Store.Payload(v[0])
 	if uint64(len(payload)) > m.n {
-		return fmt.Errorf("mooncake: notify to get: a payload of %d bytes, room for %d: %w", len(payload), m.n, wire.CodeTooLarge)
+		return 0, fmt.Errorf("mooncake: notify to get: a payload of %d bytes, room for %d: %w", len(payload), m.n, wire.CodeTooLarge)
 	}
 	ctx, cancel := context.WithTimeout(s.node.life, getTime)
 	defer cancel()
-	return g.give(ctx, m.addr, payload)
+	return uint64(len(payload)) - wire.HeaderLen, g.give(ctx, m.addr, payload)
 }
 
 // give writes to where a peer has said, if it has registered it.

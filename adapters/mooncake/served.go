@@ -84,6 +84,19 @@ const notifyBlocks = 256
 // tell names the blocks that now lie in a peer's memory. They do whether it listens or
 // not.
 func (n *Node) tell(ctx context.Context, p *peer, list []message) {
+	for len(list) > 0 {
+		k := min(len(list), notifyBlocks)
+		lines := make([]string, k)
+		for i, m := range list[:k] {
+			lines[i] = m.String()
+		}
+		n.send(ctx, p, strings.Join(lines, "\n"), k)
+		list = list[k:]
+	}
+}
+
+// send hands a peer a notify, which is about so many blocks, if it is to have any.
+func (n *Node) send(ctx context.Context, p *peer, text string, about int) {
 	if !n.cfg.Notify {
 		return
 	}
@@ -93,16 +106,8 @@ func (n *Node) tell(ctx context.Context, p *peer, list []message) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, notifyTime)
 	defer cancel()
-	for len(list) > 0 {
-		k := min(len(list), notifyBlocks)
-		lines := make([]string, k)
-		for i, m := range list[:k] {
-			lines[i] = m.String()
-		}
-		if n.client.Notify(ctx, p.Segment, handshake.Notify{Name: name, Text: strings.Join(lines, "\n")}) != nil {
-			n.count.untold.Add(uint64(k))
-		}
-		list = list[k:]
+	if n.client.Notify(ctx, p.Segment, handshake.Notify{Name: name, Text: text}) != nil {
+		n.count.untold.Add(uint64(about))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // fabrics are the packages that are fabrics, and the names of their kinds.
 var fabrics = struct{ packages, names []string }{
-	packages: []string{"meridian/adapters/link", "meridian/fabric/synthetic"},
+	packages: []string{"meridian/adapters/link", "meridian/adapters/mooncake", "meridian/fabric/synthetic"},
 	names:    []string{"link", "nixl-synth", "nixl", "mooncake"},
 }
 

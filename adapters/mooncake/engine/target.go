@@ -110,8 +110,8 @@ func (t *Target) serve(c *door.Conn) {
 	}
 }
 
-// errEnded is the peer's end between two requests.
-var errEnded = errors.New("mooncake: the peer ended the connection")
+// errEnded is the end of a connection of which nothing is left to say.
+var errEnded = errors.New("mooncake: the connection has ended")
 
 // request serves one request.
 func (t *Target) request(c *door.Conn, proved bool) error {
@@ -136,8 +136,9 @@ func (t *Target) request(c *door.Conn, proved bool) error {
 		}
 	}
 	if err != nil {
+		t.cfg.Refused(c.Peer, err)
 		refuse(c, h)
-		return err
+		return errEnded
 	}
 	if !proved {
 		c.Proved()

@@ -1,0 +1,133 @@
+package openers
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"regexp"
+	"strings"
+	"time"
+
+	"meridian/adapters/mooncake"
+	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/segment"
+	"meridian/agent/config"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+const mooncakeKind = "mooncake"
+
+// mooncakeSettings is the table of a fabric of Mooncake peers.
+type mooncakeSettings struct {
+	listen, data, advertise string
+	peers, tenants, allow   []string
+	memory, window          uint64
+	lanes                   int
+	notify, insecure        bool
+}
+
+var openMooncake = New(
+	config.NewFabricKind(mooncakeKind, "Applications that speak Mooncake's transfer engine over TCP, and nothing else: their registered memory holds blocks, and they bring and take blocks. docs/mooncake.md tells how.", checkMooncake,
+		config.Key("peers", func(s *mooncakeSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter the name of the segment, an IPv6 address in brackets. The first buffer of each is memory for blocks. Where two have one address, this daemon cannot serve them, since Mooncake proves nothing else."),
+		config.Key("memory_bytes", func(s *mooncakeSettings) *uint64 { return &s.memory }, config.Sizes, 0, config.BytesWithin(0, 1<<46), "Bytes of each peer's first buffer, from its begin, that this daemon may write. 0: all of it."),
+		config.Key("lanes", func(s *mooncakeSettings) *int { return &s.lanes }, config.Integers, engine.DefaultLanes, config.Within(1, engine.MaxLanes), "Connections to each peer."),
+		config.Key("notify", func(s *mooncakeSettings) *bool { return &s.notify }, config.Booleans, false, config.Free[bool](), "Tell a peer by a notify which block lies where in its memory. Its engine keeps these until the application takes them."),
+		config.Key("listen", func(s *mooncakeSettings) *string { return &s.listen }, config.Words, "", config.Free[string](), "HOST:PORT of the handshake: the name by which peers open this daemon's segment. Empty: peers can bring and take nothing. Beyond loopback it takes insecure and allow."),
+		config.Key("data", func(s *mooncakeSettings) *string { return &s.data }, config.Words, "", config.Free[string](), "HOST:PORT of the data plane. Engines remember the port for as long as they run, so it should not be 0."),
+		config.Key("advertise", func(s *mooncakeSettings) *string { return &s.advertise }, config.Words, "", config.Free[string](), "Host that peers are told to connect to, an IPv6 address without brackets. Empty: that of listen."),
+		config.Key("window_bytes", func(s *mooncakeSettings) *uint64 { return &s.window }, config.Sizes, 64<<20, config.BytesWithin(1<<16, 1<<40), "Bytes of the window that each listed peer may write and read."),
+		config.Key("tenants", func(s *mooncakeSettings) *[]string { return &s.tenants }, config.Lists, nil, config.Free[[]string](), "Tenants whose blocks listed peers may bring and take. Mooncake proves no tenant: a host that has a peer's address has these."),
+		config.Key("allow", func(s *mooncakeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect, ADDRESS/BITS. Empty: this host's only."),
+		config.Key("insecure", func(s *mooncakeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow Mooncake beyond loopback: it has no TLS, and a source address is all that it proves."),
+	),
+	func(ctx context.Context, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
+		c := mooncake.Config{Label: at.Name, Lent: s.memory, Lanes: s.lanes, Notify: s.notify}
+		for _, p := range s.peers {
+			name, seg, _ := strings.Cut(p, "=")
+			c.Peers = append(c.Peers, mooncake.PeerConfig{Name: name, Segment: seg})
+		}
+		if s.listen != "" {
+			c.Serve = mooncakeServe(at, s)
+		}
+		n, err := mooncake.New(ctx, c)
+		if err != nil {
+			return nil, err // not a nil *Node in an interface
+		}
+		return n, nil
+	},
+)
+
+// mooncakeServe is what listed peers may do here.
+func mooncakeServe(at Site, s *mooncakeSettings) *mooncake.ServeConfig {
+	c := &mooncake.ServeConfig{
+		Listen: s.listen, Data: s.data, Advertise: s.advertise, Window: s.window, Tenants: s.tenants,
+		Store: at.Store, Windows: at.Windows, Tenant: at.Spaces.Tenant,
+		Observer: mooncake.Observer{
+			Moved: func(peer string, in bool, bytes uint64, took time.Duration) {
+				at.Observer.Served(Served{Fabric: at.Name, Peer: peer, In: in, Class: fabric.ClassNormal, Via: segment.TCP, Items: 1, Bytes: bytes, Took: took})
+			},
+			Refused: func(peer string, err error) {
+				at.Observer.Refused(wire.CodeOf(err))
+				at.Log.Info("mooncake: a request was refused", "peer", peer, "err", err)
+			},
+			Wrong: func(peer string) { at.Observer.ArrivedWrong(at.Name, peer) },
+		},
+	}
+	for _, a := range s.allow {
+		c.Allow = append(c.Allow, netip.MustParsePrefix(a)) // checked with the file
+	}
+	return c
+}
+
+var mooncakePeerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+
+func checkMooncake(s *mooncakeSettings, bad config.Bad) {
+	names := map[string]bool{}
+	for _, p := range s.peers {
+		name, seg, ok := strings.Cut(p, "=")
+		host, _, err := segment.SplitName(seg)
+		switch {
+		case !ok || !mooncakePeerName.MatchString(name):
+			bad("peers", "%q must be NAME=HOST:PORT, the name 1 to 32 lower-case letters, digits or hyphens", p)
+		case err != nil:
+			bad("peers", "%q: %v", p, err)
+		case names[name]:
+			bad("peers", "%q is there twice", name)
+		case !onThisHost(host) && !s.insecure:
+			bad("peers", "%q is beyond loopback, and Mooncake has no TLS: set insecure = true to send blocks in clear", p)
+		}
+		names[name] = true
+	}
+	for _, a := range s.allow {
+		if _, err := netip.ParsePrefix(a); err != nil {
+			bad("allow", "%q must be ADDRESS/BITS", a)
+		}
+	}
+	if s.listen == "" {
+		for key, value := range map[string]string{"data": s.data, "advertise": s.advertise} {
+			if value != "" {
+				bad(key, "%q is of no use without listen", value)
+			}
+		}
+		return
+	}
+	for key, addr := range map[string]string{"listen": s.listen, "data": s.data} {
+		host, _, err := net.SplitHostPort(addr)
+		switch {
+		case err != nil:
+			bad(key, "%q must be HOST:PORT", addr)
+		case onThisHost(host):
+		case !s.insecure:
+			bad(key, "%q is beyond loopback, and Mooncake has no TLS: bind it to 127.0.0.1, or set insecure = true", addr)
+		case len(s.allow) == 0:
+			bad("allow", "empty, and %s %q is beyond loopback: name the source addresses that may connect", key, addr)
+		}
+	}
+}
+
+// onThisHost says that an address reaches no other host.
+func onThisHost(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
