@@ -103,7 +103,7 @@ func (t *Target) serve(c *door.Conn) {
 		if why := c.Why(); why != nil {
 			err = why
 		}
-		if !errors.Is(err, errEnded) {
+		if !errors.Is(err, errEnded) && !errors.Is(err, net.ErrClosed) { // closed: by Close
 			t.cfg.Refused(c.Peer, err)
 		}
 		return

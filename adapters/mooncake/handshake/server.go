@@ -75,7 +75,7 @@ func (s *Server) serve(c *door.Conn) {
 	if why := c.Why(); why != nil {
 		err = why
 	}
-	if err != nil && !errors.Is(err, errNothing) {
+	if err != nil && !errors.Is(err, errNothing) && !errors.Is(err, net.ErrClosed) { // closed: by Close
 		s.cfg.Refused(c.Peer, err)
 	}
 }

@@ -1,0 +1,71 @@
+package openers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"meridian/agent/config"
+	"meridian/blocks"
+	"meridian/blocks/quota"
+	"meridian/blocks/spaces"
+	"meridian/blocks/window"
+	"meridian/fabric"
+)
+
+func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
+	for want, change := range map[string]func(s *mooncakeSettings){
+		"":                                                     func(*mooncakeSettings) {},
+		`peers: "a" must be NAME=HOST:PORT`:                    func(s *mooncakeSettings) { s.peers = []string{"a"} },
+		`peers: "A=127.0.0.1:1" must be NAME`:                  func(s *mooncakeSettings) { s.peers = []string{"A=127.0.0.1:1"} },
+		"port from 1 to 65535":                                 func(s *mooncakeSettings) { s.peers = []string{"a=127.0.0.1:x"} },
+		`peers: "a" is there twice`:                            func(s *mooncakeSettings) { s.peers = []string{"a=127.0.0.1:1", "a=127.0.0.1:2"} },
+		`peers: "a=10.0.0.1:1" is beyond loopback`:             func(s *mooncakeSettings) { s.peers = []string{"a=10.0.0.1:1"} },
+		`allow: "10.0.0.1" must be ADDRESS/BITS`:               func(s *mooncakeSettings) { s.allow = []string{"10.0.0.1"} },
+		`data: "127.0.0.1:2" is of no use without listen`:      func(s *mooncakeSettings) { s.listen = "" },
+		`listen: "12001" must be HOST:PORT`:                    func(s *mooncakeSettings) { s.listen = "12001" },
+		`data: "" must be HOST:PORT`:                           func(s *mooncakeSettings) { s.data = "" },
+		`listen: "[::]:1" is beyond loopback`:                  func(s *mooncakeSettings) { s.listen = "[::]:1" },
+		`data: ":2" is beyond loopback`:                        func(s *mooncakeSettings) { s.data = ":2" },
+		`allow: empty, and listen "10.0.0.5:1" is beyond loop`: func(s *mooncakeSettings) { s.listen, s.insecure = "10.0.0.5:1", true },
+	} {
+		s := &mooncakeSettings{peers: []string{"a=[::1]:9", "b=localhost:9"}, listen: "127.0.0.1:1", data: "127.0.0.1:2"}
+		change(s)
+		var got []string
+		checkMooncake(s, func(key, format string, args ...any) { got = append(got, key+": "+fmt.Sprintf(format, args...)) })
+		if len(got) != 1 && want != "" || want == "" && len(got) != 0 || want != "" && !strings.Contains(got[0], want) {
+			t.Errorf("%q: %q", want, got)
+		}
+	}
+}
+
+func TestAMooncakeFabricOpensAndServesAsItsTableSays(t *testing.T) {
+	st, err := blocks.Open(blocks.Config{Capacity: 1 << 20, Agent: [16]byte{1}, Incarnation: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	began := time.Now()
+	site := Site{
+		Store: st, Spaces: spaces.New(st.AddNamespace), Observer: nobody{},
+		Windows: window.New(st, func() time.Duration { return time.Since(began) }, 0, &quota.Book{}),
+	}
+	s := &mooncakeSettings{peers: []string{"a=127.0.0.1:9"}, listen: "127.0.0.1:0", data: "127.0.0.1:0", window: 1 << 16, allow: []string{"10.0.0.0/8"}}
+	f, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.(fabric.Server).Addresses()); f.Label() != "moon" || n != 2 || site.Windows.Stats().Windows != 1 {
+		t.Errorf("%s, %d addresses, %+v", f.Label(), n, site.Windows.Stats())
+	}
+	if err := f.Close(); err != nil || site.Windows.Stats().Windows != 0 {
+		t.Errorf("%v, %+v", err, site.Windows.Stats())
+	}
+	s.listen = "192.0.2.1:1" // no address of this host
+	if _, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, site); err == nil || site.Windows.Stats().Windows != 0 {
+		t.Errorf("%v, %+v", err, site.Windows.Stats())
+	}
+}
+
+type nobody struct{ Observer }
