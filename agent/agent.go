@@ -39,8 +39,8 @@ type Options struct {
 	// Level is the logger's, for SIGHUP to change; may be nil.
 	Level *slog.LevelVar
 	// Reload reads the configuration again, for SIGHUP and the admin API; nil: it
-	// cannot.
-	Reload func() (*config.Config, error)
+	// cannot. It warns as the start did.
+	Reload func() (*config.Config, []config.Warning, error)
 	// Fabrics are added to the daemon's own under their names. They stay the
 	// caller's, who closes them after Close: two daemons in one process share a
 	// synthetic fabric through it.
@@ -161,7 +161,7 @@ func (a *Agent) openStore(context.Context) (err error) {
 		Capacity: a.cfg.KVMemory.Capacity, ExtentBytes: extentFor(a.cfg.Arena.Extent, a.cfg.KVMemory.Capacity),
 		ThinkFraction: a.cfg.KVMemory.ThinkPhaseMemoryFraction, Agent: a.id.agent, Incarnation: a.id.incarnation,
 		HoldBytes: a.cfg.Arena.Hold, VerifyAlways: a.cfg.Arena.Verify == "always",
-		Ahead: a.cfg.Arena.Ahead, HostFree: func() uint64 { return config.HostMemory().Free() },
+		Ahead: a.cfg.Arena.Ahead, HostFree: func() uint64 { return config.HostMemory().Left() },
 		Shares: sharesOf(a.cfg.Quota),
 	})
 	if err != nil {

@@ -43,6 +43,7 @@ type pathResult struct {
 	via  string
 	gbps float64
 	err  error
+	full bool // the other side answered that it has no room for the block: the path works, bytes were not tried
 	at   time.Time
 }
 
@@ -57,6 +58,7 @@ type path struct {
 
 const (
 	selfTestEvery   = time.Second // retries of paths that failed
+	fullAgain       = time.Minute // and of those on which the other side had no room
 	selfTestTimeout = 5 * time.Second
 	selfTestWidth   = 8 // paths under test at the same time
 	selfTestBody    = 64 << 10
@@ -138,7 +140,8 @@ func (s *selfTest) begin(p path, now time.Time) (restarted, ok bool) {
 	switch same := seen && last.inc == p.inc; {
 	case s.busy[p.name] || len(s.busy) >= selfTestWidth:
 		return false, false
-	case same && (last.err == nil || now.Sub(last.at) < selfTestEvery):
+	case same && last.full && now.Sub(last.at) < fullAgain,
+		same && !last.full && (last.err == nil || now.Sub(last.at) < selfTestEvery):
 		return false, false
 	default:
 		s.busy[p.name] = true
@@ -174,7 +177,11 @@ func (s *selfTest) record(ctx context.Context, a *Agent, p path) {
 	r := pathResult{inc: p.inc}
 	r.via, r.gbps, r.err = a.mover.Probe(ctx, p.name, p.pr)
 	r.at = time.Now()
-	if r.err != nil {
+	// A test must not make the peer evict blocks that somebody may want.
+	if r.full = wire.CodeOf(r.err) == wire.CodeFull; r.full {
+		a.logLimited(slog.LevelInfo, "selftest."+p.name, "path works, and its peer has no room for the self-test's block", "path", p.name, "transport", r.via, "why", r.err)
+		r.err = nil
+	} else if r.err != nil {
 		a.logLimited(slog.LevelWarn, "selftest."+p.name, "self-test of a path failed", "path", p.name, "err", r.err)
 	} else {
 		a.log.Info("path works", "path", p.name, "transport", r.via, "gbytes_per_second", math.Round(1000*r.gbps)/1000)

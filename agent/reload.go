@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -71,7 +72,10 @@ func (a *Agent) reload(ctx context.Context, dry bool) (reloaded, error) {
 	case a.opt.Reload == nil:
 		return reloaded{}, fmt.Errorf("this daemon was started without a file to read again: %w", wire.CodeConfig)
 	}
-	next, err := a.opt.Reload()
+	next, warnings, err := a.opt.Reload()
+	for _, w := range warnings {
+		a.logLimited(slog.LevelWarn, "reload."+w.Key, "the configuration that is read again: "+w.String())
+	}
 	if err != nil {
 		return reloaded{}, err
 	}

@@ -39,9 +39,8 @@ func startReloadable(t *testing.T, dir, name, text string) *reloadable {
 	var err error
 	r.Agent, err = Start(t.Context(), cfg, Options{
 		Version: "test", Log: NewLogger(r.log, cfg.Agent, level), Level: level, LogLost: func() uint64 { return 0 },
-		Reload: func() (*config.Config, error) {
-			next, _, err := config.Load(config.Options{Path: r.file(), Env: r.env, Regular: true, Kinds: openers.Kinds()})
-			return next, err
+		Reload: func() (*config.Config, []config.Warning, error) {
+			return config.Load(config.Options{Path: r.file(), Env: r.env, Regular: true, Kinds: openers.Kinds()})
 		},
 	})
 	if err != nil {
@@ -227,7 +226,7 @@ func TestReloadsAreOneAtATimeAndNoneWhileLeaving(t *testing.T) {
 	r := startReloadable(t, shortDir(t), "one", "")
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	read := r.opt.Reload
-	r.opt.Reload = func() (*config.Config, error) {
+	r.opt.Reload = func() (*config.Config, []config.Warning, error) {
 		inside <- struct{}{}
 		<-goOn
 		return read()

@@ -43,11 +43,11 @@ func TestRunWritesPortsTellsSystemdReloadsAndDrains(t *testing.T) {
 	next.Agent.LogLevel, next.Agent.ReadyMinPeers = slog.LevelDebug, 3
 	reloadErr := errors.New("a wrong file")
 	reloads := 0
-	opt := Options{Log: NewLogger(log, cfg.Agent, level), Level: level, Version: "test", Reload: func() (*config.Config, error) {
+	opt := Options{Log: NewLogger(log, cfg.Agent, level), Level: level, Version: "test", Reload: func() (*config.Config, []config.Warning, error) {
 		if reloads++; reloads == 1 {
-			return nil, reloadErr
+			return nil, nil, reloadErr
 		}
-		return next, nil
+		return next, []config.Warning{{Key: "link.listen", Text: "reaches other hosts"}}, nil
 	}}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -86,6 +86,7 @@ func TestRunWritesPortsTellsSystemdReloadsAndDrains(t *testing.T) {
 	}
 	hup()
 	until(t, "the level is taken over", func() bool { return level.Level() == slog.LevelDebug })
+	until(t, "the warnings of the new configuration are in the log", func() bool { return strings.Contains(log.String(), "link.listen: reaches other hosts") })
 	until(t, "three peers are wanted", func() bool { return ready() == http.StatusServiceUnavailable })
 	stop()
 	if got := heard(); got != "STOPPING=1" {

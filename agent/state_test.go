@@ -127,6 +127,37 @@ func TestReadinessForgetsTheTestOfAnEarlierIncarnation(t *testing.T) {
 	}
 }
 
+type fullPeer struct{ code wire.Code }
+
+func (p fullPeer) Probe(context.Context, string) (via string, gbps float64, err error) {
+	return "tcp", 0, &fabric.Error{Code: p.code, Fabric: "x", Text: "the arena"}
+}
+
+// A peer whose arena is full of blocks that somebody may want evicts none for a test: the
+// path to it works, and is tried again now and then.
+func TestAFullPeerDoesNotMakeTheDaemonUnready(t *testing.T) {
+	n := startNode(t, shortDir(t), "one", "")
+	n.ready(t)
+	s := newSelfTest()
+	for name, code := range map[string]wire.Code{"x/full": wire.CodeFull, "x/broken": wire.CodeChecksum} {
+		s.record(t.Context(), n.Agent, path{name: name, inc: 7, pr: fullPeer{code}})
+	}
+	ready, failed := s.judge([]path{{name: "x/full", inc: 7}, {name: "x/broken", inc: 7}}, true)
+	if ready != 1 || len(failed) != 1 || !strings.HasPrefix(failed[0].text, "broken: ") {
+		t.Errorf("%d ready, failed %v", ready, failed)
+	}
+	if !strings.Contains(n.log.String(), "has no room for the self-test's block") {
+		t.Error("nothing is said of it")
+	}
+	full := s.paths["x/full"]
+	for after, want := range map[time.Duration]bool{selfTestEvery: false, fullAgain: true} {
+		if _, ok := s.begin(path{name: "x/full", inc: 7}, full.at.Add(after)); ok != want {
+			t.Errorf("tested again after %v: %t", after, ok)
+		}
+		delete(s.busy, "x/full")
+	}
+}
+
 func TestOnlyAPathTestedForThisIncarnationCounts(t *testing.T) {
 	s := newSelfTest()
 	s.paths["link/works"] = pathResult{inc: 7}

@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -213,7 +214,7 @@ func (s *Store) makePiece(sp *spare) error {
 }
 
 // makeNow makes a whole segment for a reservation that waits, or what is missing of
-// the one in the making.
+// the one in the making. Where the host has less left, blocks are evicted instead.
 func (s *Store) makeNow(extents int) (*spare, error) {
 	a := &s.ahead
 	a.making.Lock()
@@ -229,6 +230,11 @@ func (s *Store) makeNow(extents int) (*spare, error) {
 		if sp, err = s.begin(extents); err != nil {
 			return nil, err
 		}
+	}
+	// The kernel would promise more than the host has, and end a process for it.
+	if free, need := s.cfg.HostFree(), sp.size-sp.made; free < need {
+		sp.mem.close()
+		return nil, fmt.Errorf("a segment needs %d bytes, and the host has %d left", need, free)
 	}
 	for sp.made < sp.size {
 		if err := s.makePiece(sp); err != nil {

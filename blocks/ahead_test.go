@@ -294,6 +294,26 @@ func TestAHostWithLittleMemoryKeepsNoneAhead(t *testing.T) {
 	}
 }
 
+// A reservation that needs a segment gets none that the host has no memory for, though
+// the kernel would promise it: what can be evicted goes instead.
+func TestAReservationMakesNoSegmentThatTheHostHasNoMemoryFor(t *testing.T) {
+	free := uint64(1 << 30)
+	r := aheadRig(t, 0, func(c *Config) { c.HostFree = func() uint64 { return free } })
+	r.fillExtents("x", 2)
+	before := r.Stats()
+	free = r.core.geo.segBytes(2) - 1
+	r.fillExtents("y", 2)
+	if st := r.Stats(); st.Extents != before.Extents || st.Evictions[wire.OutputCritical] != 2 {
+		t.Errorf("%d extents, %d before; %d blocks evicted", st.Extents, before.Extents, st.Evictions[wire.OutputCritical])
+	}
+	free++
+	r.fillExtents("z", 2)
+	if st := r.Stats(); st.Extents != before.Extents+2 || st.Evictions[wire.OutputCritical] != 2 {
+		t.Errorf("%d extents, %d before; %d blocks evicted though the host has room", st.Extents, before.Extents, st.Evictions[wire.OutputCritical])
+	}
+	r.check()
+}
+
 func TestAKernelWithoutMemoryAheadIsCountedAndTheLoadGoesOn(t *testing.T) {
 	for _, why := range []error{unix.ENOMEM, unix.EFAULT, unix.ENOSPC} {
 		r := aheadRig(t, 512<<10, nil)

@@ -119,7 +119,7 @@ func (h *hello) say(err error) bool {
 	if errors.As(err, &re) {
 		return false
 	}
-	m := proto.Error{Code: wire.CodeOf(err), Offset: h.sp.Offset(), Text: err.Error()}
+	m := proto.Error{Code: wire.CodeOf(err), Offset: h.sp.Offset(), Text: reasonOf(err)}
 	var fe *proto.FrameError
 	if errors.As(err, &fe) {
 		m = fe.Message()

@@ -128,13 +128,19 @@ func (p *Peer) status() (State, wire.Code, string) {
 	reached := code != wire.CodeOK && code != wire.CodeUnreachable && code != wire.CodeLaneLost
 	switch {
 	case reached:
-		return StateRefused, code, refusal.Error()
+		return StateRefused, code, reasonOf(refusal)
 	case turned != nil && p.node.cfg.Clock()-turned.at < turnedFor:
-		return StateRefused, wire.CodeOf(turned.err), "its connection from " + turned.addr + " was refused: " + turned.err.Error()
+		return StateRefused, wire.CodeOf(turned.err), "its connection from " + turned.addr + " was refused: " + reasonOf(turned.err)
 	case refusal == nil:
 		return StateConnecting, wire.CodeOK, ""
 	}
-	return StateConnecting, code, refusal.Error()
+	return StateConnecting, code, reasonOf(refusal)
+}
+
+// reasonOf is an error's text for where its code is told beside it: "why: AUTH" next to
+// AUTH would say it twice.
+func reasonOf(err error) string {
+	return strings.TrimSuffix(err.Error(), ": "+wire.CodeOf(err).String())
 }
 
 // PeerInfo is what Peers tells about a peer.

@@ -56,7 +56,7 @@ func (n *Node) refused(r refusal) {
 	} else if len(n.strangers) == maxStrangers {
 		n.strangers = slices.Delete(n.strangers, 0, 1)
 	}
-	s.Addr, s.Claimed, s.Code, s.Text, s.last = r.addr, r.claimed, code, r.err.Error(), r.at
+	s.Addr, s.Claimed, s.Code, s.Text, s.last = r.addr, r.claimed, code, reasonOf(r.err), r.at
 	s.Seen++
 	n.strangers = append(n.strangers, s)
 }

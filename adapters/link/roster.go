@@ -266,13 +266,24 @@ func (s *session) retire(within time.Duration, why error) {
 	first := !s.retired
 	s.retired = true
 	if first {
-		s.core.GoAway(s.now(), uint32(within/time.Millisecond), wire.CodeOf(why), why.Error())
+		s.core.GoAway(s.now(), uint32(within/time.Millisecond), wire.CodeOf(why), reasonOf(why))
 	}
 	s.unlock()
 	if first {
-		s.node.cfg.Log.Info("link session is to end", "peer", s.peer.name, "within", within, "why", why)
+		s.node.cfg.Log.Info("link session is to end", "peer", s.peer.name, "within", within, "why", why, "next", s.next())
 		s.node.state(s.peer.name)
 	}
+}
+
+// next says what comes after a session that is to end.
+func (s *session) next() string {
+	switch p := s.node.Peer(s.peer.name); {
+	case p == nil:
+		return "none: the peer is on no list"
+	case p.cfg.Addr == "":
+		return "the peer connects anew, with the proof that its entry asks for now"
+	}
+	return "this agent connects anew, with the proof that the entry says now"
 }
 
 // endsBy bounds the session's life by the certificates that a connection was

@@ -74,7 +74,7 @@ func (l *loader) checkMemory(m Memory) {
 	case capacity/impossible > most:
 		l.fail(key, "%s is more than %d times the %s that %s: is the unit right?", FormatBytes(capacity), impossible, FormatBytes(most), of)
 	default:
-		l.warn(key, "%s is more than the %s that %s: the kernel ends the daemon when the arena fills; lower it, or set it to \"auto\"", FormatBytes(capacity), FormatBytes(most), of)
+		l.warn(key, "%s is more than the %s that %s: the kernel slows the daemon down or ends it when the arena fills; lower it, or set it to \"auto\"", FormatBytes(capacity), FormatBytes(most), of)
 	}
 }
 

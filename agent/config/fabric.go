@@ -31,6 +31,7 @@ type made struct {
 	settings any
 	keys     []setting
 	check    func(bad Bad)
+	peers    func() []string // that the table lists; nil: the kind lists none
 }
 
 // Bad records what is wrong with a key of a fabric's table: the value and the range.
@@ -50,6 +51,18 @@ func NewFabricKind[S any](name, doc string, check func(s *S, bad Bad), keys ...F
 		}
 		return m
 	}}
+}
+
+// ListsPeers declares what the peers of a table are called, for a kind whose tables
+// list them: a route may then name one of them.
+func ListsPeers[S any](k FabricKind, peers func(s *S) []string) FabricKind {
+	plain := k.make
+	k.make = func() made {
+		m := plain()
+		m.peers = func() []string { return peers(m.settings.(*S)) }
+		return m
+	}
+	return k
 }
 
 var fabricForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
@@ -221,7 +234,7 @@ func (l *loader) checkFabrics() {
 		if r.MaxBytes != 0 && r.MaxBytes < r.MinBytes {
 			l.fail(key+".max_bytes", "%d is below min_bytes, which is %d: the route matches nothing", r.MaxBytes, r.MinBytes)
 		}
-		l.checkRoutePeer(key+".peer", r.Peer)
+		l.checkRoutePeer(key+".peer", r)
 	}
 }
 
@@ -236,12 +249,40 @@ func (l *loader) checkFabric(key, fabric string, used bool) {
 	}
 }
 
-func (l *loader) checkRoutePeer(key, peer string) {
+// checkRoutePeer tests that the fabric of a route lists its peer, or, where its kind
+// lists none, that some fabric does: one peer can be reached over several.
+func (l *loader) checkRoutePeer(key string, r Route) {
+	if r.Peer == "" || l.tried[r.Fabric] && l.fabric(r.Fabric) == nil {
+		return // or what is wrong has been said
+	}
+	names, where := l.peersOf(r.Fabric)
+	if where == "" {
+		names, where = l.linkPeers(), "[[link.peer]], and no other fabric's"
+		for _, f := range l.fabrics {
+			more, _ := l.peersOf(f.Name)
+			names = append(names, more...)
+		}
+	}
+	if !slices.Contains(names, r.Peer) {
+		l.fail(key, "%q is no %s%s", r.Peer, where, didYouMean(Nearest(r.Peer, names)))
+	}
+}
+
+// peersOf are the peers that a fabric lists, and where; "" for one that lists none.
+func (l *loader) peersOf(fabric string) (names []string, where string) {
+	if fabric == linkFabric {
+		return l.linkPeers(), "[[link.peer]]"
+	}
+	if f := l.fabric(fabric); f != nil && f.peers != nil {
+		return f.peers(), "peer of [" + f.path() + "]"
+	}
+	return nil, ""
+}
+
+func (l *loader) linkPeers() []string {
 	names := make([]string, len(l.cfg.Link.Peers))
 	for i, p := range l.cfg.Link.Peers {
 		names[i] = p.Name
 	}
-	if peer != "" && !slices.Contains(names, peer) {
-		l.fail(key, "%q is no [[link.peer]]%s", peer, didYouMean(Nearest(peer, names)))
-	}
+	return names
 }

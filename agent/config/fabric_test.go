@@ -93,6 +93,33 @@ func TestAFabricsTableSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// A route may name a peer that its fabric lists; a fabric that lists none may be the
+// way to a peer of another.
+func TestARoutesPeerIsOneThatAFabricLists(t *testing.T) {
+	type reels struct{ names []string }
+	reel := ListsPeers(NewFabricKind("reel", "", nil, Key("peers", func(r *reels) *[]string { return &r.names }, Lists, nil, Free[[]string](), "")),
+		func(r *reels) []string { return r.names })
+	before := kinds
+	kinds = append(kinds[:len(kinds):len(kinds)], reel)
+	defer func() { kinds = before }()
+	const tables = "[[link.peer]]\nname = \"b\"\ntenants = [\"t\"]\n[fabric.r]\nkind = \"reel\"\npeers = [\"left\", \"right\"]\n[fabric.s]\nkind = \"nixl-synth\"\n"
+	for route, want := range map[string]string{
+		"peer = \"left\"\nfabric = \"r\"":    "",
+		"peer = \"b\"\nfabric = \"r\"":       `route[0].peer: "b" is no peer of [fabric.r]`,
+		"peer = \"lef\"\nfabric = \"r\"":     `route[0].peer: "lef" is no peer of [fabric.r]; did you mean left?`,
+		"peer = \"b\"\nfabric = \"link\"":    "",
+		"peer = \"left\"\nfabric = \"link\"": `route[0].peer: "left" is no [[link.peer]]`,
+		"peer = \"b\"\nfabric = \"s\"":       "",
+		"peer = \"right\"\nfabric = \"s\"":   "",
+		"peer = \"c\"\nfabric = \"s\"":       `route[0].peer: "c" is no [[link.peer]], and no other fabric's`,
+	} {
+		_, _, err := loadText(t, tables+"[[route]]\n"+route+"\n")
+		if got := fmt.Sprint(err); (err == nil) != (want == "") || err != nil && !strings.Contains(got, want) {
+			t.Errorf("%s: %v, want %q", route, err, want)
+		}
+	}
+}
+
 func TestVariablesOfFabricsAreChecked(t *testing.T) {
 	const ambiguous = "[fabric.a]\nkind = \"tape\"\npath = \"p\"\n[fabric.a-quota]\nkind = \"wide\"\n"
 	wide := NewFabricKind("wide", "", nil, Key("bytes", func(t *tape) *uint64 { return &t.Quota }, Sizes, 0, Free[uint64](), ""))

@@ -93,6 +93,7 @@ func Load(o Options) (*Config, []Warning, error) {
 	l.resolve(memory)
 	l.check()
 	l.checkMemory(memory)
+	l.checkMode()
 	l.problems = append(written, slices.DeleteFunc(l.problems, func(p Problem) bool { return l.follows(p, written) })...)
 	slices.SortStableFunc(l.problems, func(a, b Problem) int { return a.Line - b.Line })
 	if len(l.problems) > 0 {

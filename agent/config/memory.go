@@ -17,7 +17,7 @@ const AutoShare = 0.5
 // known.
 type Memory struct {
 	Available   uint64 // bytes: MemAvailable of /proc/meminfo
-	CgroupLimit uint64 // bytes: the smallest limit of our memory cgroups; 0: none
+	CgroupLimit uint64 // bytes: that limit of our memory cgroups which leaves least, beyond which the kernel slows us down or ends us; 0: none
 	CgroupUsed  uint64 // bytes used in the cgroup of that limit, without what the kernel takes back from files
 	Total       uint64 // bytes: MemTotal of /proc/meminfo
 }
@@ -41,6 +41,14 @@ func (m Memory) Free() uint64 {
 		return left
 	}
 	return min(m.Available, left)
+}
+
+// Left is Free where that is known, and else no limit.
+func (m Memory) Left() uint64 {
+	if m.Available == 0 && m.CgroupLimit == 0 {
+		return math.MaxUint64
+	}
+	return m.Free()
 }
 
 // auto computes an automatic capacity in whole extents, and says how.
@@ -78,6 +86,7 @@ func ReadMemory(readFile func(string) ([]byte, error)) Memory {
 		case len(parts) != 3:
 		case parts[1] == "":
 			m.within(readFile, "/sys/fs/cgroup", parts[2], "memory.max", "memory.current", "inactive_file")
+			m.within(readFile, "/sys/fs/cgroup", parts[2], "memory.high", "memory.current", "inactive_file")
 		case strings.Contains(","+parts[1]+",", ",memory,"):
 			m.within(readFile, "/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 		}

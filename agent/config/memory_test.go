@@ -34,6 +34,10 @@ func TestReadMemory(t *testing.T) {
 			"/sys/fs/cgroup/a/b/memory.max": "4294967296\n", "/sys/fs/cgroup/a/b/memory.current": "0\n",
 			"/sys/fs/cgroup/a/memory.max": "5368709120\n", "/sys/fs/cgroup/a/memory.current": "4294967296\n",
 		}, Memory{Available: 8 << 30, CgroupLimit: 5 << 30, CgroupUsed: 4 << 30}, 1 << 30},
+		{"version 2, the kernel slows us down before the limit", map[string]string{
+			"/proc/meminfo": info, "/proc/self/cgroup": "0::/a\n", "/sys/fs/cgroup/a/memory.max": "4294967296\n",
+			"/sys/fs/cgroup/a/memory.high": "3221225472\n", "/sys/fs/cgroup/a/memory.current": "1073741824\n",
+		}, Memory{Available: 8 << 30, CgroupLimit: 3 << 30, CgroupUsed: 1 << 30}, 2 << 30},
 		{"version 1, no limit is a huge number", map[string]string{
 			"/proc/meminfo": info, "/proc/self/cgroup": "4:cpu,memory:/x\n1:name=systemd:/y\n",
 			"/sys/fs/cgroup/memory/x/memory.limit_in_bytes": "9223372036854771712\n",

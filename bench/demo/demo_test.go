@@ -36,7 +36,7 @@ func TestTheDemoMovesBlocksAndIsCleanOverBothFabrics(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out.String())
 			}
-			if err := rep.Err(); err != nil {
+			if err := rep.Err(); err != nil { // what failed is in the verdict
 				t.Fatal(err)
 			}
 			if rep.Requests != 60 || rep.Pulls == 0 || rep.MappedReads == 0 || rep.HitRatio == 0 || rep.BytesRead <= rep.BytesStored/2 {

@@ -149,15 +149,12 @@ can change live, and says what needs a restart.`,
 
 // again reads the configuration of a running daemon: the file that it was started
 // with, which must still be there.
-func again(o config.Options, start *config.Config) func() (*config.Config, error) {
+func again(o config.Options, start *config.Config) func() (*config.Config, []config.Warning, error) {
 	if start.File != "" {
 		o.Path = start.File
 	}
 	o.Regular = true
-	return func() (*config.Config, error) {
-		next, _, err := config.Load(o)
-		return next, err
-	}
+	return func() (*config.Config, []config.Warning, error) { return config.Load(o) }
 }
 
 // assignments takes apart the values of --set.

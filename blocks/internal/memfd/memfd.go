@@ -143,12 +143,25 @@ func (m *Memory) Grow(size uint64) error {
 	if size > uint64(len(m.all)) {
 		return fmt.Errorf("memfd of %d bytes at most: %d", len(m.all), size)
 	}
-	if err := m.allocate(0, size); err != nil {
+	// Longer first, then pages as the advice says, as in Allocate: fallocate heeds none.
+	if err := m.extend(size); err != nil {
 		return err
 	}
 	_ = populate(m.all[len(m.B):size]) // where that fails, pages are mapped at their first use
+	if err := m.allocate(uint64(len(m.B)), size-uint64(len(m.B))); err != nil {
+		return err
+	}
 	m.B = m.all[:size:size]
 	return nil
+}
+
+// extend makes the file at least size bytes long, without pages.
+func (m *Memory) extend(size uint64) error {
+	err := unix.Ftruncate(m.FD, int64(size))
+	if errors.Is(err, unix.EPERM) { // SHRINK is sealed: somebody has made it longer already
+		return nil
+	}
+	return err
 }
 
 // Dup returns a descriptor of the caller's own.

@@ -195,3 +195,34 @@ func TestCloseGivesTheDescriptorBackOnce(t *testing.T) {
 		t.Errorf("a second Close took another's descriptor: %v", err)
 	}
 }
+
+// What Grow adds is asked for as the advice says before its pages are made: fallocate
+// alone makes small ones.
+func TestGrowPopulatesBeforeItAllocates(t *testing.T) {
+	m, err := NewGrowing("test", 64<<10, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	now, before := populate, uint64(0)
+	populate = func(b []byte) error {
+		before = allocated(t, m)
+		return now(b)
+	}
+	err = m.Grow(256 << 10)
+	populate = now
+	if err != nil || before != 64<<10 {
+		t.Errorf("%d bytes were allocated before they were populated, %v", before, err)
+	}
+	if n := allocated(t, m); n < 256<<10 || len(m.B) != 256<<10 {
+		t.Errorf("%d bytes are allocated, %d are mapped", n, len(m.B))
+	}
+	// Somebody who has the descriptor makes the file longer first.
+	if err := unix.Ftruncate(m.FD, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Grow(512 << 10); err != nil || len(m.B) != 512<<10 {
+		t.Errorf("after another's growth: %d bytes, %v", len(m.B), err)
+	}
+	m.B[512<<10-1] = 1
+}

@@ -49,7 +49,13 @@ func (l *Lane) request(now time.Duration, f proto.Frame, p []byte) error {
 		if err != nil {
 			return err
 		}
-		return l.other(f.Req, func() proto.End { return proto.End{Code: l.s.renew(m.Lease, proto.LeaseFor(m.MS))} })
+		return l.other(f.Req, func() proto.End {
+			code := l.s.renew(m.Lease, proto.LeaseFor(m.MS))
+			if code == wire.CodeLeaseLost {
+				return proto.End{Code: code, Text: "the lease was released, has lapsed, or was never granted to this session"}
+			}
+			return proto.End{Code: code}
+		})
 	case proto.TypeRelease:
 		m, err := proto.Parse[proto.Release](p)
 		if err != nil {

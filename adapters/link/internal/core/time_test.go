@@ -245,8 +245,8 @@ func TestLeasesAreRenewedReleasedAndBound(t *testing.T) {
 	r.end[0].Start(r.now, release)
 	r.end[0].Start(r.now, renew)
 	r.run()
-	if release.Code != wire.CodeOK || renew.Code != wire.CodeLeaseLost {
-		t.Errorf("release %v, renew of it %v", release.Code, renew.Code)
+	if release.Code != wire.CodeOK || renew.Code != wire.CodeLeaseLost || !strings.Contains(renew.Text, "was released") {
+		t.Errorf("release %v, renew of it %v %q", release.Code, renew.Code, renew.Text)
 	}
 	r.store[1].faults = nil
 	r.settled()
