@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 // steps between nodes compute less, and that a second user finds the first one's
 // prompt.
 func TestWhatASplitSavesIsMeasuredOnTheRealModel(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
 	rep, err := llama.Run(ctx, llama.Options{Pair: llamanode.Options(t), Prompts: 3, Longest: 300, Rounds: 1, Progress: func(s string) { t.Log(s) }})
 	if err != nil {
@@ -46,7 +46,7 @@ func TestWhatASplitSavesIsMeasuredOnTheRealModel(t *testing.T) {
 }
 
 func TestAPromptIsComparedWithTheNodeAloneAndWithABareServer(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	o := llamanode.Options(t)
 	p, err := pair.Start(ctx, o)
