@@ -71,6 +71,7 @@ func startEtcd(t *testing.T) string {
 // key and by the list of both. The new leader knows nothing of what was: the node
 // offers its memory anew, and an object of before is missing.
 func TestClientAndNodeFollowTheLeaderOfTwoMasters(t *testing.T) {
+	t.Parallel() // it mostly waits for what others forget
 	etcd := startEtcd(t)
 	ha := []string{"--enable_ha=true", "--ha_backend_type=etcd", "--ha_backend_connstring=" + etcd}
 	first := startMaster(t, ha...)

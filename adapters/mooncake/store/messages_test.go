@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"testing"
 
 	"meridian/adapters/mooncake/structpack"
@@ -83,4 +84,38 @@ func golden[T any](t *testing.T, name string, c *structpack.Codec[T], v T, want 
 	if again, err := c.Append(nil, &back); err != nil || hex.EncodeToString(again) != want {
 		t.Errorf("%s, read and written again: %x, %v", name, again, err)
 	}
+}
+
+// As real clients and masters send them, with the type literal in front; and a key
+// that needs lengths of two bytes.
+func TestMessagesOfTheWheelAreRead(t *testing.T) {
+	if got, err := askKey.Decode(unhex(t, "d91ef97c04fd800c800cff00056b313030300764656661756c74")); err != nil || got != (keyQuery{"k1000", "default"}) {
+		t.Errorf("ExistKey: %+v, %v", got, err)
+	}
+	if got, err := askUUID.Decode(unhex(t, "e1836d3c04fd04048989ff00"+client0Hex)); err != nil || got != client0 {
+		t.Errorf("Ping: %v, %v", got, err)
+	}
+	if got, err := structpack.Of[expected[pong]]().Decode(unhex(t, "538f2a740487fd0301ff010001000000000000000002000000")); err != nil || got.Value.Status != statusNeedRemount {
+		t.Errorf("the answer to Ping: %+v, %v", got, err)
+	}
+	got, err := structpack.Of[expected[[]replica]]().Decode(unhex(t, "a72739c4048784fd0486fdfd0404800c800cfffffdfd0404800c800cfffffd800c04fffdfd04048989ff04800cfffd800c04040401ffff01ff"+
+		"0100010101000000000000000000100000000000000000000000100000"+"037463700f3132372e302e302e313a3135303031"+"02000000"))
+	if err != nil || len(got.Value) != 1 || *got.Value[0].Kind.Memory != (memoryReplica{buffer{Size: 4096, Address: 1 << 44, Protocol: "tcp", Endpoint: "127.0.0.1:15001"}}) ||
+		got.Value[0].Status != replicaProcessing {
+		t.Errorf("the answer to PutStart: %+v, %v", got, err)
+	}
+	key := strings.Repeat("k", 300)
+	b, err := askKey.Append(nil, &keyQuery{key, "default"})
+	if want := "d91ef97c082c01" + hex.EncodeToString([]byte(key)) + "070064656661756c74"; err != nil || hex.EncodeToString(b) != want {
+		t.Errorf("a key of 300 bytes: %x, %v", b, err)
+	}
+}
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

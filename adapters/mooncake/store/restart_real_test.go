@@ -24,7 +24,8 @@ const many, smallSize = 10_000, 100
 // neither while the master still gives out the old addresses, nor when the memory
 // holds new objects.
 func TestTenThousandObjectsAndARestartOfTheirNode(t *testing.T) {
-	master := startMaster(t, "--client_ttl=6")
+	t.Parallel() // it mostly waits for what others forget
+	master := startMaster(t, "--client_ttl=12")
 	h := newHost(t, 64<<20)
 	node := h.node(t, master)
 	theirs := startClient(t, master.address, 0, withChecksum...)
@@ -91,6 +92,7 @@ func (c *realClient) expectNoneWrong(prefix string, first, last int) {
 // A master that restarts has forgotten all. The node notices by its next ping and
 // offers new memory at new addresses; an address of before is refused.
 func TestAMasterThatRestartsGetsTheNodeBack(t *testing.T) {
+	t.Parallel() // it mostly waits for what others forget
 	master := startMaster(t)
 	node := ourNode(t, master, 64<<20)
 	ours := ourClient(t, master)
