@@ -71,7 +71,7 @@ func (r Report) Rows() (head []string, rows [][]string) {
 	}
 	for _, c := range r.Cores {
 		rows = append(rows, []string{fmt.Sprintf("puller on 1 and 2 processors, holders: %d", c.Holders), config.FormatBytes(uint64(c.BlockBytes)),
-			"", fmt.Sprintf("%.2f and %.2f GB/s", c.One, c.Two), fmt.Sprintf("%.2f times as fast on two; at most %.2f beside the holders", c.Ratio, c.Most)})
+			"", fmt.Sprintf("%.2f and %.2f GB/s", c.One, c.Two), fmt.Sprintf("%.2f times as fast on two; at most %.2f while the holders share them", c.Ratio, c.Most)})
 	}
 	return head, rows
 }
