@@ -50,6 +50,7 @@ if [ ${#need[@]} -gt 0 ]; then
     miss "Debian packages ${need[*]}: only root with apt-get installs them; tests that need them are skipped"
   fi
 fi
+internal/ci/etcd.sh >/dev/null || miss "etcd: tests with a real etcd are skipped"
 for name in llama openai peers aiohttp; do
   internal/ci/python.sh "$name" >/dev/null || miss "Python packages of internal/ci/requirements/$name.txt: tests that need them are skipped"
 done

@@ -41,6 +41,7 @@ var rules = map[string][]string{
 
 	"meridian/fabric/synthetic":            {"meridian/fabric", "meridian/wire", "meridian/blocks"},
 	"meridian/fabric/fabrictest":           {"meridian/fabric", "meridian/wire", "meridian/blocks"},
+	"meridian/internal/etcd":               {"go.etcd.io/etcd", "go.uber.org/zap", "google.golang.org/grpc"},
 	"meridian/internal/httpguard":          {},
 	"meridian/internal/invariants":         {},
 	"meridian/internal/invariants/leak":    {"meridian/internal/invariants", "go.uber.org/goleak"},

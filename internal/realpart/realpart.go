@@ -53,6 +53,15 @@ func Packages(t testing.TB, name string) string {
 	return dir
 }
 
+// Etcd is the path of an etcd server.
+func Etcd(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(Root(t), ".tools", "etcd", "usr", "bin", "etcd")
+	_, err := os.Stat(path)
+	Need(t, err, os.ErrNotExist, "internal/ci/etcd.sh installs it")
+	return path
+}
+
 // Root is the module's folder.
 func Root(t testing.TB) string {
 	t.Helper()

@@ -66,9 +66,9 @@ func Open(c Config) (Plane, error) {
 		var d net.Dialer
 		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	}
-	scheme, _, found := strings.Cut(c.Server, "://")
-	if !found {
-		scheme = ""
+	scheme, rest, found := strings.Cut(c.Server, "://")
+	if !found { // as engines read it
+		scheme, rest = "etcd", c.Server
 	}
 	var s store
 	switch scheme {
@@ -80,10 +80,15 @@ func Open(c Config) (Plane, error) {
 		if s, err = newHTTP(u, c.TLS); err != nil {
 			return nil, err
 		}
+	case "etcd":
+		var err error
+		if s, err = newEtcd(c, rest); err != nil {
+			return nil, err
+		}
 	case "redis":
 		return nil, fmt.Errorf("metadata server redis: the released engines are built without it, and abort; use P2PHANDSHAKE, http:// or etcd://: %w", wire.CodeUnsupported)
 	default:
-		return nil, fmt.Errorf("metadata server %s: want P2PHANDSHAKE, http:// or https://: %w", Quote(c.Server), wire.CodeConfig)
+		return nil, fmt.Errorf("metadata server %s: want P2PHANDSHAKE, http://, https:// or etcd://: %w", Quote(c.Server), wire.CodeConfig)
 	}
 	return &central{cfg: c, store: s}, nil
 }
@@ -170,8 +175,7 @@ func (p *p2p) Remove(ctx context.Context, n Node) error { return p.Publish(ctx, 
 func (p *p2p) Close() error                             { return nil }
 
 // store is a server that keeps values by key. A change names the value that was
-// there; a store with revisions refuses it where another one is there now, with
-// errChanged.
+// there; a store with revisions refuses it where another one is there now.
 type store interface {
 	get(ctx context.Context, key string) (value, error)
 	put(ctx context.Context, key string, body []byte, epoch uint64, was value) error
@@ -184,8 +188,6 @@ type value struct {
 	there bool
 	rev   int64 // of a store with revisions
 }
-
-var errChanged = errors.New("another one changed it meanwhile")
 
 // central is a plane whose server keeps what nodes publish.
 type central struct {

@@ -24,6 +24,7 @@ import (
 	"meridian/blocks/quota"
 	"meridian/internal/invariants/leak"
 	"meridian/internal/realpart"
+	"meridian/internal/realpart/etcdnode"
 	"meridian/wire"
 )
 
@@ -44,6 +45,7 @@ var servers = []struct {
 	{"our HTTP server", ourServer},
 	{"the wheel's HTTP server", pythonServer},
 	{"the master's HTTP server", masterServer},
+	{"etcd", func(t *testing.T) string { return "etcd://" + etcdnode.Start(t).Endpoint }},
 }
 
 func ourServer(t *testing.T) string {
@@ -185,7 +187,8 @@ func TestARealEngineAndWeFindEachOtherInEachMode(t *testing.T) {
 			t.Parallel()
 			server := s.start(t)
 			p := open(t, server)
-			ours, theirs := "", (*wheel.Engine)(nil)
+			var ours string
+			var theirs *wheel.Engine
 			if server == metadata.P2P {
 				theirs = wheel.Start(t, n)
 			} else {

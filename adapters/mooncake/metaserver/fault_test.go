@@ -86,6 +86,7 @@ func TestAPageOfTheWebMayNotAsk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: %s", value, resp.Status)
 		}
