@@ -1,10 +1,13 @@
 package engine_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,4 +145,42 @@ func TestTheLongestPath(t *testing.T) {
 	dir := tempDir(t)
 	path := filepath.Join(dir, strings.Repeat("s", socketfile.MaxPath-len(dir)-1))
 	startNode(t, func(_ *blocks.Config, c *engine.Config) { c.Path = path })
+}
+
+// Of many that put one block at the same time, one is told that it is stored, and all
+// others that it is there.
+func TestOfManyThatPutOneBlockOneStoresIt(t *testing.T) {
+	n := startNode(t, func(_ *blocks.Config, c *engine.Config) { c.Limits.StagingBytes = 4 << 20 })
+	const engines, many, size = 4, 24, 60_000
+	var es [engines]*client.Engine
+	var ns [engines]client.NS
+	for i := range es {
+		es[i], ns[i] = n.open(t)
+	}
+	for round := range 8 {
+		stored := make([]atomic.Int32, many)
+		var wg sync.WaitGroup
+		for i := range es {
+			wg.Go(func() {
+				batch := make([]client.Block, many)
+				for k := range batch {
+					batch[k] = client.Block{NS: ns[i], Key: keyOf(fmt.Sprint(round, k)), Body: body(byte(k), size)}
+				}
+				for k, err := range es[i].Put(ctx, batch) {
+					switch {
+					case err == nil:
+						stored[k].Add(1)
+					case !errors.Is(err, wire.CodeExists):
+						t.Errorf("round %d, block %d: %v", round, k, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for k := range stored {
+			if got := stored[k].Load(); got != 1 {
+				t.Errorf("round %d, block %d: %d were told that it was stored by them", round, k, got)
+			}
+		}
+	}
 }

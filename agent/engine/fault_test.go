@@ -161,6 +161,13 @@ func TestMessagesOutOfPlaceEndTheSession(t *testing.T) {
 		if e.Offset < uint64(len(hello())) {
 			t.Errorf("%s: fault at byte %d, inside of HELLO", name, e.Offset)
 		}
+		if name == "tier 3" {
+			_, err := link.Parse[link.Put](c.bytes[link.FrameLen : len(c.bytes)-link.TrailerLen])
+			inPut, _ := errors.AsType[*link.FrameError](err)
+			if want := uint64(len(hello())+link.FrameLen) + inPut.Offset; e.Offset != want {
+				t.Errorf("%s: fault at byte %d, want %d", name, e.Offset, want)
+			}
+		}
 	}
 }
 
@@ -178,6 +185,12 @@ func TestHelloIsCheckedFirst(t *testing.T) {
 			r := n.raw(t)
 			r.write(message(link.TypeHello, 0, c.h))
 			r.refusedWith(c.code)
+			n.wait(1)
+			n.watch.mu.Lock()
+			defer n.watch.mu.Unlock()
+			if got := n.watch.refused; len(got) == 0 || got[len(got)-1] != c.code {
+				t.Errorf("the observer heard of %v", got)
+			}
 		})
 	}
 	t.Run("no HELLO", func(t *testing.T) {
