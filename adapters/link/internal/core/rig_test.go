@@ -19,6 +19,7 @@ type memHolder struct {
 	renewed  map[Lease]time.Duration // nil: not noted
 	nextSlot uint32
 	nextID   byte
+	ttl      time.Duration // of the last Pin, Reserve or Stock
 	full     bool
 	dropped  bool
 	faults   []string
@@ -65,7 +66,8 @@ func (h *memHolder) Stat(b []Block) {
 	}
 }
 
-func (h *memHolder) Pin(b []Block, _ time.Duration) Lease {
+func (h *memHolder) Pin(b []Block, ttl time.Duration) Lease {
+	h.ttl = ttl
 	h.Stat(b)
 	var keys []wire.Key
 	for i := range b {
@@ -100,7 +102,8 @@ func (h *memHolder) Unpin(l Lease) {
 	delete(h.leases, l)
 }
 
-func (h *memHolder) Reserve(b []Block, _ time.Duration) {
+func (h *memHolder) Reserve(b []Block, ttl time.Duration) {
+	h.ttl = ttl
 	for i := range b {
 		switch {
 		case b[i].Code != wire.CodeOK:
@@ -206,7 +209,8 @@ func newRig(tb testing.TB, lanes int, mine proto.Limits) *rig { return newHomeRi
 
 // newHomeRig is a rig whose sides keep that many homes for each other's pushes.
 func newHomeRig(tb testing.TB, lanes int, mine proto.Limits, homes int) *rig {
-	r := &rig{tb: tb, lanes: lanes, piece: 1 << 30, homes: homes}
+	// A session may begin at any time of its agent.
+	r := &rig{tb: tb, now: 1000 * time.Hour, lanes: lanes, piece: 1 << 30, homes: homes}
 	if mine == (proto.Limits{}) {
 		mine = DefaultLimits
 	}

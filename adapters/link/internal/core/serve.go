@@ -412,7 +412,7 @@ func (s *Session) endServed(now time.Duration, r *request, code wire.Code, text 
 // endOf is a request's END: a status an item, for what became of each. It is good
 // until the next call.
 func (s *Session) endOf(r *request) proto.End {
-	e := proto.End{Code: r.code, Text: r.text, RetryMS: uint32(r.retry / time.Millisecond)}
+	e := proto.End{Code: r.code, Text: r.text}
 	e.Status = s.scratch.code[:0]
 	for i := range r.blocks {
 		e.Status = append(e.Status, r.blocks[i].Code)
