@@ -42,12 +42,19 @@ type Config struct {
 	Serve  *ServeConfig // nil: nothing is served
 }
 
-// Node is the fabric.
+// group is some of the listed peers as one fabric: all of them, or one.
+type group struct {
+	node  *Node
+	peers []*peer // ascending by name
+}
+
+// Node is the fabric: all listed peers, each of which is a fabric of its own too.
 type Node struct {
+	group
+	each      map[string]*onePeer
 	cfg       Config
 	initiator *engine.Initiator
 	client    *handshake.Client
-	peers     []*peer // ascending by name
 	seed      maphash.Seed
 	server    *server
 
@@ -75,7 +82,7 @@ var (
 // New makes the fabric, and opens what it serves. Peers are reached when they are
 // first needed.
 func New(ctx context.Context, cfg Config) (*Node, error) {
-	n := &Node{cfg: cfg, client: &handshake.Client{}, seed: maphash.MakeSeed()}
+	n := &Node{cfg: cfg, client: &handshake.Client{}, seed: maphash.MakeSeed(), each: map[string]*onePeer{}}
 	resolver := cfg.Resolver
 	if resolver == nil {
 		resolver = n.client
@@ -88,7 +95,11 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	for _, p := range cfg.Peers {
 		n.peers = append(n.peers, newPeer(n, p))
 	}
+	n.group = group{n, n.peers}
 	slices.SortFunc(n.peers, func(a, b *peer) int { return cmp.Compare(a.Name, b.Name) })
+	for _, p := range n.peers {
+		n.each[p.Name] = &onePeer{group{n, []*peer{p}}}
+	}
 	if cfg.Serve != nil {
 		var err error
 		if n.server, err = n.serve(ctx, *cfg.Serve); err != nil {
@@ -100,15 +111,15 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 }
 
 // Label is the name of the fabric's table.
-func (n *Node) Label() string { return n.cfg.Label }
+func (g *group) Label() string { return g.node.cfg.Label }
 
 // Caps says that blocks are verified when they are pulled.
-func (n *Node) Caps() fabric.Caps {
-	return fabric.Caps{Verified: true, MaxItem: maxItem, MaxBatch: maxBatch, Lanes: max(n.cfg.Lanes, 1)}
+func (g *group) Caps() fabric.Caps {
+	return fabric.Caps{Verified: true, MaxItem: maxItem, MaxBatch: maxBatch, Lanes: max(g.node.cfg.Lanes, 1)}
 }
 
 // Transports implements fabric.Transporter.
-func (n *Node) Transports() []string { return []string{via} }
+func (g *group) Transports() []string { return []string{via} }
 
 func (n *Node) enter() error {
 	n.mu.Lock()
@@ -122,15 +133,15 @@ func (n *Node) enter() error {
 
 // begin says of each item why it cannot be looked at, and keeps the rules of Item. The
 // context ends with the fabric too.
-func (n *Node) begin(ctx context.Context, it []fabric.Item) (within context.Context, leave func()) {
+func (g *group) begin(ctx context.Context, it []fabric.Item) (within context.Context, leave func()) {
 	within, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(n.life, cancel)
-	entered := n.enter()
-	ended := fabric.ContextError(ctx, n.cfg.Label)
+	stop := context.AfterFunc(g.node.life, cancel)
+	entered := g.node.enter()
+	ended := fabric.ContextError(ctx, g.node.cfg.Label)
 	for i := range it {
 		err := cmp.Or(entered, ended)
 		if err == nil && i >= maxBatch {
-			err = &fabric.Error{Code: wire.CodeTooMany, Fabric: n.cfg.Label, Have: maxBatch, Need: uint64(len(it))}
+			err = &fabric.Error{Code: wire.CodeTooMany, Fabric: g.node.cfg.Label, Have: maxBatch, Need: uint64(len(it))}
 		}
 		it[i].Via, it[i].Loose, it[i].Err = via, false, err
 	}
@@ -143,7 +154,7 @@ func (n *Node) begin(ctx context.Context, it []fabric.Item) (within context.Cont
 			}
 		}
 		if entered == nil {
-			n.calls.Done()
+			g.node.calls.Done()
 		}
 	}
 }
@@ -176,34 +187,34 @@ func partOf(parts map[*peer]*part, p *peer) *part {
 }
 
 // Push writes each payload that passes the strict reader into the memory of its peer.
-func (n *Node) Push(ctx context.Context, it []fabric.Item) {
+func (g *group) Push(ctx context.Context, it []fabric.Item) {
 	for i := range it {
 		it[i].H = fabric.Handle{}
 	}
-	ctx, leave := n.begin(ctx, it)
+	ctx, leave := g.begin(ctx, it)
 	defer leave()
 	parts := map[*peer]*part{}
 	for i := range it {
 		if it[i].Err != nil {
 			continue
 		}
-		it[i].Err = n.accept(&it[i], parts)
+		it[i].Err = g.accept(&it[i], parts)
 	}
 	together(parts, func(p *peer, of *part) []error { return p.push(ctx, of.items, of.heads) })
 }
 
 // accept checks a payload and adds it to its peer's part.
-func (n *Node) accept(it *fabric.Item, parts map[*peer]*part) error {
+func (g *group) accept(it *fabric.Item, parts map[*peer]*part) error {
 	if len(it.M.B) > maxItem {
-		return &fabric.Error{Code: wire.CodeTooLarge, Fabric: n.cfg.Label, Have: maxItem, Need: uint64(len(it.M.B))}
+		return &fabric.Error{Code: wire.CodeTooLarge, Fabric: g.node.cfg.Label, Have: maxItem, Need: uint64(len(it.M.B))}
 	}
 	head, _, err := wire.Decode(it.M.B, wire.Strict, wire.MaxBody)
 	if err != nil {
 		return err
 	}
-	p := n.home(it.NS, it.Key)
+	p := g.home(it.NS, it.Key)
 	if p == nil {
-		return &fabric.Error{Code: wire.CodeUnreachable, Fabric: n.cfg.Label, Text: "no peer is listed"}
+		return &fabric.Error{Code: wire.CodeUnreachable, Fabric: g.node.cfg.Label, Text: "no peer is listed"}
 	}
 	of := partOf(parts, p)
 	of.items, of.heads = append(of.items, it), append(of.heads, head)
@@ -212,14 +223,14 @@ func (n *Node) accept(it *fabric.Item, parts map[*peer]*part) error {
 
 // home is the peer that a block goes to: the one with the highest hash of those that
 // can be used now.
-func (n *Node) home(ns wire.Namespace, key wire.Key) (best *peer) {
+func (g *group) home(ns wire.Namespace, key wire.Key) (best *peer) {
 	var most uint64
 	for _, usable := range []bool{true, false} {
-		for i, p := range n.peers {
+		for i, p := range g.peers {
 			if usable && p.usable() != nil {
 				continue
 			}
-			if h := n.weight(ns, key, i); best == nil || h > most {
+			if h := g.weight(ns, key, i); best == nil || h > most {
 				best, most = p, h
 			}
 		}
@@ -230,9 +241,9 @@ func (n *Node) home(ns wire.Namespace, key wire.Key) (best *peer) {
 	return nil
 }
 
-func (n *Node) weight(ns wire.Namespace, key wire.Key, i int) uint64 {
+func (g *group) weight(ns wire.Namespace, key wire.Key, i int) uint64 {
 	var h maphash.Hash
-	h.SetSeed(n.seed)
+	h.SetSeed(g.node.seed)
 	_, _ = h.Write(ns[:])
 	_, _ = h.Write(key[:])
 	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(i)))
@@ -240,8 +251,8 @@ func (n *Node) weight(ns wire.Namespace, key wire.Key, i int) uint64 {
 }
 
 // where is the peer that has what an item names.
-func (n *Node) where(it *fabric.Item) (*peer, *entry) {
-	for _, p := range n.peers {
+func (g *group) where(it *fabric.Item) (*peer, *entry) {
+	for _, p := range g.peers {
 		if e := p.find(it); e != nil {
 			return p, e
 		}
@@ -249,11 +260,11 @@ func (n *Node) where(it *fabric.Item) (*peer, *entry) {
 	return nil, nil
 }
 
-func (n *Node) absent() error { return &fabric.Error{Code: wire.CodeAbsent, Fabric: n.cfg.Label} }
+func (g *group) absent() error { return &fabric.Error{Code: wire.CodeAbsent, Fabric: g.node.cfg.Label} }
 
 // Pull reads each payload out of the memory of its peer, and hashes it where it lies.
-func (n *Node) Pull(ctx context.Context, it []fabric.Item) {
-	ctx, leave := n.begin(ctx, it)
+func (g *group) Pull(ctx context.Context, it []fabric.Item) {
+	ctx, leave := g.begin(ctx, it)
 	defer leave()
 	parts := map[*peer]*part{}
 	for i := range it {
@@ -261,17 +272,17 @@ func (n *Node) Pull(ctx context.Context, it []fabric.Item) {
 		if it[i].Err != nil {
 			continue
 		}
-		p, _ := n.where(&it[i])
+		p, _ := g.where(&it[i])
 		var e *entry
 		if p != nil {
 			e = p.use(&it[i])
 		}
 		switch {
 		case e == nil:
-			it[i].Err = n.absent()
+			it[i].Err = g.absent()
 		case uint64(len(it[i].M.B)) < e.size():
 			p.leave(e)
-			it[i].Err = &fabric.Error{Code: wire.CodeTooLarge, Fabric: n.cfg.Label, Have: uint64(len(it[i].M.B)), Need: e.size()}
+			it[i].Err = &fabric.Error{Code: wire.CodeTooLarge, Fabric: g.node.cfg.Label, Have: uint64(len(it[i].M.B)), Need: e.size()}
 		default:
 			of := partOf(parts, p)
 			of.items, of.entries = append(of.items, &it[i]), append(of.entries, e)
@@ -288,16 +299,16 @@ func (n *Node) Pull(ctx context.Context, it []fabric.Item) {
 }
 
 // Find looks into the index.
-func (n *Node) Find(ctx context.Context, it []fabric.Item) {
-	_, leave := n.begin(ctx, it)
+func (g *group) Find(ctx context.Context, it []fabric.Item) {
+	_, leave := g.begin(ctx, it)
 	defer leave()
 	for i := range it {
 		if it[i].Err != nil {
 			continue
 		}
-		_, e := n.where(&it[i])
+		_, e := g.where(&it[i])
 		if e == nil {
-			it[i].Err = n.absent()
+			it[i].Err = g.absent()
 			continue
 		}
 		it[i].H, it[i].Head, it[i].Att = e.h, e.head, e.att
@@ -305,28 +316,28 @@ func (n *Node) Find(ctx context.Context, it []fabric.Item) {
 }
 
 // Drop forgets blocks; their memory is used again.
-func (n *Node) Drop(ctx context.Context, it []fabric.Item) {
-	_, leave := n.begin(ctx, it)
+func (g *group) Drop(ctx context.Context, it []fabric.Item) {
+	_, leave := g.begin(ctx, it)
 	defer leave()
 	for i := range it {
 		if it[i].Err != nil {
 			continue
 		}
-		if p, e := n.where(&it[i]); e == nil || !p.drop(e) {
-			it[i].Err = n.absent()
+		if p, e := g.where(&it[i]); e == nil || !p.drop(e) {
+			it[i].Err = g.absent()
 		}
 	}
 }
 
 // List calls f for each block of the index.
-func (n *Node) List(ctx context.Context, f func(fabric.Item) bool) error {
-	if err := n.enter(); err != nil {
+func (g *group) List(ctx context.Context, f func(fabric.Item) bool) error {
+	if err := g.node.enter(); err != nil {
 		return err
 	}
-	defer n.calls.Done()
-	for _, p := range n.peers {
+	defer g.node.calls.Done()
+	for _, p := range g.peers {
 		for _, e := range p.all() {
-			if err := fabric.ContextError(ctx, n.cfg.Label); err != nil {
+			if err := fabric.ContextError(ctx, g.node.cfg.Label); err != nil {
 				return err
 			}
 			if !f(fabric.Item{NS: e.ns, Key: e.key, Tier: e.tier, H: e.h, Head: e.head, Att: e.att, Via: via}) {
@@ -348,28 +359,28 @@ func (p *peer) all() []*entry {
 }
 
 // Usable says whether one peer at least can be asked.
-func (n *Node) Usable(wire.Namespace) error {
+func (g *group) Usable(wire.Namespace) error {
 	var last error
-	for _, p := range n.peers {
+	for _, p := range g.peers {
 		if last = p.usable(); last == nil {
 			return nil
 		}
 	}
 	if last == nil {
-		last = &fabric.Error{Code: wire.CodeUnreachable, Fabric: n.cfg.Label, Text: "no peer is listed"}
+		last = &fabric.Error{Code: wire.CodeUnreachable, Fabric: g.node.cfg.Label, Text: "no peer is listed"}
 	}
 	return last
 }
 
 // Keeps says that the block is still in the index: a peer whose restart was noticed
 // has lost its blocks.
-func (n *Node) Keeps(h fabric.Handle) bool {
-	p, _ := n.where(&fabric.Item{H: h})
+func (g *group) Keeps(h fabric.Handle) bool {
+	p, _ := g.where(&fabric.Item{H: h})
 	return p != nil && p.usable() == nil
 }
 
 // Quiesce has nothing to wait for: memory is touched only while a call runs.
-func (n *Node) Quiesce(ctx context.Context) error { return fabric.ContextError(ctx, n.cfg.Label) }
+func (g *group) Quiesce(ctx context.Context) error { return fabric.ContextError(ctx, g.node.cfg.Label) }
 
 // Close ends calls under way, and what is served.
 func (n *Node) Close() error {
@@ -387,16 +398,16 @@ func (n *Node) Close() error {
 
 // Probe writes 64 KiB into the memory of a peer, reads them back and compares them; ""
 // is the first peer.
-func (n *Node) Probe(ctx context.Context, name string) (string, float64, error) {
-	for _, p := range n.peers {
+func (g *group) Probe(ctx context.Context, name string) (string, float64, error) {
+	for _, p := range g.peers {
 		if p.Name != name && name != "" {
 			continue
 		}
-		if err := n.enter(); err != nil {
+		if err := g.node.enter(); err != nil {
 			return "", 0, err
 		}
-		defer n.calls.Done()
-		if err := fabric.ContextError(ctx, n.cfg.Label); err != nil {
+		defer g.node.calls.Done()
+		if err := fabric.ContextError(ctx, g.node.cfg.Label); err != nil {
 			return "", 0, err
 		}
 		took, size, err := p.probe(ctx)
@@ -405,5 +416,5 @@ func (n *Node) Probe(ctx context.Context, name string) (string, float64, error) 
 		}
 		return via, float64(size) / took.Seconds() / 1e9, nil
 	}
-	return "", 0, &fabric.Error{Code: wire.CodeUnreachable, Fabric: n.cfg.Label, Text: "no peer " + quote(name) + " is listed"}
+	return "", 0, &fabric.Error{Code: wire.CodeUnreachable, Fabric: g.node.cfg.Label, Text: "no peer " + quote(name) + " is listed"}
 }

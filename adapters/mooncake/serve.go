@@ -206,7 +206,7 @@ func (s *server) notified(name string, n handshake.Notify) error {
 		return fmt.Errorf("mooncake: notify to %s: namespace %v is not open here for peers: %w", m.verb, m.ns, wire.CodeNSUnknown)
 	}
 	began := time.Now()
-	body := uint64(0)
+	var body uint64
 	switch m.verb {
 	case verbPut:
 		body, err = m.n-wire.HeaderLen, s.put(g, m)

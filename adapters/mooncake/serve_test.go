@@ -462,3 +462,70 @@ func FuzzParseMessage(f *testing.F) {
 		}
 	})
 }
+
+// Each listed peer is a fabric of its own, and all of them together are one.
+func TestEachPeerIsAPathOfItsOwn(t *testing.T) {
+	a, b := newLender(t, 1<<20), newLender(t, 1<<20)
+	n := newNode(t, Config{Label: "mooncake", Peers: []PeerConfig{{"b", b.name}, {"a", a.name}}})
+	for i, p := range n.Peers() {
+		if want := string("ab"[i]); p.Name != want || !p.Listed || p.State != fabric.PeerConnecting || p.Err() == nil {
+			t.Errorf("before the first call: %+v", p)
+		}
+	}
+	if n.Peer("c") != nil {
+		t.Error("a peer that is not listed")
+	}
+	counts := map[string]int{}
+	for i := range 64 {
+		it := []fabric.Item{{Key: wire.Key{byte(i)}, M: fabric.Mem{B: payloadOf(t, 100, i)}}}
+		name := n.Choose(it[0].NS, it[0].Key)
+		counts[name]++
+		path := n.Peer(name).(*onePeer)
+		other := n.Peer(map[string]string{"a": "b", "b": "a"}[name]).(*onePeer)
+		if i%2 == 0 {
+			n.Push(t.Context(), it)
+		} else {
+			path.Push(t.Context(), it)
+		}
+		if it[0].Err != nil {
+			t.Fatal(it[0].Err)
+		}
+		if path.Pull(t.Context(), it); it[0].Err != nil || !n.Keeps(it[0].H) || !path.Keeps(it[0].H) || other.Keeps(it[0].H) {
+			t.Errorf("pushed to %s: %v", name, it[0].Err)
+		}
+		if other.Find(t.Context(), it); !errors.Is(it[0].Err, wire.CodeAbsent) {
+			t.Errorf("found with the other peer: %v", it[0].Err)
+		}
+	}
+	if counts["a"] == 0 || counts["b"] == 0 {
+		t.Errorf("blocks have their homes at %v", counts)
+	}
+	for _, p := range n.Peers() {
+		if p.State != fabric.PeerReady || p.Via != "tcp" || p.Lanes < 1 || p.Err() != nil {
+			t.Errorf("after calls: %+v", p)
+		}
+	}
+	if _, _, err := n.Peer("a").(*onePeer).Probe(t.Context(), "b"); !errors.Is(err, wire.CodeUnreachable) {
+		t.Error("a probe of another peer:", err)
+	}
+	a.server.Close()
+	a.target.Close()
+	it := []fabric.Item{{Key: wire.Key{200}, M: fabric.Mem{B: payloadOf(t, 100, 1)}}}
+	if n.Peer("a").Push(t.Context(), it); it[0].Err == nil {
+		t.Error("pushed to a peer that is gone")
+	}
+	if p := n.Peers()[0]; p.State == fabric.PeerReady || p.Code == wire.CodeOK || p.Text == "" {
+		t.Errorf("a peer that is gone: %+v", p)
+	}
+	if n.Peer("a").(*onePeer).Usable(wire.Namespace{}) == nil || n.Usable(wire.Namespace{}) != nil || n.Choose(wire.Namespace{}, wire.Key{3}) != "b" {
+		t.Error("the other peer is not enough")
+	}
+	if err := n.Peer("b").Close(); err != nil {
+		t.Error(err)
+	}
+	if it[0].H = (fabric.Handle{}); n.Usable(wire.Namespace{}) == nil {
+		if n.Push(t.Context(), it); it[0].Err != nil {
+			t.Error("the fabric, after one of its peers was closed as a path:", it[0].Err)
+		}
+	}
+}

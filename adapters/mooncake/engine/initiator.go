@@ -139,6 +139,14 @@ func (s *Segment) Descriptor() (segment.Descriptor, uint64) {
 	return s.desc, s.seen
 }
 
+// Lanes is how many connections to the peer are open: those in use, and those that
+// wait for the next call.
+func (s *Segment) Lanes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.idle) + len(s.turns)
+}
+
 // Refresh asks for the descriptor again.
 func (s *Segment) Refresh(ctx context.Context) error {
 	_, err := s.refresh(ctx)

@@ -81,8 +81,10 @@ func (t *Target) Listen(ctx context.Context, addr string) (netip.AddrPort, error
 // Open serves a listener until Close.
 func (t *Target) Open(l net.Listener) bool { return t.door.Open(l) }
 
-// Conns is how many connections are open, and Active how many requests are served.
-func (t *Target) Conns() int  { return t.door.Len() }
+// Conns is how many connections are open.
+func (t *Target) Conns() int { return t.door.Len() }
+
+// Active is how many requests are served now.
 func (t *Target) Active() int { return int(t.active.Load()) }
 
 // Drain refuses new requests and connections; what runs goes on.

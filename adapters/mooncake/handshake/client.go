@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -119,8 +120,8 @@ func (c *Client) dial(ctx context.Context, addr string) (net.Conn, error) {
 
 // dialCode is why there is no connection: the caller gave up, or nobody is there.
 func dialCode(err error) wire.Code {
-	if code := wire.CodeOf(err); code == wire.CodeCancelled {
-		return code
+	if errors.Is(err, context.Canceled) {
+		return wire.CodeCancelled
 	}
 	return wire.CodeUnreachable
 }

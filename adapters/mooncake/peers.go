@@ -1,0 +1,62 @@
+package mooncake
+
+import (
+	"meridian/adapters/mooncake/segment"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+var (
+	_ fabric.Peered  = (*Node)(nil)
+	_ fabric.Chooser = (*Node)(nil)
+	_ fabric.Finder  = (*onePeer)(nil)
+	_ fabric.Gate    = (*onePeer)(nil)
+	_ fabric.Keeper  = (*onePeer)(nil)
+	_ fabric.Prober  = (*onePeer)(nil)
+)
+
+// onePeer is the fabric that leads to one listed peer.
+type onePeer struct{ group }
+
+// Close does nothing: the peer is closed with its Node.
+func (o *onePeer) Close() error { return nil }
+
+// Peers tells how each listed peer stands. One that was not needed yet is connecting.
+func (n *Node) Peers() []fabric.Peer {
+	out := make([]fabric.Peer, len(n.peers))
+	for i, p := range n.peers {
+		out[i] = p.stands()
+	}
+	return out
+}
+
+func (p *peer) stands() fabric.Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := fabric.Peer{Name: p.Name, Listed: true, Addr: segment.TCP + "://" + p.Segment}
+	switch {
+	case p.failed != nil:
+		out.Code, out.Text = wire.CodeOf(p.failed), p.failed.Error()
+	case p.seg == nil:
+		out.Code, out.Text = wire.CodeUnreachable, "not needed yet"
+	default:
+		out.State, out.Via, out.Lanes = fabric.PeerReady, via, p.seg.Lanes()
+	}
+	return out
+}
+
+// Peer is the fabric that leads to a listed peer.
+func (n *Node) Peer(name string) fabric.Fabric {
+	if o := n.each[name]; o != nil {
+		return o
+	}
+	return nil
+}
+
+// Choose names the peer that a block would go to now.
+func (n *Node) Choose(ns wire.Namespace, key wire.Key) string {
+	if p := n.home(ns, key); p != nil {
+		return p.Name
+	}
+	return ""
+}
