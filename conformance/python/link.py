@@ -8,8 +8,10 @@ import hmac
 import mmap
 import os
 import socket
+import ssl
 import struct
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "vectors", "link-v1"))
 import check  # noqa: E402
@@ -114,7 +116,42 @@ class Closed(Exception):
     """The other side closed the lane without ERROR."""
 
 
-def connect(address):
+class Certificate:
+    """What a dialler shows on TLS, and whom it expects: names of PEM files, and the acceptor's name."""
+
+    def __init__(self, authority, cert, key, server):
+        self.server, self.log = server, tempfile.NamedTemporaryFile()
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_3
+        self.context.load_verify_locations(authority)
+        self.context.keylog_filename = self.log.name
+        if cert:
+            self.context.load_cert_chain(cert, key)
+
+    def wrap(self, sock):
+        sock = self.context.wrap_socket(sock, server_hostname=self.server)
+        with open(self.log.name, encoding="ascii") as lines:  # the last connection's is the last
+            secrets = [line.split()[2] for line in lines if line.startswith("EXPORTER_SECRET ")]
+        sock.hash, sock.secret = sock.cipher()[0].rsplit("_", 1)[1].lower(), bytes.fromhex(secrets[-1])
+        return sock
+
+
+def expand(name, secret, label, context, size):
+    """HKDF-Expand-Label of RFC 8446 section 7.1, for at most one block of the hash."""
+    label = b"tls13 " + label
+    info = struct.pack(">HB", size, len(label)) + label + bytes([len(context)]) + context
+    return hmac.new(secret, info + b"\1", name).digest()[:size]
+
+
+def exported(sock, label, context, size=32):
+    """Keying material of RFC 8446 section 7.5, which the module ssl does not give."""
+    def digest(b):
+        return hashlib.new(sock.hash, b).digest()
+    derived = expand(sock.hash, sock.secret, label, digest(b""), len(digest(b"")))
+    return expand(sock.hash, derived, b"exporter", digest(context), size)
+
+
+def connect(address, certificate=None):
     kind, where = address.split("://", 1)
     sock = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET, socket.SOCK_STREAM)
     sock.settimeout(PATIENCE)
@@ -124,7 +161,7 @@ def connect(address):
     host, port = where.rsplit(":", 1)
     sock.connect((host, int(port)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
+    return certificate.wrap(sock) if kind == "tls" else sock
 
 
 class Lane:
@@ -142,6 +179,15 @@ class Lane:
     def take(self, n):
         got = b""
         while len(got) < n:
+            if isinstance(self.sock, ssl.SSLSocket):
+                try:
+                    part = self.sock.recv(n - len(got))
+                except ConnectionResetError:
+                    raise Closed from None
+                if not part:
+                    raise Closed
+                got += part
+                continue
             try:
                 part, notes, _, _ = self.sock.recvmsg(n - len(got), socket.CMSG_SPACE(4 * 253), socket.MSG_CMSG_CLOEXEC)
             except ConnectionResetError:
@@ -191,6 +237,7 @@ class Lane:
 
 
 DIALLER, ACCEPTOR = b"meridian link v1 dialler", b"meridian link v1 acceptor"
+LABEL = b"EXPORTER-meridian-link-v1"
 
 
 def element(hello, kind):
@@ -200,8 +247,8 @@ def element(hello, kind):
 class Agent:
     """An agent: who it says it is, and how it proves it."""
 
-    def __init__(self, address, name, method, psk=b""):  # address: where it dials
-        self.address, self.name, self.method, self.psk = address, name, method, psk
+    def __init__(self, address, name, method, psk=b"", certificate=None):  # address: where it dials
+        self.address, self.name, self.method, self.psk, self.certificate = address, name, method, psk, certificate
         self.agent, self.inc, self.req = os.urandom(16), int.from_bytes(os.urandom(7), "little") + 1, 1_000_001
         self.features = 0
 
@@ -216,16 +263,21 @@ class Agent:
 
     def dial(self, session=bytes(16), lane=0, third=None, **fields):
         """One lane through the four HELLOs. third may replace this side's second."""
-        l = Lane(connect(self.address))
+        l = Lane(connect(self.address, self.certificate))
         mine = self.first(session, lane, **fields)
         l.write(mine.frame())
         theirs = l.expect("HELLO")
         assert theirs["lane"] == lane and theirs["min"] <= 1 <= theirs["max"] and element(theirs, self.method) == b""
         ends = mine.nonce + bytes.fromhex(theirs["nonce"]) + mine.agent + bytes.fromhex(theirs["agent"])
-        mine.auth = [(kind, self.proof(DIALLER, ends) if kind == self.method else value) for kind, value in mine.auth]
+        if self.method == 1:  # each proof is of its sender alone
+            material = exported(l.sock, LABEL, DIALLER + mine.agent + mine.nonce)
+            due = exported(l.sock, LABEL, ACCEPTOR + bytes.fromhex(theirs["agent"]) + bytes.fromhex(theirs["nonce"]))
+        else:
+            material, due = self.proof(DIALLER, ends), self.proof(ACCEPTOR, ends)
+        mine.auth = [(kind, material if kind == self.method else value) for kind, value in mine.auth]
         l.write(third(mine) if third else mine.frame())
         again = l.expect("HELLO")
-        assert hmac.compare_digest(element(again, self.method), self.proof(ACCEPTOR, ends)), "the acceptor's proof is wrong"
+        assert hmac.compare_digest(element(again, self.method), due), "the acceptor's proof is wrong"
         assert {**again, "auth": 0} == {**theirs, "auth": 0}, "the acceptor's HELLOs differ"
         l.session = bytes.fromhex(theirs["session"])
         return l

@@ -8,12 +8,13 @@ Prints a line for each check and ends with 1 where one failed. README.md says wh
 import argparse
 import json
 import os
+import ssl
 import sys
 import traceback
 
 import agents
 import engines
-from link import Agent, Closed, Lane, Refused, connect, control
+from link import Agent, Certificate, Closed, Lane, Refused, connect, control, named
 
 EXCHANGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "vectors", "link-v1", "exchanges")
 
@@ -79,8 +80,8 @@ class Checks:
                 self.run(f.__doc__, f, *args)
 
 
-def first(address, case):
-    lane = Lane(connect(address))
+def first(address, case, certificate=None):
+    lane = Lane(connect(address, certificate))
     play(lane, case, 1)
     lane.close()
 
@@ -98,12 +99,30 @@ def local(address, case):
     engine.close()
 
 
+def turned_away(peer, why):
+    """A certificate is refused: by TLS itself before any frame, or by a code."""
+    try:
+        peer.dial()
+    except ssl.SSLError as err:
+        assert why == "tls", f"TLS refuses: {err}, want {why}"
+    except Closed:
+        assert why == "tls", f"the connection is closed, want {why}"
+    except Refused as err:
+        assert named(err.code) == why, f"{err}, want {why}"
+    else:
+        raise AssertionError(f"taken, want {why}")
+
+
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--link", help="tcp://HOST:PORT or unix:///PATH of the agent's link")
+    p.add_argument("--link", help="tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH of the agent's link")
     p.add_argument("--name", default="", help="the name under which the agent lists this peer")
     p.add_argument("--psk-file", help="file with the pre-shared key, as the agent uses it; without: --method")
     p.add_argument("--method", type=int, default=0, help="auth method without a key: 0 none, 3 peer credentials")
+    p.add_argument("--server-name", help="with tls: the agent's name")
+    p.add_argument("--certificate", nargs=3, metavar=("CA", "CERT", "KEY"), help="with tls: PEM files")
+    p.add_argument("--refused", nargs=4, action="append", default=[], metavar=("WHY", "CA", "CERT", "KEY"),
+                   help="a certificate that the agent must refuse: WHY is tls, or the code of the ERROR; CERT may be empty")
     p.add_argument("--tenant", required=True)
     p.add_argument("--engine", help="path of the engine's socket")
     a = p.parse_args()
@@ -120,9 +139,13 @@ def main():
         if a.psk_file:
             with open(a.psk_file, "rb") as file:
                 psk = file.read()
-        peer = Agent(a.link, a.name, 2 if psk else a.method, psk)
+        shown = Certificate(*a.certificate, a.server_name) if a.certificate else None
+        peer = Agent(a.link, a.name, 1 if shown else 2 if psk else a.method, psk, shown)
+        for why, *files in a.refused:
+            stranger = Agent(a.link, a.name, 1, certificate=Certificate(*files, a.server_name))
+            checks.run(f"link, {os.path.basename(files[1]) or 'no certificate'}: {why}", turned_away, stranger, why)
         for case in exchanges("first"):
-            checks.run(f"link, first frame: {case['name']}", first, a.link, case)
+            checks.run(f"link, first frame: {case['name']}", first, a.link, case, shown)
         lane0 = peer.dial()
         for case in exchanges("session"):
             checks.run(f"link, lane {case['lane']}: {case['name']}", session, peer, lane0, case)
