@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"meridian/agent/client"
 	"meridian/agent/config"
@@ -114,8 +115,25 @@ func (a *Agent) learnModel(m scheduler.Model) error {
 	return nil
 }
 
-// drain takes no more requests and lets those that run end, until ctx ends.
-func (f *llamaFace) drain(ctx context.Context) { f.once.Do(func() { f.server.Shutdown(ctx) }) }
+// drainStill is how long a drain waits for requests of the front of which nothing
+// goes on, beyond what their step may take: what can end well moves.
+const drainStill = time.Second
+
+// drain takes no more requests and lets those that run end, until ctx ends or
+// nothing of them goes on.
+func (f *llamaFace) drain(ctx context.Context) {
+	f.once.Do(func() {
+		ctx, cancel := context.WithCancel(ctx)
+		var still sync.WaitGroup
+		still.Go(func() {
+			f.node.Still(ctx, drainStill)
+			cancel()
+		})
+		f.server.Shutdown(ctx)
+		cancel()
+		still.Wait()
+	})
+}
 
 // close ends the front first, so that no request meets a node that is going.
 func (f *llamaFace) close(ctx context.Context) error {

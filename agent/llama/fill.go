@@ -83,6 +83,8 @@ func (j *job) askPartner(ctx context.Context) bool {
 		return false
 	}
 	m := j.s.manifest
+	step := j.n.work.begin(openai.MaxWait) // the partner's own watchdog is the bound
+	defer step.end()
 	reply, err := j.n.partner.prefill(ctx, PrefillRequest{
 		Model: j.n.cfg.Name, Namespace: m.Namespace().String(), Manifest: string(m.Append(nil)), Tokens: j.tokens[:j.prompt],
 	})
@@ -228,8 +230,11 @@ func (j *job) handOver(ctx context.Context, emit func(openai.Token) error) (res 
 	next := *j.r
 	next.Hop = true
 	var own error // of the answer's reader
+	step := j.n.work.begin(openai.MaxWait)
+	defer step.end()
 	res, err = j.n.partner.remote.Generate(ctx, &next, func(t openai.Token) error {
 		used = true
+		step.next(openai.MaxWait)
 		own = emit(t)
 		return own
 	})

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"context"
 	"math/bits"
 	"sync"
 	"time"
@@ -83,6 +84,25 @@ func (w *work) progress() openai.Progress {
 		longest = max(longest, s.may)
 	}
 	return openai.Progress{Done: w.done, WaitMS: uint32(min(longest, openai.MaxWait).Milliseconds())}
+}
+
+// Still returns when nothing of the node's work has ended for so long, beyond what
+// the steps under way may take, or when ctx ends.
+func (n *Node) Still(ctx context.Context, d time.Duration) {
+	ctx, still := context.WithCancel(ctx)
+	defer still()
+	w := openai.NewWatchdog(d, still)
+	defer w.Stop()
+	t := time.NewTicker(d / 10)
+	defer t.Stop()
+	for {
+		w.Saw(n.work.progress())
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // measured takes in how long prompt tokens took.

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,39 @@ func TestANodeTellsItsPartnerWhatItHasDone(t *testing.T) {
 		s.end()
 		if w.progress().Done == first.Done {
 			t.Error("a step that has ended is none")
+		}
+	})
+}
+
+// Whoever ends a node waits for what goes on, for the step under way as long as it
+// may take, and not for what stands still.
+func TestANodeIsStillWhenNothingOfItsWorkHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{}
+		began := time.Now()
+		s := n.work.begin(3 * time.Second)
+		go func() {
+			for range 20 { // works, and then stops in the middle
+				time.Sleep(time.Second)
+				s.next(3 * time.Second)
+			}
+		}()
+		n.Still(t.Context(), time.Second)
+		if took := time.Since(began); took < 24*time.Second || took > 25*time.Second {
+			t.Errorf("still after %v, want 20 s of work, 3 s for the step and 1 s", took)
+		}
+		s.end()
+		began = time.Now()
+		n.Still(t.Context(), time.Second)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("a node that does nothing is still after %v", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		n.work.begin(time.Hour)
+		began = time.Now()
+		if n.Still(ctx, time.Second); time.Since(began) != 0 {
+			t.Error("the end of the wait was not seen")
 		}
 	})
 }
