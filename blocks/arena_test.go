@@ -312,7 +312,7 @@ func TestAKernelWithoutMemoryMeansEviction(t *testing.T) {
 		r.put(fmt.Sprint("x", i), bodyOf(keyOf("x"), 250<<10))
 	}
 	st := r.Stats()
-	if st.SegmentsRefused == 0 || st.Segments != 1 || st.Evictions[wire.OutputCritical] == 0 {
+	if st.SegmentsRefused != 9 || st.Segments != 1 || st.Evictions[wire.OutputCritical] == 0 {
 		t.Fatalf("stats %+v", st)
 	}
 	other := nsOf("other")

@@ -90,7 +90,7 @@ func TestFabricLabelsAreBounded(t *testing.T) {
 
 func TestCheckRefusesWhatReserveNeverGrants(t *testing.T) {
 	r := newRig(t, nil)
-	if err := r.Check(r.o, r.ns, []uint32{0, 4096}); err != nil {
+	if err := r.Check(r.o, r.ns, []uint32{0, 4096, 256 << 10}); err != nil {
 		t.Error(err)
 	}
 	gone := r.NewOwner(0)

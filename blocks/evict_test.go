@@ -32,7 +32,7 @@ type yard struct {
 // newYard has all of its memory in segments of one tenant.
 func newYard(t *testing.T, extents uint64) *yard {
 	t.Helper()
-	c := testCore(t, CoreConfig{Capacity: extents * 8192, ExtentBytes: 8192, HoldBytes: 1 << 20})
+	c := testCore(t, CoreConfig{Capacity: extents * 8192, ExtentBytes: 8192, HoldBytes: 1 << 20, RemoteBlocks: 8})
 	if c.geo.segExtents != 1 {
 		t.Fatalf("segments of %d extents", c.geo.segExtents)
 	}

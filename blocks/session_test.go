@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -81,4 +82,80 @@ func TestNoHoldsForAProcessThatCannotBeWatched(t *testing.T) {
 		t.Fatalf("a timed lease: %v", err)
 	}
 	r.Drop(o)
+}
+
+// A session without holds is over with Drop: its process is watched no longer. One
+// without a process watches none.
+func TestASessionIsForgottenAtDrop(t *testing.T) {
+	var opened []int
+	p := &fakeProcess{}
+	r := newRig(t, func(c *Config) {
+		c.OpenProcess = func(pid int) (Process, error) { opened = append(opened, pid); return p, nil }
+	})
+	r.Drop(r.NewOwner(0))
+	r.Drop(r.NewOwner(1234))
+	if len(opened) != 1 || opened[0] != 1234 || p.closed != 1 || len(r.sessions) != 1 {
+		t.Errorf("processes %v are watched, %d closed, %d sessions left", opened, p.closed, len(r.sessions))
+	}
+}
+
+// The next Step is due when the next lease is, and within a second while a process
+// that may have ended holds blocks.
+func TestStepIsDueForOrphansAndForLeases(t *testing.T) {
+	for _, c := range []struct {
+		orphan     bool
+		ttl, after time.Duration
+	}{{false, time.Hour, time.Hour}, {true, time.Hour, orphanPoll}, {true, orphanPoll / 2, orphanPoll / 2}} {
+		r := newRig(t, func(c *Config) { c.OpenProcess = func(int) (Process, error) { return &fakeProcess{}, nil } })
+		r.put("a", bodyOf(keyOf("a"), 4096))
+		r.clock.add(time.Hour)
+		r.Step(Input{}) // the reservation of a is over
+		if c.orphan {
+			o, engine := r.o, r.NewOwner(1234)
+			r.o = engine
+			r.acquire("a", 2*time.Hour, true)
+			r.o = o
+			r.Drop(engine)
+		}
+		_, l := r.acquire("a", c.ttl, false)
+		if got := r.Step(Input{}).Next; got != r.clock.read()+c.after {
+			t.Errorf("%+v: the next Step is due in %v", c, got-r.clock.read())
+		}
+		r.Release(r.o, l)
+	}
+}
+
+func TestAPeersAcquireHashesNothing(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.VerifyAlways = true })
+	r.put("a", bodyOf(keyOf("a"), 4096))
+	for _, c := range []struct {
+		who  quota.Holder
+		want uint64
+	}{{quota.Holder{Kind: quota.Peer, Name: "p"}, 0}, {quota.Holder{Kind: quota.Engine, Name: "e"}, 1}} {
+		r.o = r.NewOwnerFor(c.who, 0)
+		_, l := r.acquire("a", time.Minute, false)
+		if n := r.Stats().Verified; n != c.want {
+			t.Errorf("%v: %d blocks hashed, want %d", c.who, n, c.want)
+		}
+		r.Release(r.o, l)
+	}
+}
+
+// The owner of a transient block reads it under its lease, and nobody after that.
+func TestATransientBlockIsReadUnderItsLease(t *testing.T) {
+	r := newRig(t, nil)
+	v, err := r.Reserve(r.o, r.ns, []uint32{4096}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := bodyOf(keyOf("a"), 4096)
+	if err := r.Ingest(r.o, body, &Commit{Slot: v[0].Ref.Slot, Key: keyOf("a"), Transient: true}); err != nil {
+		t.Fatal(err)
+	}
+	got, l := r.acquire("a", time.Minute, false)
+	checkPayload(t, r.Payload(got), body)
+	r.Release(r.o, l)
+	if r.Payload(got) != nil || r.Stats().Used != 0 {
+		t.Error("it is still there after its release")
+	}
 }

@@ -212,3 +212,28 @@ func refusedShare(t *testing.T, err error, who quota.Holder, limit uint64, key s
 		t.Errorf("got %v, want a refusal of %s with limit %d (%s)", err, who, limit, key)
 	}
 }
+
+// A ring that has what is asked for stays; one that has less gets what is missing,
+// and no more than the limit leaves.
+func TestARingGrowsByWhatIsMissing(t *testing.T) {
+	const kib = 1 << 10
+	r := newRig(t, func(c *Config) { c.StagingBytes = 64 * kib })
+	for _, step := range []struct{ least, want int }{{4 * kib, 32 * kib}, {32 * kib, 32 * kib}, {32*kib + 1, 48 * kib}, {64 * kib, 64 * kib}} {
+		b, err := r.Staging(r.o, step.least, 64*kib)
+		if err != nil {
+			t.Fatalf("%+v: %v", step, err)
+		}
+		if len(b) != step.want || r.Stats().StagingBytes != uint64(step.want) {
+			t.Errorf("%+v: %d bytes, %d counted", step, len(b), r.Stats().StagingBytes)
+		}
+	}
+	o := r.NewOwner(0)
+	r.SetShares(Shares{}, 96*kib)
+	if b, err := r.Staging(o, 4*kib, 64*kib); err != nil || len(b) != 16*kib {
+		t.Fatalf("half of what is left: %d bytes, %v", len(b), err)
+	}
+	r.SetShares(Shares{}, 1<<20)
+	if b, err := r.Staging(o, 20*kib, 64*kib); err != nil || len(b) != 64*kib {
+		t.Errorf("with more left than it may have: %d bytes, %v", len(b), err)
+	}
+}

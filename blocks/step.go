@@ -8,9 +8,7 @@ import (
 // its own; they are overwritten by appending to their first element on.
 func (c *Core) Step(now time.Duration, in Input, r *Ready) {
 	c.expire(now)
-	if in.Free > 0 {
-		c.freeUp(min(in.Free, c.cfg.Capacity))
-	}
+	c.freeUp(min(in.Free, c.cfg.Capacity))
 	r.Evicted = append(r.Evicted[:0], c.evicted...)
 	r.Lapsed = append(r.Lapsed[:0], c.lapsed...)
 	r.Aged = append(r.Aged[:0], c.aged...)
@@ -87,9 +85,6 @@ func (c *Core) condemn(id uint32) {
 	s := c.slot(id)
 	switch s.state {
 	case published:
-		if s.remote != none {
-			s.flags &^= flagMoved
-		}
 		c.unpublish(id, s)
 	case transient:
 		c.endTransient(id, s)
