@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -545,6 +547,62 @@ func TestALaneThatSpeaksUnaskedIsNotUsed(t *testing.T) {
 	lane.close()
 	if lane.alive() {
 		t.Error("a closed lane is taken for alive")
+	}
+}
+
+// Transfers that need a connection each leave no descriptor and no goroutine behind.
+func TestFiveThousandShortTransfersLeaveNothingBehind(t *testing.T) {
+	const n = 5000
+	p := newPair(t, 4096)
+	p.known.mu.Lock()
+	p.known.d.Proto = 1 // a connection for each request
+	p.known.mu.Unlock()
+	if err := p.seg.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if err := p.one(t.Context(), false, base, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	settled(t, func() bool { return p.target.Conns() == 0 })
+	before, running := files(), runtime.NumGoroutine()
+	for done := 0; done < n; done += 500 {
+		ops := make([]Op, 500)
+		for i := range ops {
+			ops[i] = Op{Addr: base + uint64(i), B: make([]byte, 8)}
+		}
+		p.seg.Read(t.Context(), ops)
+		for _, op := range ops {
+			if op.Err != nil {
+				t.Fatal(op.Err)
+			}
+		}
+	}
+	settled(t, func() bool { return p.target.Conns() == 0 && files() <= before && runtime.NumGoroutine() <= running })
+	if got := p.dials.Load(); got < n {
+		t.Errorf("%d connections", got)
+	}
+}
+
+// settled waits for what ends by itself.
+func settled(t *testing.T, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("something is left")
+		}
 	}
 }
 
