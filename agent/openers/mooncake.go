@@ -25,6 +25,8 @@ type mooncakeSettings struct {
 	memory, window          uint64
 	lanes                   int
 	notify, insecure        bool
+	metaListen              string
+	metaHosts               []string
 }
 
 var openMooncake = New(
@@ -39,6 +41,8 @@ var openMooncake = New(
 		config.Key("window_bytes", func(s *mooncakeSettings) *uint64 { return &s.window }, config.Sizes, 64<<20, config.BytesWithin(1<<16, 1<<40), "Bytes of the window that each listed peer may write and read."),
 		config.Key("tenants", func(s *mooncakeSettings) *[]string { return &s.tenants }, config.Lists, nil, config.Free[[]string](), "Tenants whose blocks listed peers may bring and take. Mooncake proves no tenant: a host that has a peer's address has these."),
 		config.Key("allow", func(s *mooncakeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect, ADDRESS/BITS. Empty: this host's only."),
+		config.Key("metadata_listen", func(s *mooncakeSettings) *string { return &s.metaListen }, config.Words, "", config.Free[string](), "HOST:PORT of an HTTP metadata server that Mooncake nodes may use: http://HOST:PORT/metadata. Empty: none. Who may connect may read all of it. Beyond loopback it takes insecure and allow; the keys quota.metadata_* bound it."),
+		config.Key("metadata_hosts", func(s *mooncakeSettings) *[]string { return &s.metaHosts }, config.Lists, nil, config.Free[[]string](), "Host names by which nodes call the metadata server. Addresses need no entry."),
 		config.Key("insecure", func(s *mooncakeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow Mooncake beyond loopback: it has no TLS, and a source address is all that it proves."),
 	),
 	func(ctx context.Context, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
@@ -53,6 +57,9 @@ var openMooncake = New(
 		n, err := mooncake.New(ctx, c)
 		if err != nil {
 			return nil, err // not a nil *Node in an interface
+		}
+		if s.metaListen != "" {
+			return withMetadata(ctx, n, at, s)
 		}
 		return n, nil
 	},
@@ -104,6 +111,7 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 			bad("allow", "%q must be ADDRESS/BITS", a)
 		}
 	}
+	checkMetadata(s, bad)
 	if s.listen == "" {
 		for key, value := range map[string]string{"data": s.data, "advertise": s.advertise} {
 			if value != "" {

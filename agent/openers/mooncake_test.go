@@ -1,17 +1,22 @@
 package openers
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"meridian/adapters/mooncake/metadata"
+	"meridian/adapters/mooncake/segment"
 	"meridian/agent/config"
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/spaces"
 	"meridian/blocks/window"
 	"meridian/fabric"
+	"meridian/wire"
 )
 
 func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
@@ -28,6 +33,10 @@ func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
 		`data: "" must be HOST:PORT`:                           func(s *mooncakeSettings) { s.data = "" },
 		`listen: "[::]:1" is beyond loopback`:                  func(s *mooncakeSettings) { s.listen = "[::]:1" },
 		`data: ":2" is beyond loopback`:                        func(s *mooncakeSettings) { s.data = ":2" },
+		`metadata_listen: "x" must be HOST:PORT`:               func(s *mooncakeSettings) { s.metaListen = "x" },
+		`metadata_listen: ":80" is beyond loopback`:            func(s *mooncakeSettings) { s.metaListen = ":80" },
+		`allow: empty, and metadata_listen ":80"`:              func(s *mooncakeSettings) { s.metaListen, s.insecure = ":80", true },
+		`metadata_hosts: ["m"] is of no use`:                   func(s *mooncakeSettings) { s.metaHosts = []string{"m"} },
 		`allow: empty, and listen "10.0.0.5:1" is beyond loop`: func(s *mooncakeSettings) { s.listen, s.insecure = "10.0.0.5:1", true },
 	} {
 		s := &mooncakeSettings{peers: []string{"a=[::1]:9", "b=localhost:9"}, listen: "127.0.0.1:1", data: "127.0.0.1:2"}
@@ -65,6 +74,43 @@ func TestAMooncakeFabricOpensAndServesAsItsTableSays(t *testing.T) {
 	s.listen = "192.0.2.1:1" // no address of this host
 	if _, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, site); err == nil || site.Windows.Stats().Windows != 0 {
 		t.Errorf("%v, %+v", err, site.Windows.Stats())
+	}
+}
+
+func TestAMooncakeFabricHasItsMetadataServer(t *testing.T) {
+	s := &mooncakeSettings{peers: []string{"a=127.0.0.1:9"}, metaListen: "127.0.0.1:0"}
+	f, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, Site{Observer: nobody{}, Quota: &quota.Book{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := f.(fabric.Server).Addresses()
+	url := at[len(at)-1]
+	plane, err := metadata.Open(metadata.Config{Server: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plane.Endpoint(t.Context(), "nobody"); !errors.Is(err, wire.CodeAbsent) {
+		t.Errorf("%s: %v", url, err)
+	}
+	node := metadata.Node{At: metadata.Endpoint{Host: "127.0.0.1", Port: 1}, Segment: segment.Descriptor{Name: "n", Protocols: []string{segment.TCP}}}
+	if err := plane.Publish(t.Context(), node); err != nil {
+		t.Error(err)
+	}
+	if n := f.(fabric.Counter).Stats().RequestsIn; n != 5 {
+		t.Errorf("%d requests, want 5", n)
+	}
+	found := false
+	for _, x := range f.(fabric.Advisor).Findings() {
+		found = found || x.ID == "metadata.stale" && !x.Bad
+	}
+	if !found {
+		t.Error("no finding tells how its entries stand")
+	}
+	if err := errors.Join(plane.Close(), f.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := plane.Endpoint(t.Context(), "nobody"); !errors.Is(err, wire.CodeUnreachable) {
+		t.Error("it answers after its end:", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package metaserver
 import (
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 
@@ -44,6 +45,7 @@ func (l *guestListener) Accept() (net.Conn, error) {
 			return g, nil
 		}
 		l.server.count("connection", why.Reason)
+		l.server.cfg.Refused(why)
 		l.server.cfg.Log.Warn("a connection to the metadata server is refused", "from", c.RemoteAddr().String(), "err", why)
 		_ = c.Close()
 	}
@@ -54,7 +56,7 @@ func (l *guestListener) Accept() (net.Conn, error) {
 func (s *Server) admit(c net.Conn) (*guest, *Refusal) {
 	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil || !s.allowed(at.Addr()) {
-		return nil, &Refusal{Reason: "not_allowed", Text: "the address is not in " + s.cfg.Table + ".allow"}
+		return nil, &Refusal{Status: http.StatusForbidden, Reason: "not_allowed", Text: "the address is not in " + s.cfg.Table + ".allow"}
 	}
 	g := &guest{Conn: c, server: s, source: sourceOf(at.Addr())}
 	who := []quota.Holder{{Kind: quota.Source, Name: g.source}, quota.Total}
@@ -69,7 +71,7 @@ func (s *Server) admit(c net.Conn) (*guest, *Refusal) {
 			of = ""
 		}
 		if !s.conns.MakeRoom(s.cfg.Clock(), of, err) {
-			return nil, &Refusal{Reason: "connections", Text: err.Error()}
+			return nil, &Refusal{Status: http.StatusServiceUnavailable, Reason: "connections", Text: err.Error()}
 		}
 	}
 }

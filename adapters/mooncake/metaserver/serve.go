@@ -21,6 +21,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case ok:
 		s.count(r.Method, refused.Reason)
 		if refused.Status != http.StatusNotFound {
+			s.cfg.Refused(refused)
 			s.cfg.Log.Warn("a request to the metadata server is refused", "from", r.RemoteAddr, "method", r.Method, "err", refused)
 		}
 		http.Error(w, refused.Text, refused.Status)

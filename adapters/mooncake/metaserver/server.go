@@ -29,6 +29,10 @@ type Config struct {
 	Table  string         // the configuration's table, for refusals that name a key
 
 	Clock func() time.Duration // monotonic; nil: the system's
+
+	// Refused hears of each connection and request that is refused, with its code;
+	// nil: nobody. A key that is not there is no refusal.
+	Refused func(err error)
 }
 
 // Times of a connection, and how many owners are asked at a time.
@@ -64,6 +68,9 @@ type Server struct {
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Refused == nil {
+		cfg.Refused = func(error) {}
 	}
 	if cfg.Clock == nil {
 		began := time.Now()

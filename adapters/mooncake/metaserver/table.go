@@ -11,6 +11,7 @@ import (
 
 	"meridian/adapters/mooncake/metadata"
 	"meridian/blocks/quota"
+	"meridian/wire"
 )
 
 // When an owner is asked whether it lives, and how many answers in a row end its
@@ -42,6 +43,20 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string { return r.Text }
+
+var codes = map[int]wire.Code{
+	http.StatusBadRequest: wire.CodeInvalid, http.StatusForbidden: wire.CodeDenied, http.StatusNotFound: wire.CodeAbsent,
+	http.StatusMethodNotAllowed: wire.CodeUnsupported, http.StatusConflict: wire.CodeExists, http.StatusRequestEntityTooLarge: wire.CodeTooLarge,
+	http.StatusServiceUnavailable: wire.CodeBusy, http.StatusInsufficientStorage: wire.CodeFull,
+}
+
+// Unwrap returns the code that fits its status.
+func (r *Refusal) Unwrap() error {
+	if c, ok := codes[r.Status]; ok {
+		return c
+	}
+	return wire.CodeInternal
+}
 
 // node is whose entries they are.
 type node struct{ cluster, name string }

@@ -1,0 +1,96 @@
+package openers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"meridian/adapters/mooncake"
+	"meridian/adapters/mooncake/metadata"
+	"meridian/adapters/mooncake/metaserver"
+	"meridian/agent/config"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// moonNode is a fabric of Mooncake peers with a metadata server beside it.
+type moonNode struct {
+	*mooncake.Node
+	meta *metaserver.Server
+}
+
+var (
+	_ fabric.Server  = (*moonNode)(nil)
+	_ fabric.Advisor = (*moonNode)(nil)
+	_ fabric.Counter = (*moonNode)(nil)
+	_ fabric.Keeper  = (*moonNode)(nil)
+)
+
+// withMetadata starts the metadata server of a fabric.
+func withMetadata(ctx context.Context, n *mooncake.Node, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
+	c := metaserver.Config{
+		Listen: s.metaListen, Hosts: s.metaHosts, Quota: at.Quota, Log: at.Log, Table: "fabric." + at.Name,
+		Refused: func(err error) { at.Observer.Refused(wire.CodeOf(err)) },
+	}
+	for _, a := range s.allow {
+		c.Allow = append(c.Allow, netip.MustParsePrefix(a)) // checked with the file
+	}
+	meta, err := metaserver.Listen(ctx, c)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("metadata_listen: %w", err), n.Close())
+	}
+	return &moonNode{n, meta}, nil
+}
+
+// Addresses implements fabric.Server.
+func (m *moonNode) Addresses() []string {
+	return append(m.Node.Addresses(), "http://"+m.meta.Address()+metadata.HTTPPath)
+}
+
+// Close ends both.
+func (m *moonNode) Close() error { return errors.Join(m.meta.Close(), m.Node.Close()) }
+
+// Stats implements fabric.Counter.
+func (m *moonNode) Stats() fabric.Stats {
+	st := m.Node.Stats()
+	for what, n := range m.meta.Stats().Requests {
+		st.RequestsIn += n
+		if what[1] != "ok" && what[1] != "absent" {
+			st.Refusals += n
+		}
+	}
+	return st
+}
+
+// Findings implements fabric.Advisor.
+func (m *moonNode) Findings() []fabric.Finding {
+	st := m.meta.Stats()
+	f := fabric.Finding{ID: "metadata.stale", Bad: st.Silent > 0, Subject: fmt.Sprintf("%d nodes of %d", st.Silent, st.Nodes)}
+	if f.Bad {
+		f.Reason = "published themselves here and do not answer; their entries end when that goes on"
+		f.Fix = "look whether they run, and whether this host reaches the address that they publish (MC_TCP_BIND_ADDRESS)"
+	}
+	return append(m.Node.Findings(), f)
+}
+
+// checkMetadata checks the keys of the metadata server.
+func checkMetadata(s *mooncakeSettings, bad config.Bad) {
+	if s.metaListen == "" {
+		if len(s.metaHosts) > 0 {
+			bad("metadata_hosts", "%q is of no use without metadata_listen", s.metaHosts)
+		}
+		return
+	}
+	host, _, err := net.SplitHostPort(s.metaListen)
+	switch {
+	case err != nil:
+		bad("metadata_listen", "%q must be HOST:PORT", s.metaListen)
+	case onThisHost(host):
+	case !s.insecure:
+		bad("metadata_listen", "%q is beyond loopback, and Mooncake has no TLS: bind it to 127.0.0.1, or set insecure = true", s.metaListen)
+	case len(s.allow) == 0:
+		bad("allow", "empty, and metadata_listen %q is beyond loopback: name the source addresses that may connect", s.metaListen)
+	}
+}
