@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,40 +18,14 @@ import (
 	"meridian/blocks"
 	"meridian/conformance/chaos"
 	"meridian/fabric"
+	"meridian/internal/testbed"
 	"meridian/internal/testlog"
 	"meridian/wire"
 )
 
-// patience bounds every wait; a test that needs a tenth of it is slow.
-const patience = 30 * time.Second
+const patience = testbed.Patience
 
-// until waits for cond.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
-// shortDir is a t.TempDir whose name leaves room for sockets: their paths have at
-// most 107 bytes.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "mrd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
+var until, shortDir = testbed.Until, testbed.ShortDir
 
 // loadConfig writes a daemon's configuration to NAME.toml and loads it; text is
 // what a test adds.

@@ -4,28 +4,14 @@ package blocks
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"meridian/internal/invariants"
+	"meridian/internal/testbed"
 	"meridian/wire"
 )
-
-// panics returns what f panics with.
-func panics(t *testing.T, f func()) (what string) {
-	t.Helper()
-	defer func() {
-		r := recover()
-		if r == nil {
-			t.Fatal("no panic")
-		}
-		what = fmt.Sprint(r)
-	}()
-	f()
-	return ""
-}
 
 func allCC(b []byte) bool { return bytes.Count(b, []byte{0xCC}) == len(b) }
 
@@ -69,7 +55,7 @@ func TestAWriteIntoAReleasedSlotIsFound(t *testing.T) {
 	room := r.Room(v[0])
 	r.Abort(r.o, []uint32{v[0].Ref.Slot})
 	room[100] = 7
-	what := panics(t, func() { _, _ = r.Reserve(r.o, r.ns, size, time.Minute) })
+	what := testbed.Panic(t, func() { _, _ = r.Reserve(r.o, r.ns, size, time.Minute) })
 	if !strings.Contains(what, "was written after the release") {
 		t.Fatal(what)
 	}
@@ -82,7 +68,7 @@ func TestASecondReleaseOfASlotNamesTheFirst(t *testing.T) {
 	v := r.put("a", bodyOf(keyOf("a"), 5000))
 	r.Discard(r.ns, []wire.Key{keyOf("a")})
 	id := v.Ref.Slot
-	what := panics(t, func() { r.core.release(id, r.core.slot(id)) })
+	what := testbed.Panic(t, func() { r.core.release(id, r.core.slot(id)) })
 	if !strings.Contains(what, "released twice") || !strings.Contains(what, "blocks.(*Core).Discard") {
 		t.Fatal(what)
 	}

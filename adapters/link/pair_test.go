@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/internal/invariants/leak"
+	"meridian/internal/testbed"
 	"meridian/wire"
 )
 
@@ -117,16 +117,10 @@ func noLeaks(tb testing.TB) {
 	leak.Check(tb)
 }
 
-// until waits for what another goroutine is about to do, and fails the test with
-// all stacks when it does not.
+// until waits for what another goroutine is about to do.
 func until(tb testing.TB, done func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); runtime.Gosched() {
-		if time.Now().After(end) {
-			buf := make([]byte, 1<<20)
-			tb.Fatalf("it did not happen:\n%s", buf[:runtime.Stack(buf, true)])
-		}
-	}
+	testbed.Until(tb, "what another goroutine is about to do", done)
 }
 
 func randomBody(n int) []byte {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/internal/invariants/leak"
+	"meridian/internal/testbed"
 )
 
 // asDaemon makes this test binary the daemon itself.
@@ -44,11 +45,7 @@ type process struct {
 
 func begin(t *testing.T, args ...string) *process {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "m") // short: socket paths have at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testbed.ShortDir(t)
 	p := &process{dir: dir, ports: filepath.Join(dir, "ports.json"), exited: make(chan error, 1)}
 	file(t, filepath.Join(dir, "m.toml"), `[agent]
 name = "one"

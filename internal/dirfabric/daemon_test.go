@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"meridian/agent"
 	"meridian/agent/adminpb"
@@ -21,6 +20,7 @@ import (
 	"meridian/agent/config"
 	"meridian/agent/openers"
 	"meridian/conformance/chaos"
+	"meridian/internal/testbed"
 	"meridian/wire"
 )
 
@@ -49,23 +49,9 @@ func daemon(path, ports string) error {
 	return agent.Run(context.Background(), cfg, agent.Options{Openers: []openers.Opener{own}}, ports)
 }
 
-// patience bounds every wait; a test that needs a tenth of it is slow.
-const patience = 30 * time.Second
+const patience = testbed.Patience
 
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
+var until = testbed.Until
 
 // house is a configuration with two directories: attic takes small blocks, and
 // cellar the others; with through before a store is acknowledged.
@@ -73,11 +59,7 @@ type house struct{ dir string }
 
 func newHouse(t *testing.T, through bool) house {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mrd") // short: the paths of sockets have at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testbed.ShortDir(t)
 	h := house{dir}
 	text := fmt.Sprintf(`[agent]
 name = "house"

@@ -7,21 +7,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-)
 
-// panicOf returns what f panics with.
-func panicOf(t *testing.T, f func()) (what string) {
-	t.Helper()
-	defer func() {
-		r := recover()
-		if r == nil {
-			t.Fatal("no panic")
-		}
-		what = fmt.Sprint(r)
-	}()
-	f()
-	return ""
-}
+	"meridian/internal/testbed"
+)
 
 func TestReleasedMemoryIsOverwrittenWhateverItsSize(t *testing.T) {
 	for _, n := range []int{0, 1, 31, 4096, 4097, 16384, 16385, 1<<20 + 17} {
@@ -40,7 +28,7 @@ func TestReleasedMemoryIsOverwrittenWhateverItsSize(t *testing.T) {
 				continue
 			}
 			b[at]++
-			if what := panicOf(t, func() { Intact(b, "memory") }); !strings.Contains(what, fmt.Sprintf("memory: byte %d of %d", at, n)) {
+			if what := testbed.Panic(t, func() { Intact(b, "memory") }); !strings.Contains(what, fmt.Sprintf("memory: byte %d of %d", at, n)) {
 				t.Errorf("%d bytes, byte %d: %s", n, at, what)
 			}
 			b[at]--
@@ -52,12 +40,12 @@ func TestASecondReleaseNamesTheFirst(t *testing.T) {
 	var l Life
 	Begin(&l, "place")
 	endFirst(&l)
-	what := panicOf(t, func() { End(&l, "place") })
+	what := testbed.Panic(t, func() { End(&l, "place") })
 	if !strings.Contains(what, "place is released twice") || !strings.Contains(what, "invariants.endFirst") {
 		t.Error(what)
 	}
 	Begin(&l, "place")
-	if what := panicOf(t, func() { Begin(&l, "place") }); !strings.Contains(what, "invariants.TestASecondReleaseNamesTheFirst") {
+	if what := testbed.Panic(t, func() { Begin(&l, "place") }); !strings.Contains(what, "invariants.TestASecondReleaseNamesTheFirst") {
 		t.Error(what)
 	}
 	End(&l, "place")
@@ -91,7 +79,7 @@ func TestMemoryOfItemsIsOverwrittenToItsCapacity(t *testing.T) {
 	if all[3].n != 0xCCCC || all[3].key[15] != pattern {
 		t.Errorf("%+v", all)
 	}
-	if what := panicOf(t, func() { OverwriteItems([]*item{nil}) }); !strings.Contains(what, "*invariants.item holds pointers") {
+	if what := testbed.Panic(t, func() { OverwriteItems([]*item{nil}) }); !strings.Contains(what, "*invariants.item holds pointers") {
 		t.Error(what)
 	}
 }

@@ -8,15 +8,12 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"meridian/internal/testbed"
 )
 
 func tempPath(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "mrdn")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "s")
+	return filepath.Join(testbed.ShortDir(t), "s")
 }
 
 func listen(t *testing.T, path string) *File {
