@@ -58,7 +58,7 @@ var (
 	dReserved      = desc("reservations", "Slots that are reserved for a block and not yet committed.")
 	dReservedGone  = desc("reservations_expired_total", "Reserved slots that were freed because their deadline passed.")
 	dWindows       = desc("windows", "Windows that are open now: memory that foreign peers reach one-sidedly.")
-	dWindowBytes   = desc("window_bytes", "Bytes of those windows.")
+	dWindowBytes   = desc("window_bytes", "Bytes of the windows that are open now.")
 	dWindowLate    = desc("window_late_accesses_total", "Accesses that were refused because their window was closed or gone.")
 	dWindowBlocks  = desc("window_blocks_total", "Blocks that were copied out of windows, hashed and published.")
 	dQuarantined   = desc("quarantined_bytes", "Bytes of slots that stay unused until a failed transfer can no longer write to them, or the process that mapped them has ended.")

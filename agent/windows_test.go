@@ -41,10 +41,15 @@ func TestAFabricOpensWindowsInTheDaemonsTable(t *testing.T) {
 	if _, err := site.Windows.Open(o, window.Spec{Bytes: 1<<20 + 1, TTL: window.Forever, Write: true}); !errors.Is(err, wire.CodeFull) || !strings.Contains(err.Error(), "arena.window_bytes") {
 		t.Errorf("beyond the limit: %v", err)
 	}
-	if _, err := site.Windows.Open(o, window.Spec{Bytes: 1 << 20, TTL: time.Millisecond, Write: true}); err != nil {
+	// On a busy machine a short time can be over before the memory is made.
+	err = wire.CodeDeadline
+	for ttl := 50 * time.Millisecond; errors.Is(err, wire.CodeDeadline); ttl *= 2 {
+		_, err = site.Windows.Open(o, window.Spec{Bytes: 1 << 20, TTL: ttl, Write: true})
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the daemon ends the window", func() bool { return site.Windows.Stats().Lapsed == 1 })
+	until(t, "the daemon ends the window", func() bool { return site.Windows.Stats().Windows == 0 })
 }
 
 // driveWindows opens a window, has it written, and publishes what came.
