@@ -79,8 +79,10 @@ func (n *Node) Run() bool {
 	return false
 }
 
-// Pause and Resume stop the process and let it go on.
-func (n *Node) Pause()  { _ = n.cmd.Process.Signal(syscall.SIGSTOP) }
+// Pause stops the process: it answers nothing.
+func (n *Node) Pause() { _ = n.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets it go on.
 func (n *Node) Resume() { _ = n.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Stop ends the server at once.
