@@ -410,16 +410,44 @@ func (n *naive) commit(t *testing.T, c *core, now time.Duration, lapse func()) {
 	}
 }
 
-// At the end of the address space windows are refused; no address wraps round.
+// At the end of the address space windows are refused; no address wraps round. The
+// last address is used.
 func TestAddressesEndBeforeTheyWouldComeAgain(t *testing.T) {
-	c := newCore(addressSpace-3*4096, 1<<30, 4096)
-	w, err := c.reserve(0, 1, Spec{Lens: []uint32{1}, TTL: math.MaxInt64, Read: true})
-	if err != nil || w.until != never {
-		t.Fatal(w, err)
+	c := newCore(addressSpace-4*4096, 1<<30, 4096)
+	for range 2 {
+		w, err := c.reserve(0, 1, Spec{Lens: []uint32{1}, TTL: math.MaxInt64, Read: true})
+		if err != nil || w.until != never {
+			t.Fatal(w, err)
+		}
+		c.failed(w)
 	}
-	c.failed(w)
-	if _, err := c.reserve(0, 1, Spec{Lens: []uint32{1}, TTL: 1, Read: true}); !errors.Is(err, wire.CodeFull) || !strings.Contains(err.Error(), "addresses") {
+	_, err := c.reserve(0, 1, Spec{Lens: []uint32{1}, TTL: 1, Read: true})
+	if e, ok := errors.AsType[*Error](err); !ok || e.Code != wire.CodeFull || e.Have != 0 || e.Need != 2*4096 || !strings.Contains(err.Error(), "addresses") {
 		t.Errorf("beyond the last address: %v", err)
+	}
+	_, err = newCore(addressSpace-3*4096, 1<<30, 4096).reserve(0, 1, Spec{Bytes: 4096 * 3, TTL: 1, Read: true})
+	if e, ok := errors.AsType[*Error](err); !ok || e.Have != 3*4096 || e.Need != 4*4096 {
+		t.Errorf("too large for the rest: %v", err)
+	}
+}
+
+// What is left of a window's time is from now on.
+func TestTheTimeThatIsLeftToPublish(t *testing.T) {
+	c := newCore(0x1000, 1<<30, 4096)
+	w, err := c.reserve(time.Hour, 1, Spec{Lens: []uint32{1}, TTL: 10 * time.Second, Read: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := c.publishable(time.Hour+3*time.Second, w); err != nil || left != 7*time.Second {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+func TestRoundUp(t *testing.T) {
+	for n, want := range map[uint64]uint64{0: 0, 1: 4096, 4095: 4096, 4096: 4096, 4097: 8192} {
+		if got := roundUp(n, 4096); got != want {
+			t.Errorf("%d: %d, want %d", n, got, want)
+		}
 	}
 }
 

@@ -231,6 +231,11 @@ func TestWithoutAHeaderAShorterBodyIsIngested(t *testing.T) {
 	if !errors.Is(c[1].Err, wire.CodeTooLarge) || !errors.Is(c[2].Err, wire.CodeInvalid) {
 		t.Errorf("too long: %v; no key: %v", c[1].Err, c[2].Err)
 	}
+	for i := 1; i < len(c); i++ {
+		if e, ok := errors.AsType[*Error](c[i].Err); !ok || e.Addr != w.Addr+w.Items[i].Off {
+			t.Errorf("item %d of window %#x at %#x: %v", i, w.Addr, w.Items[i].Off, c[i].Err)
+		}
+	}
 }
 
 // Room for a thinking block is looked for as for one: it may not take the place

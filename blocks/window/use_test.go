@@ -111,8 +111,7 @@ func TestTheOwnerHearsOfEachWrite(t *testing.T) {
 	r := newRig(t)
 	var told []wire.Span
 	var seen []string
-	var w Window
-	w = r.segment(t, Spec{Bytes: 100, TTL: Forever, Read: true, Write: true, Wrote: func(s wire.Span) {
+	w := r.segment(t, Spec{Bytes: 100, TTL: Forever, Read: true, Write: true, Wrote: func(s wire.Span) {
 		told = append(told, s)
 		if st := r.Stats(); st.InFlight != 1 { // a look is allowed: Stats takes the mutex for itself
 			seen = append(seen, fmt.Sprint(st))
