@@ -20,6 +20,7 @@ type lender struct {
 	addr     uint64
 	b        []byte
 	name     string
+	host     string // of its data plane, in its descriptor
 	data     netip.AddrPort
 	target   *engine.Target
 	server   *handshake.Server
@@ -49,7 +50,7 @@ func newLender(t *testing.T, n int) *lender {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return segment.Descriptor{
-				Name: l.name, Protocols: []string{segment.TCP}, DataPort: l.data.Port(), Proto: 2,
+				Name: l.name, Protocols: []string{segment.TCP}, DataHost: l.host, DataPort: l.data.Port(), Proto: 2,
 				Buffers: []segment.Buffer{{Name: l.name, Addr: l.addr, Len: uint64(len(l.b))}},
 			}
 		},

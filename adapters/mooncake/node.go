@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/maphash"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -39,7 +40,10 @@ type Config struct {
 	// Notify has peers told of each block that was written into their memory. Their
 	// engine keeps the messages until the application takes them.
 	Notify bool
-	Serve  *ServeConfig // nil: nothing is served
+	// Allow are the addresses where a peer may say that its data plane is, besides those
+	// of its segment's name.
+	Allow []netip.Prefix
+	Serve *ServeConfig // nil: nothing is served
 }
 
 // group is some of the listed peers as one fabric: all of them, or one.
@@ -91,7 +95,9 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, &fabric.Error{Code: wire.CodeConfig, Fabric: cfg.Label, Text: "peers", Have: maxPeers, Need: uint64(len(cfg.Peers))}
 	}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
-	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes})
+	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes, Allow: func(a netip.Addr) bool {
+		return slices.ContainsFunc(cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
+	}})
 	for _, p := range cfg.Peers {
 		n.peers = append(n.peers, newPeer(n, p))
 	}

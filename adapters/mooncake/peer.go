@@ -128,7 +128,7 @@ func (p *peer) after(ctx context.Context, seg *engine.Segment, err error) {
 		return
 	case ctx.Err() != nil:
 		return
-	case errors.Is(err, wire.CodeUnreachable), errors.Is(err, wire.CodeLaneLost), errors.Is(err, wire.CodeNoProgress):
+	case errors.Is(err, wire.CodeUnreachable), errors.Is(err, wire.CodeLaneLost), errors.Is(err, wire.CodeNoProgress), errors.Is(err, wire.CodeDenied):
 		p.setFailed(err)
 	}
 	_ = seg.Refresh(ctx)

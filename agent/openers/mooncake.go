@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ var openMooncake = New(
 		config.Key("advertise", func(s *mooncakeSettings) *string { return &s.advertise }, config.Words, "", config.Free[string](), "Host that peers are told to connect to, an IPv6 address without brackets. Empty: that of listen."),
 		config.Key("window_bytes", func(s *mooncakeSettings) *uint64 { return &s.window }, config.Sizes, 64<<20, config.BytesWithin(1<<16, 1<<40), "Bytes of the window that each listed peer may write and read."),
 		config.Key("tenants", func(s *mooncakeSettings) *[]string { return &s.tenants }, config.Lists, nil, config.Free[[]string](), "Tenants whose blocks listed peers may bring and take. Mooncake proves no tenant: a host that has a peer's address has these."),
-		config.Key("allow", func(s *mooncakeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect, ADDRESS/BITS. Empty: this host's only."),
+		config.Key("allow", func(s *mooncakeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect, ADDRESS/BITS, and where a peer may have its data plane besides the host of its segment's name. Empty: this host's only, and nowhere else."),
 		config.Key("metadata_listen", func(s *mooncakeSettings) *string { return &s.metaListen }, config.Words, "", config.Free[string](), "HOST:PORT of an HTTP metadata server that Mooncake nodes may use: http://HOST:PORT/metadata. Empty: none. Who may connect may read all of it. Beyond loopback it takes insecure and allow; the keys metadata_* and source_metadata_* of [quota] bound it."),
 		config.Key("metadata_hosts", func(s *mooncakeSettings) *[]string { return &s.metaHosts }, config.Lists, nil, config.Free[[]string](), "Host names by which nodes call the metadata server. Addresses need no entry."),
 		config.Key("insecure", func(s *mooncakeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow Mooncake beyond loopback: it has no TLS, and a source address is all that it proves."),
@@ -51,8 +52,12 @@ var openMooncake = New(
 			name, seg, _ := strings.Cut(p, "=")
 			c.Peers = append(c.Peers, mooncake.PeerConfig{Name: name, Segment: seg})
 		}
+		for _, a := range s.allow {
+			c.Allow = append(c.Allow, netip.MustParsePrefix(a)) // checked with the file
+		}
 		if s.listen != "" {
 			c.Serve = mooncakeServe(at, s)
+			c.Serve.Allow = c.Allow
 		}
 		n, err := mooncake.New(ctx, c)
 		if err != nil {
@@ -76,13 +81,14 @@ func mooncakeServe(at Site, s *mooncakeSettings) *mooncake.ServeConfig {
 			},
 			Refused: func(peer string, err error) {
 				at.Observer.Refused(wire.CodeOf(err))
-				at.Log.Info("mooncake: a request was refused", "peer", peer, "err", err)
+				who := "from" // strangers are one kind of log line
+				if slices.ContainsFunc(s.peers, func(p string) bool { return strings.HasPrefix(p, peer+"=") }) {
+					who = "peer"
+				}
+				at.Log.Info("mooncake: a request was refused", who, peer, "err", err)
 			},
 			Wrong: func(peer string) { at.Observer.ArrivedWrong(at.Name, peer) },
 		},
-	}
-	for _, a := range s.allow {
-		c.Allow = append(c.Allow, netip.MustParsePrefix(a)) // checked with the file
 	}
 	return c
 }

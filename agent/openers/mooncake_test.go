@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/adapters/mooncake/handshake"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/segment"
 	"meridian/agent/config"
@@ -115,3 +116,46 @@ func TestAMooncakeFabricHasItsMetadataServer(t *testing.T) {
 }
 
 type nobody struct{ Observer }
+
+// Whoever may connect chooses source addresses, so these must not be kinds of log lines
+// as the names of listed peers are.
+func TestStrangersOfAMooncakeFabricAreOneKindOfLogLine(t *testing.T) {
+	st, err := blocks.Open(blocks.Config{Capacity: 1 << 20, Agent: [16]byte{1}, Incarnation: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	lines := make(chan string, 16)
+	began := time.Now()
+	site := Site{
+		Store: st, Spaces: spaces.New(st.AddNamespace), Observer: deaf{}, Log: slog.New(slog.NewTextHandler(sink(lines), nil)),
+		Windows: window.New(st, func() time.Duration { return time.Since(began) }, 0, &quota.Book{}),
+	}
+	for peer, want := range map[string]string{"127.0.0.1:9": " peer=a ", "192.0.2.1:9": " from=127.0.0.1 "} {
+		s := &mooncakeSettings{peers: []string{"a=" + peer}, listen: "127.0.0.1:0", data: "127.0.0.1:0", window: 1 << 16}
+		f, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, site)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := strings.TrimPrefix(f.(fabric.Server).Addresses()[0], "mooncake://")
+		if err := (&handshake.Client{}).Notify(t.Context(), at, handshake.Notify{Text: "x"}); err == nil {
+			t.Error("not refused")
+		}
+		if line := <-lines; !strings.Contains(line, want) {
+			t.Errorf("%q has no %q", line, want)
+		}
+		_ = f.Close()
+	}
+}
+
+type deaf struct{ nobody }
+
+func (deaf) Refused(wire.Code) {}
+
+// sink has each log line.
+type sink chan string
+
+func (s sink) Write(b []byte) (int, error) {
+	s <- string(b)
+	return len(b), nil
+}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"meridian/adapters/mooncake/segment"
@@ -34,7 +36,10 @@ type Resolver interface {
 type InitiatorConfig struct {
 	Resolver Resolver
 	Lanes    int // connections to one peer; 0: DefaultLanes
-	// Dial opens a connection; nil: TCP.
+	// Allow says where a descriptor may send data connections to besides the host that
+	// Resolver gave; nil: nowhere.
+	Allow func(netip.Addr) bool
+	// Dial opens a connection, and looks itself where it goes; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 }
 
@@ -65,6 +70,7 @@ type Segment struct {
 
 	mu    sync.Mutex
 	desc  segment.Descriptor
+	host  string // that the resolver gave
 	addr  string // of data connections
 	seen  uint64 // descriptors that differed in what reaches memory
 	idle  []*lane
@@ -172,7 +178,7 @@ func (s *Segment) refresh(ctx context.Context) (moved bool, err error) {
 	if moved || !slices.Equal(d.Buffers, s.desc.Buffers) {
 		s.seen++
 	}
-	s.desc, s.addr = d, addr
+	s.desc, s.host, s.addr = d, host, addr
 	s.mu.Unlock()
 	for _, l := range stale {
 		l.close()
@@ -184,7 +190,7 @@ func (s *Segment) refresh(ctx context.Context) (moved bool, err error) {
 func (s *Segment) lane(ctx context.Context) (l *lane, reused bool, err error) {
 	for {
 		s.mu.Lock()
-		addr, v2, ended := s.addr, s.desc.Acked(), s.ended
+		host, addr, v2, ended := s.host, s.addr, s.desc.Acked(), s.ended
 		if n := len(s.idle); n > 0 {
 			l, s.idle = s.idle[n-1], s.idle[:n-1]
 		}
@@ -193,7 +199,7 @@ func (s *Segment) lane(ctx context.Context) (l *lane, reused bool, err error) {
 		case ended:
 			return nil, false, fmt.Errorf("mooncake: segment %s is closed: %w", s.Name, wire.CodeUnreachable)
 		case l == nil:
-			l, err = s.in.dial(ctx, addr, v2)
+			l, err = s.in.dial(ctx, host, addr, v2)
 			return l, false, err
 		case l.alive():
 			return l, true, nil
@@ -216,13 +222,10 @@ func (s *Segment) giveBack(l *lane) {
 	}
 }
 
-func (i *Initiator) dial(ctx context.Context, addr string, v2 bool) (*lane, error) {
+func (i *Initiator) dial(ctx context.Context, host, addr string, v2 bool) (*lane, error) {
 	dial := i.cfg.Dial
 	if dial == nil {
-		dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "tcp", addr)
-		}
+		dial = func(ctx context.Context, addr string) (net.Conn, error) { return i.dialPeer(ctx, host, addr) }
 	}
 	within, cancel := context.WithTimeout(ctx, ConnectTime)
 	defer cancel()
@@ -233,8 +236,34 @@ func (i *Initiator) dial(ctx context.Context, addr string, v2 bool) (*lane, erro
 	return &lane{Conn: c, addr: addr, acked: v2}, nil
 }
 
-// dialError is a peer that could not be reached. It matches UNREACHABLE, or what ended
-// the caller's context.
+// dialPeer connects to a peer's data plane. Where the peer says itself which host that
+// is, it must be one that it may name, whatever the name resolves to: a peer must not
+// have blocks sent to somebody else, or this host connect to what only it can reach.
+func (i *Initiator) dialPeer(ctx context.Context, host, addr string) (net.Conn, error) {
+	var d net.Dialer
+	if said, _, err := net.SplitHostPort(addr); err == nil && said != host {
+		own, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		if err != nil {
+			return nil, err
+		}
+		d.Control = func(_, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			a := at.Addr().Unmap().WithZone("")
+			same := func(o netip.Addr) bool { return o.Unmap().WithZone("") == a }
+			if slices.ContainsFunc(own, same) || i.cfg.Allow != nil && i.cfg.Allow(a) {
+				return nil
+			}
+			return fmt.Errorf("its descriptor sends data connections to %v, which is neither %s nor allowed: %w", a, host, wire.CodeDenied)
+		}
+	}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// dialError is a peer that could not be reached. It matches UNREACHABLE, or DENIED
+// where the peer may not send connections there, or what ended the caller's context.
 type dialError struct {
 	addr       string
 	cause, ctx error
@@ -247,6 +276,9 @@ func (e *dialError) Error() string {
 func (e *dialError) Unwrap() []error {
 	if e.ctx != nil {
 		return []error{wire.CodeOf(e.ctx), e.ctx}
+	}
+	if errors.Is(e.cause, wire.CodeDenied) {
+		return []error{wire.CodeDenied, e.cause}
 	}
 	return []error{wire.CodeUnreachable, e.cause}
 }
