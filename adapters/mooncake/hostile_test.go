@@ -5,8 +5,11 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"meridian/adapters/mooncake/handshake"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -46,4 +49,43 @@ func TestAPeerCannotSendBlocksToAThirdParty(t *testing.T) {
 	if n.Push(t.Context(), it); it[0].Err != nil {
 		t.Error("to an address that is allowed:", it[0].Err)
 	}
+}
+
+// A connection whose request is being done makes room for another one, so that the
+// limit of connections does not bound what a peer has this daemon do.
+func TestAPeerCannotHaveAnyNumberOfNotifiesDoneAtATime(t *testing.T) {
+	const more = 8
+	inside, end := make(chan struct{}, notifiesOfPeer+more), make(chan struct{})
+	h := newHouse(t, []PeerConfig{{"app", "127.0.0.1:9"}}, func(c *ServeConfig) {
+		c.Tenant = func(wire.Namespace) (string, bool) {
+			inside <- struct{}{}
+			<-end
+			return "", false
+		}
+	})
+	text := message{verbPut, h.ns, wire.Key{1}, 1, 64}.String()
+	var asked sync.WaitGroup
+	for range notifiesOfPeer + more {
+		asked.Go(func() {
+			if (&handshake.Client{}).Notify(t.Context(), h.server.ourName(), handshake.Notify{Text: text}) == nil {
+				t.Error("a notify was done")
+			}
+		})
+	}
+	refused := 0
+	for deadline := time.Now().Add(time.Minute); len(inside)+refused < notifiesOfPeer+more && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		h.note(func() { refused = len(h.refused) })
+	}
+	h.note(func() {
+		for _, err := range h.refused {
+			if !errors.Is(err, wire.CodeBusy) || !strings.Contains(err.Error(), "peer app") {
+				t.Error(err)
+			}
+		}
+	})
+	if len(inside) != notifiesOfPeer || refused != more {
+		t.Errorf("%d are being done and %d were refused, want %d and %d", len(inside), refused, notifiesOfPeer, more)
+	}
+	close(end)
+	asked.Wait()
 }

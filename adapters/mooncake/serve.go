@@ -61,6 +61,11 @@ const (
 	leaseTime  = time.Minute      // for a block while it is written to a peer
 	getTime    = 20 * time.Second // for a block that a peer asked for; its engine waits for 60 s
 	getsOfPeer = 4                // at a time
+
+	// notifiesOfPeer bounds those that are done at a time: each may hash a payload, and
+	// each ends with a notify to the peer, which may take its time. One more is refused
+	// without.
+	notifiesOfPeer = 64
 )
 
 // server is the serving half of a Node.
@@ -80,6 +85,7 @@ type guest struct {
 	owner  blocks.Owner
 	window window.Window
 	gets   chan struct{} // a place for each request that runs
+	tasks  chan struct{} // a place for each notify that is being done
 }
 
 func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
@@ -129,7 +135,7 @@ func (s *server) invite(ctx context.Context, p *peer) error {
 		}
 	}
 	who := quota.Holder{Kind: quota.Peer, Name: p.Name}
-	g := &guest{peer: p, owner: s.Store.NewOwnerFor(who, 0), gets: make(chan struct{}, getsOfPeer)}
+	g := &guest{peer: p, owner: s.Store.NewOwnerFor(who, 0), gets: make(chan struct{}, getsOfPeer), tasks: make(chan struct{}, notifiesOfPeer)}
 	for _, a := range addrs {
 		s.hosts[a] = g
 	}
@@ -200,6 +206,12 @@ func (s *server) notified(name string, n handshake.Notify) error {
 	g := s.guest(name)
 	if g == nil {
 		return fmt.Errorf("mooncake: a notify of %s, which is not listed: %w", name, wire.CodeDenied)
+	}
+	select {
+	case g.tasks <- struct{}{}:
+		defer func() { <-g.tasks }()
+	default:
+		return fmt.Errorf("mooncake: %d notifies of peer %s are being done, limit %d: %w", notifiesOfPeer, g.Name, notifiesOfPeer, wire.CodeBusy)
 	}
 	tenant, known := s.Tenant(m.ns)
 	if !known || !slices.Contains(s.Tenants, tenant) { // whether it exists is not told
