@@ -41,9 +41,11 @@ func start(tb testing.TB, id byte, inc uint64, listen string, change func(*Confi
 	tb.Helper()
 	s := &side{store: memstore.New(agentID(id), inc, 0)}
 	s.ns = spaces.New(func(wire.Namespace, [32]byte) error { return nil })
+	began := time.Now()
 	s.cfg = Config{
 		Agent: agentID(id), Incarnation: inc, Name: fmt.Sprintf("agent%d", id),
 		Store: s.store, Namespaces: s.ns, Insecure: true, Lanes: 2, Tenants: []string{"t"},
+		Clock: func() time.Duration { return 1000*time.Hour + time.Since(began) }, // as of an agent that runs for long
 	}
 	if change != nil {
 		change(&s.cfg)
