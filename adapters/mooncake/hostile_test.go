@@ -1,6 +1,7 @@
 package mooncake
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -88,4 +89,44 @@ func TestAPeerCannotHaveAnyNumberOfNotifiesDoneAtATime(t *testing.T) {
 	}
 	close(end)
 	asked.Wait()
+}
+
+// What a notify asks for touches blocks, so it is drained as a request is.
+func TestADrainWaitsForANotifyAndRefusesTheNext(t *testing.T) {
+	inside, end := make(chan struct{}), make(chan struct{})
+	h := newHouse(t, []PeerConfig{{"app", "127.0.0.1:9"}}, func(c *ServeConfig) {
+		c.Tenant = func(wire.Namespace) (string, bool) {
+			inside <- struct{}{}
+			<-end
+			return "", false
+		}
+	})
+	tell := func() {
+		n := handshake.Notify{Text: message{verbPut, h.ns, wire.Key{1}, 1, 64}.String()}
+		if (&handshake.Client{}).Notify(t.Context(), h.server.ourName(), n) == nil {
+			t.Error("a notify was done")
+		}
+	}
+	first, drained := make(chan struct{}), make(chan struct{})
+	go func() { defer close(first); tell() }()
+	<-inside
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	h.Drain(ended) // refuses, and waits no longer
+	if st := h.Stats(); st.Served != 1 {
+		t.Errorf("%d are served, want 1", st.Served)
+	}
+	tell()
+	if code, text := h.last(); code != wire.CodeDraining {
+		t.Errorf("the next notify: %v %s", code, text)
+	}
+	go func() { defer close(drained); h.Drain(context.Background()) }()
+	select {
+	case <-drained:
+		t.Error("drained while a notify was being done")
+	default:
+	}
+	close(end)
+	<-drained
+	<-first
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"meridian/adapters/mooncake/engine"
@@ -77,6 +78,8 @@ type server struct {
 	hosts    map[netip.Addr]*guest
 	daemon   *handshake.Server
 	target   *engine.Target
+	doing    atomic.Int64 // notifies that are being done
+	drains   atomic.Bool
 }
 
 // guest is a listed peer as it comes in.
@@ -213,6 +216,11 @@ func (s *server) notified(name string, n handshake.Notify) error {
 	default:
 		return fmt.Errorf("mooncake: %d notifies of peer %s are being done, limit %d: %w", notifiesOfPeer, g.Name, notifiesOfPeer, wire.CodeBusy)
 	}
+	s.doing.Add(1)
+	defer s.doing.Add(-1)
+	if s.drains.Load() {
+		return fmt.Errorf("mooncake: notify to %s: %w", m.verb, wire.CodeDraining)
+	}
 	tenant, known := s.Tenant(m.ns)
 	if !known || !slices.Contains(s.Tenants, tenant) { // whether it exists is not told
 		return fmt.Errorf("mooncake: notify to %s: namespace %v is not open here for peers: %w", m.verb, m.ns, wire.CodeNSUnknown)
@@ -326,6 +334,15 @@ func (p *peer) give(ctx context.Context, addr uint64, payload []byte) error {
 	seg.Write(ctx, ops)
 	return ops[0].Err
 }
+
+// drain refuses what is new.
+func (s *server) drain() {
+	s.drains.Store(true)
+	s.target.Drain()
+}
+
+// active is how many requests and notifies are under way.
+func (s *server) active() int { return s.target.Active() + int(s.doing.Load()) }
 
 // close ends what is served: first who comes, then what they can reach.
 func (s *server) close() {

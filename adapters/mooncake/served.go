@@ -46,15 +46,15 @@ func (n *Node) Addresses() []string {
 // drainTick is how often Drain looks whether requests still run.
 const drainTick = 10 * time.Millisecond
 
-// Drain refuses new requests, and waits for those that run.
+// Drain refuses new requests and notifies, and waits for those that run.
 func (n *Node) Drain(ctx context.Context) {
 	if n.server == nil {
 		return
 	}
-	n.server.target.Drain()
+	n.server.drain()
 	tick := time.NewTicker(drainTick)
 	defer tick.Stop()
-	for n.server.target.Active() > 0 {
+	for n.server.active() > 0 {
 		select {
 		case <-ctx.Done():
 			return
@@ -70,7 +70,7 @@ func (n *Node) Stats() fabric.Stats {
 		RequestsIn: n.count.requests.Load(), Refusals: n.count.refusals.Load(),
 	}
 	if n.server != nil {
-		st.Lanes, st.Served = n.server.target.Conns(), n.server.target.Active()
+		st.Lanes, st.Served = n.server.target.Conns(), n.server.active()
 	}
 	return st
 }
