@@ -129,7 +129,7 @@ func TestOneSourceCannotTakeAllQuestions(t *testing.T) {
 	if got, text := r.do("PUT", endpointOf("n").String(), rpc("127.0.0.1", 2)); got != http.StatusServiceUnavailable || !strings.Contains(text, "loopback") {
 		t.Error(got, text)
 	}
-	if is, err := r.askFor(t.Context(), "another", &Question{Addr: "127.0.0.1:1"}); err != nil || is != metadata.Refused {
+	if is, err := r.askFor(t.Context(), "another", &Question{Addr: "127.0.0.1:1", from: thisHost}); err != nil || is != metadata.Refused {
 		t.Error("another source:", is, err)
 	}
 }

@@ -58,7 +58,7 @@ func (s *Server) admit(c net.Conn) (*guest, *Refusal) {
 	if err != nil || !s.allowed(at.Addr()) {
 		return nil, &Refusal{Status: http.StatusForbidden, Reason: "not_allowed", Text: "the address is not in " + s.cfg.Table + ".allow"}
 	}
-	g := &guest{Conn: c, server: s, source: sourceOf(at.Addr())}
+	g := &guest{Conn: c, server: s, source: s.sourceOf(at.Addr())}
 	who := []quota.Holder{{Kind: quota.Source, Name: g.source}, quota.Total}
 	for {
 		g.share, err = s.cfg.Quota.Take(quota.MetadataConns, 1, who...)
@@ -76,11 +76,14 @@ func (s *Server) admit(c net.Conn) (*guest, *Refusal) {
 	}
 }
 
-// sourceOf is whose share a connection takes. All loopback addresses are one source,
-// so that an engine may come by either family.
-func sourceOf(a netip.Addr) string {
-	if a.Unmap().IsLoopback() {
-		return "loopback"
+// thisHost is the source that all addresses of this host are.
+const thisHost = "loopback"
+
+// sourceOf is whose share a connection takes. All addresses of this host are one source,
+// so that an engine may come by any of them.
+func (s *Server) sourceOf(a netip.Addr) string {
+	if s.here(a) {
+		return thisHost
 	}
 	return quota.SourceOf(a).Name
 }

@@ -68,7 +68,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (int, []byte, er
 		}
 		return 0, nil, &Refusal{http.StatusNotFound, "absent", "metadata not found"}
 	case http.MethodPut:
-		if err := s.checkHost(key, body); err != nil {
+		if err := s.checkHost(c, body); err != nil {
 			return 0, nil, err
 		}
 		return http.StatusOK, []byte("metadata updated"), s.change(r.Context(), c, func(c change) (*Question, error) {
@@ -126,7 +126,7 @@ func (s *Server) askFor(ctx context.Context, source string, q *Question) (metada
 	s.asking[""]++
 	s.asking[source]++
 	s.mu.Unlock()
-	is := metadata.Ask(ctx, s.dial, q.Addr)
+	is := s.ask(ctx, q)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asking[""]--
@@ -138,16 +138,20 @@ func (s *Server) askFor(ctx context.Context, source string, q *Question) (metada
 
 // checkHost refuses an endpoint with an address that could never be asked. A name is
 // resolved when it is asked.
-func (s *Server) checkHost(k metadata.Key, body []byte) error {
-	if k.Kind != metadata.KindEndpoint {
+func (s *Server) checkHost(c change, body []byte) error {
+	if c.key.Kind != metadata.KindEndpoint {
 		return nil
 	}
 	e, err := metadata.ParseEndpoint(body)
 	if err != nil {
 		return &Refusal{http.StatusBadRequest, "invalid", err.Error()}
 	}
-	if a, err := netip.ParseAddr(e.Host); err == nil && !s.allowed(a) {
-		return &Refusal{http.StatusForbidden, "not_allowed", fmt.Sprintf("ip_or_host_name is %s, which is not in %s.allow", a, s.cfg.Table)}
+	if a, err := netip.ParseAddr(e.Host); err == nil && !s.mayAsk(c.source, a) {
+		why := "not in " + s.cfg.Table + ".allow"
+		if s.here(a) {
+			why = "of this host, and the request is not"
+		}
+		return &Refusal{http.StatusForbidden, "not_allowed", fmt.Sprintf("ip_or_host_name is %s, which is %s", a, why)}
 	}
 	return nil
 }

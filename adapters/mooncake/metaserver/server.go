@@ -52,7 +52,6 @@ type Server struct {
 	cfg     Config
 	http    *http.Server
 	ln      net.Listener
-	dial    metadata.Dialer
 	own     func(netip.Addr) bool // an address of this host
 	conns   halfopen.Table
 	stop    context.CancelFunc
@@ -81,7 +80,6 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("%s.%w", cfg.Table, err)
 	}
 	s := &Server{cfg: cfg, table: newTable(cfg.Quota), asking: map[string]int{}, own: ownAddress}
-	s.dial = metadata.DialAllowed(s.allowed)
 	var lc net.ListenConfig
 	if s.ln, err = lc.Listen(ctx, "tcp", cfg.Listen); err != nil {
 		return nil, err
@@ -115,10 +113,31 @@ func (s *Server) Close() error {
 	return err
 }
 
-// allowed says whether an address may use the server, and be asked by it.
-func (s *Server) allowed(a netip.Addr) bool {
+// allowed says whether an address may use the server.
+func (s *Server) allowed(a netip.Addr) bool { return s.listed(a) || s.here(a) }
+
+func (s *Server) listed(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
-	return a.IsLoopback() || slices.ContainsFunc(s.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a) }) || s.own(a)
+	return slices.ContainsFunc(s.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// here says whether an address is of this host.
+func (s *Server) here(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return a.IsLoopback() || s.own(a)
+}
+
+// ask asks an owner whether it lives, where who published it may have it asked.
+func (s *Server) ask(ctx context.Context, q *Question) metadata.Outcome {
+	dial := metadata.DialAllowed(func(a netip.Addr) bool { return s.mayAsk(q.from, a) })
+	return metadata.Ask(ctx, dial, q.Addr)
+}
+
+// mayAsk says whether an address may be asked for a source. One of this host alone is
+// only for who is on it: somebody elsewhere would have this server connect to, and tell
+// of, what listens here for nobody else.
+func (s *Server) mayAsk(source string, a netip.Addr) bool {
+	return s.listed(a) && !a.Unmap().IsLoopback() || source == thisHost && s.here(a)
 }
 
 // ownAddress says whether a is an address of this host: an engine on it publishes
@@ -160,7 +179,7 @@ func (s *Server) round(ctx context.Context) {
 		places <- struct{}{}
 		asked.Go(func() {
 			defer func() { <-places }()
-			answers[i] = metadata.Ask(ctx, s.dial, q.Addr)
+			answers[i] = s.ask(ctx, &q)
 		})
 	}
 	asked.Wait()

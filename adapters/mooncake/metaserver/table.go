@@ -33,6 +33,7 @@ type Question struct {
 	Addr string // where it answers handshakes
 	node node
 	life uint64 // of the owner; an answer for an earlier one counts for nothing
+	from string // whose entry it is
 }
 
 // Refusal is why a request is not done.
@@ -176,16 +177,20 @@ func (t *table) put(now time.Duration, c change, body []byte) (*Question, error)
 
 // mayChange says whether c may change what o owns, or who must be asked first.
 func (t *table) mayChange(o *owner, c change, at metadata.Endpoint) (*Question, error) {
+	another := t.another(o, c, at)
+	if another && !o.canBeAsked() { // whatever epoch it says: nobody could ever disprove it
+		return nil, nil
+	}
 	if c.epoch > 0 && c.epoch < o.epoch {
 		return nil, &Refusal{http.StatusConflict, "stale", fmt.Sprintf("%s is owned by epoch %d, and this is epoch %d", o.node, o.epoch, c.epoch)}
 	}
-	if !t.another(o, c, at) || !o.canBeAsked() {
+	if !another {
 		return nil, nil
 	}
 	if c.gone != nil && c.gone.node == o.node && c.gone.life == o.life {
 		return nil, nil
 	}
-	return &Question{Addr: o.at.Addr(), node: o.node, life: o.life}, nil
+	return &Question{Addr: o.at.Addr(), node: o.node, life: o.life, from: o.source}, nil
 }
 
 // another says whether c comes from another owner than o: from elsewhere, or with
@@ -266,7 +271,7 @@ func (t *table) due(now time.Duration) []Question {
 	slices.SortFunc(found, func(a, b *owner) int { return cmp.Or(cmp.Compare(a.next, b.next), cmp.Compare(a.life, b.life)) })
 	out := make([]Question, len(found))
 	for i, o := range found {
-		out[i] = Question{Addr: o.at.Addr(), node: o.node, life: o.life}
+		out[i] = Question{Addr: o.at.Addr(), node: o.node, life: o.life, from: o.source}
 	}
 	return out
 }
