@@ -82,3 +82,32 @@ func TestASegmentWithoutAnEndpointKeepsNobodyOut(t *testing.T) {
 		}
 	}
 }
+
+// Nodes are asked in the second in which they came, so that one whose host is gone has
+// mostly a round for itself.
+func TestANodeWhoseHostIsGoneEndsThoughItIsAskedAlone(t *testing.T) {
+	for name, others := range map[string]bool{"others live": true, "this host has no network": false} {
+		b := newBench(t)
+		_ = b.says("a", endpointOf("gone"), rpc("10.0.0.1", 1), 0, metadata.Answers)
+		b.now += AskEvery / 2
+		_ = b.says("b", endpointOf("other"), rpc("10.0.0.2", 1), 0, metadata.Answers)
+		for range 30 * int(AskEvery/roundEvery) {
+			due := b.due(b.now)
+			answers := make([]metadata.Outcome, len(due))
+			for i, q := range due {
+				if answers[i] = metadata.Unreachable; others && q.node.name == "other" {
+					answers[i] = metadata.Answers
+				}
+			}
+			alone := b.alone(b.now, answers)
+			for i, q := range due {
+				b.heard(b.now, q, answers[i], alone)
+			}
+			b.now += roundEvery
+		}
+		_, there := b.get(endpointOf("gone"))
+		if there == others {
+			t.Errorf("%s: the entry is there: %v", name, there)
+		}
+	}
+}

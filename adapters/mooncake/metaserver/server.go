@@ -186,10 +186,10 @@ func (s *Server) round(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	alone := !slices.ContainsFunc(answers, func(o metadata.Outcome) bool { return o != metadata.Unreachable })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Clock()
+	alone := s.table.alone(now, answers)
 	for i, q := range due {
 		if s.table.heard(now, q, answers[i], alone) {
 			s.cfg.Log.Warn("a Mooncake node is gone", "node", q.node.String(), "address", q.Addr, "because", "it "+answers[i].String())

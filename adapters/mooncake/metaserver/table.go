@@ -103,11 +103,12 @@ type table struct {
 	book   *quota.Book
 	owners map[node]*owner
 	lives  uint64
+	met    time.Duration     // when an owner was last reached
 	ended  map[string]uint64 // by why
 }
 
 func newTable(book *quota.Book) *table {
-	return &table{book: book, owners: map[node]*owner{}, ended: map[string]uint64{}}
+	return &table{book: book, owners: map[node]*owner{}, met: -2 * AskEvery, ended: map[string]uint64{}}
 }
 
 // change is a PUT or DELETE.
@@ -274,6 +275,15 @@ func (t *table) due(now time.Duration) []Question {
 		out[i] = Question{Addr: o.at.Addr(), node: o.node, life: o.life, from: o.source}
 	}
 	return out
+}
+
+// alone says whether no owner could be reached by the questions of a round, nor by those
+// of the rounds before it in which each had its turn.
+func (t *table) alone(now time.Duration, answers []metadata.Outcome) bool {
+	if slices.ContainsFunc(answers, func(o metadata.Outcome) bool { return o != metadata.Unreachable }) {
+		t.met = now
+	}
+	return now-t.met >= 2*AskEvery
 }
 
 // heard takes what became of a question, and reports the owner's end. Where alone is
