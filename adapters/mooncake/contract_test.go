@@ -25,6 +25,14 @@ type lender struct {
 	target   *engine.Target
 	server   *handshake.Server
 	notifies []handshake.Notify
+	bare     bool             // nothing is registered
+	more     []segment.Buffer // are registered too
+}
+
+func (l *lender) set(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
 }
 
 func (l *lender) Enter(_ string, addr, n uint64, _ bool) ([]byte, func(uint64), error) {
@@ -49,10 +57,11 @@ func newLender(t *testing.T, n int) *lender {
 		Descriptor: func(string) segment.Descriptor {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return segment.Descriptor{
-				Name: l.name, Protocols: []string{segment.TCP}, DataHost: l.host, DataPort: l.data.Port(), Proto: 2,
-				Buffers: []segment.Buffer{{Name: l.name, Addr: l.addr, Len: uint64(len(l.b))}},
+			d := segment.Descriptor{Name: l.name, Protocols: []string{segment.TCP}, DataHost: l.host, DataPort: l.data.Port(), Proto: 2}
+			if !l.bare {
+				d.Buffers = append([]segment.Buffer{{Name: l.name, Addr: l.addr, Len: uint64(len(l.b))}}, l.more...)
 			}
+			return d
 		},
 		Notified: func(_ string, n handshake.Notify) error {
 			l.mu.Lock()

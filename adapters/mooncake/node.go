@@ -312,8 +312,8 @@ func (g *group) Find(ctx context.Context, it []fabric.Item) {
 		if it[i].Err != nil {
 			continue
 		}
-		_, e := g.where(&it[i])
-		if e == nil {
+		p, e := g.where(&it[i])
+		if e == nil || !p.sound(e) {
 			it[i].Err = g.absent()
 			continue
 		}
@@ -359,7 +359,9 @@ func (p *peer) all() []*entry {
 	defer p.mu.Unlock()
 	out := make([]*entry, 0, len(p.byH))
 	for _, e := range p.byH {
-		out = append(out, e)
+		if !e.wrong {
+			out = append(out, e)
+		}
 	}
 	return out
 }
@@ -379,10 +381,10 @@ func (g *group) Usable(wire.Namespace) error {
 }
 
 // Keeps says that the block is still in the index: a peer whose restart was noticed
-// has lost its blocks.
+// has lost its blocks, and one that overwrote a block has lost this.
 func (g *group) Keeps(h fabric.Handle) bool {
-	p, _ := g.where(&fabric.Item{H: h})
-	return p != nil && p.usable() == nil
+	p, e := g.where(&fabric.Item{H: h})
+	return p != nil && p.sound(e) && p.usable() == nil
 }
 
 // Quiesce has nothing to wait for: memory is touched only while a call runs.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/segment"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -35,8 +36,9 @@ type entry struct {
 	head  wire.Header
 	at    wire.Span
 	space *space
-	users int // reads under way
-	gone  bool
+	users int  // reads under way
+	gone  bool // forgotten; its memory is free after the last read
+	wrong bool // other bytes were read than were written
 }
 
 // size is the payload's, in bytes.
@@ -49,13 +51,32 @@ type peer struct {
 
 	mu      sync.Mutex
 	seg     *engine.Segment // nil: not reached yet
-	seen    uint64          // of its descriptor, when space was made
+	looked  time.Time       // when it was last seen which memory it has
+	place   place           // where space is
 	space   *space
 	byKey   map[ident]*entry
 	byH     map[fabric.Handle]*entry
 	resting []rest
 	failed  error // why the last call did not reach it
 	retry   time.Time
+}
+
+// place is what of a descriptor says where blocks lie. Other memory comes and goes while
+// they lie there.
+type place struct {
+	host  string
+	port  uint16
+	proto int
+	first segment.Buffer // zero: nothing is registered
+}
+
+func placeOf(seg *engine.Segment) place {
+	d, _ := seg.Descriptor()
+	at := place{host: d.DataHost, port: d.DataPort, proto: d.Proto}
+	if len(d.Buffers) > 0 {
+		at.first = d.Buffers[0]
+	}
+	return at
 }
 
 type rest struct {
@@ -73,7 +94,8 @@ func (p *peer) error(code wire.Code, text string, cause error) *fabric.Error {
 }
 
 // reach opens the peer's segment, and makes its memory known. What lay in the memory
-// that it had before a restart is forgotten.
+// that it had before a restart is forgotten. A peer may register memory long after its
+// segment is there.
 func (p *peer) reach(ctx context.Context) (*engine.Segment, error) {
 	seg, err := p.node.initiator.Open(ctx, p.Segment)
 	if err != nil {
@@ -82,23 +104,36 @@ func (p *peer) reach(ctx context.Context) (*engine.Segment, error) {
 		}
 		return nil, p.error(wire.CodeOf(err), "peer "+p.Name, err)
 	}
-	d, seen := seg.Descriptor()
+	if p.mayLookAgain(seg) {
+		_ = seg.Refresh(ctx) // what is known stays where this fails
+	}
+	at := placeOf(seg)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.seg == seg && p.seen == seen {
+	if p.seg == seg && p.place == at {
 		return seg, nil
 	}
 	p.forgetAll()
-	p.seg, p.seen = seg, seen
-	if len(d.Buffers) > 0 {
-		b := d.Buffers[0]
-		n := b.Len
+	p.seg, p.place, p.looked = seg, at, time.Now()
+	if n := at.first.Len; n > 0 {
 		if p.node.cfg.Lent > 0 {
 			n = min(n, p.node.cfg.Lent)
 		}
-		p.space = newSpace(b.Addr, n)
+		p.space = newSpace(at.first.Addr, n)
 	}
 	return seg, nil
+}
+
+// mayLookAgain says that the peer had no memory when it was last looked at, a while ago.
+func (p *peer) mayLookAgain(seg *engine.Segment) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.seg != seg || p.space != nil || now.Sub(p.looked) < retryTime {
+		return false
+	}
+	p.looked = now
+	return true
 }
 
 // forgetAll forgets the blocks, since the memory that they lay in is gone.
@@ -132,18 +167,13 @@ func (p *peer) after(ctx context.Context, seg *engine.Segment, err error) {
 		p.setFailed(err)
 	}
 	_ = seg.Refresh(ctx)
-	if _, seen := seg.Descriptor(); seen != p.seenNow() {
-		p.mu.Lock()
-		p.forgetAll()
-		p.seg = nil
-		p.mu.Unlock()
-	}
-}
-
-func (p *peer) seenNow() uint64 {
+	at := placeOf(seg)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.seen
+	if p.place != at {
+		p.forgetAll()
+		p.seg = nil
+	}
 }
 
 // usable is why no call should be made now.
@@ -176,7 +206,9 @@ func (p *peer) reserve(it *fabric.Item, head wire.Header) (*entry, error) {
 	_, _ = rand.Read(e.h[:]) // never fails
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if was := p.byKey[e.ident]; was != nil {
+	if was := p.byKey[e.ident]; was != nil && was.wrong {
+		p.forget(was)
+	} else if was != nil {
 		it.H = was.h
 		return nil, p.error(wire.CodeExists, "", nil)
 	}
@@ -321,13 +353,17 @@ func (p *peer) drop(e *entry) bool {
 	if p.byH[e.h] != e {
 		return false
 	}
+	p.forget(e)
+	return true
+}
+
+func (p *peer) forget(e *entry) {
 	delete(p.byH, e.h)
 	delete(p.byKey, e.ident)
 	e.gone = true
 	if e.users == 0 && e.space == p.space {
 		p.space.give(e.at)
 	}
-	return true
 }
 
 // pull reads the payloads of entries that are in use, and hashes each where it lies.
@@ -351,9 +387,26 @@ func (p *peer) pull(ctx context.Context, it []*fabric.Item, entries []*entry) []
 			errs[i] = p.said(ctx, ops[i].Err)
 			continue
 		}
-		errs[i] = p.check(it[i], e, ops[i].B)
+		if errs[i] = p.check(it[i], e, ops[i].B); errs[i] != nil {
+			p.spoil(e)
+		}
 	}
 	return errs
+}
+
+// spoil has an entry no longer be found: its memory holds other bytes than were written.
+// Who names it still reads what is wrong with it; the next push of its key replaces it.
+func (p *peer) spoil(e *entry) {
+	p.mu.Lock()
+	e.wrong = true
+	p.mu.Unlock()
+}
+
+// sound says whether an entry can be said to be there.
+func (p *peer) sound(e *entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !e.wrong
 }
 
 // check compares what was read with what was written.
