@@ -130,3 +130,22 @@ func TestADrainWaitsForANotifyAndRefusesTheNext(t *testing.T) {
 	<-drained
 	<-first
 }
+
+// How much memory a peer has is its own word, so the index is bounded by itself.
+func TestAPeerThatClaimsEndlessMemoryHasABoundedIndex(t *testing.T) {
+	l := newLender(t, 1<<20)
+	n := newNode(t, Config{Label: "mooncake", Peers: []PeerConfig{{"app", l.name}}})
+	n.maxBlocks = 2
+	it := make([]fabric.Item, 3)
+	for i := range it {
+		it[i] = fabric.Item{Key: wire.Key{byte(i + 1)}, M: fabric.Mem{B: payloadOf(t, 100, i)}}
+		n.Push(t.Context(), it[i:i+1])
+	}
+	if it[0].Err != nil || it[1].Err != nil || !errors.Is(it[2].Err, wire.CodeFull) || !strings.Contains(it[2].Err.Error(), "peer app has 2 blocks, limit 2") {
+		t.Error(it[0].Err, it[1].Err, it[2].Err)
+	}
+	n.Drop(t.Context(), it[:1])
+	if n.Push(t.Context(), it[2:]); it[2].Err != nil {
+		t.Error("after a block was dropped:", it[2].Err)
+	}
+}

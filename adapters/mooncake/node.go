@@ -20,7 +20,10 @@ const (
 	maxItem  = 64<<20 + wire.HeaderLen // bytes
 	maxBatch = 1024
 	maxPeers = 64
-	via      = "tcp"
+
+	// maxBlocks bounds the index of one peer: the length of its memory is its own word.
+	maxBlocks = 1 << 20
+	via       = "tcp"
 )
 
 // PeerConfig is a listed peer.
@@ -61,6 +64,7 @@ type Node struct {
 	client    *handshake.Client
 	seed      maphash.Seed
 	server    *server
+	maxBlocks int // of one peer; a test has few
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -86,7 +90,7 @@ var (
 // New makes the fabric, and opens what it serves. Peers are reached when they are
 // first needed.
 func New(ctx context.Context, cfg Config) (*Node, error) {
-	n := &Node{cfg: cfg, client: &handshake.Client{}, seed: maphash.MakeSeed(), each: map[string]*onePeer{}}
+	n := &Node{cfg: cfg, client: &handshake.Client{}, seed: maphash.MakeSeed(), each: map[string]*onePeer{}, maxBlocks: maxBlocks}
 	resolver := cfg.Resolver
 	if resolver == nil {
 		resolver = n.client

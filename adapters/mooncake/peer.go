@@ -216,6 +216,9 @@ func (p *peer) reserve(it *fabric.Item, head wire.Header) (*entry, error) {
 		return nil, p.error(wire.CodeFull, "peer "+p.Name+" has registered no memory", nil)
 	}
 	p.wake()
+	if n := len(p.byH) + len(p.resting); n >= p.node.maxBlocks {
+		return nil, p.error(wire.CodeFull, fmt.Sprintf("peer %s has %d blocks, limit %d", p.Name, n, p.node.maxBlocks), nil)
+	}
 	at, ok := p.space.take(e.size())
 	if !ok {
 		return nil, &fabric.Error{
