@@ -59,7 +59,7 @@ func (rep Report) Verdict() string {
 
 func percent(ratio float64) string { return fmt.Sprintf("%.1f %%", 100*ratio) }
 
-// rate is in GB/s, 10^9 bytes a second, as all rates of Meridian are.
+// rate shows GB/s (10^9 bytes) in the unit of all sizes here.
 func rate(gbytesPerSecond float64) string {
-	return fmt.Sprintf("%.2f GB/s", gbytesPerSecond)
+	return fmt.Sprintf("%.2f GiB/s", gbytesPerSecond*1e9/(1<<30))
 }
