@@ -112,10 +112,10 @@ func (s *server) open(ctx context.Context) error {
 	}
 	var err error
 	if s.data, err = s.target.Listen(ctx, s.Data); err != nil {
-		return err
+		return fmt.Errorf("data: %w", err)
 	}
 	if s.at, err = s.daemon.Listen(ctx, s.Listen); err != nil {
-		return err
+		return fmt.Errorf("listen: %w", err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,8 +32,8 @@ type mooncakeSettings struct {
 }
 
 var openMooncake = New(
-	config.NewFabricKind(mooncakeKind, "Applications that speak Mooncake's transfer engine over TCP, and nothing else: their registered memory holds blocks, and they bring and take blocks. docs/mooncake.md tells how.", checkMooncake,
-		config.Key("peers", func(s *mooncakeSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter the name of the segment, an IPv6 address in brackets. The first buffer of each is memory for blocks. Where two have one address, this daemon cannot serve them, since Mooncake proves nothing else."),
+	config.ListsPeers(config.NewFabricKind(mooncakeKind, "Applications that speak Mooncake's transfer engine over TCP, and nothing else: their registered memory holds blocks, and they bring and take blocks. docs/mooncake.md tells how.", checkMooncake,
+		config.Key("peers", func(s *mooncakeSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter the name of the segment, an IPv6 address in brackets; without :PORT it is 12001. The first buffer of each is memory for blocks. Where two have one address, this daemon cannot serve them, since Mooncake proves nothing else."),
 		config.Key("memory_bytes", func(s *mooncakeSettings) *uint64 { return &s.memory }, config.Sizes, 0, config.BytesWithin(0, 1<<46), "Bytes of each peer's first buffer, from its begin, that this daemon may write. 0: all of it."),
 		config.Key("lanes", func(s *mooncakeSettings) *int { return &s.lanes }, config.Integers, engine.DefaultLanes, config.Within(1, engine.MaxLanes), "Connections to each peer."),
 		config.Key("notify", func(s *mooncakeSettings) *bool { return &s.notify }, config.Booleans, false, config.Free[bool](), "Tell a peer by a notify which block lies where in its memory. Its engine keeps these until the application takes them."),
@@ -45,7 +46,7 @@ var openMooncake = New(
 		config.Key("metadata_listen", func(s *mooncakeSettings) *string { return &s.metaListen }, config.Words, "", config.Free[string](), "HOST:PORT of an HTTP metadata server that Mooncake nodes may use: http://HOST:PORT/metadata. Empty: none. Who may connect may read all of it. Beyond loopback it takes insecure and allow; the keys metadata_* and source_metadata_* of [quota] bound it."),
 		config.Key("metadata_hosts", func(s *mooncakeSettings) *[]string { return &s.metaHosts }, config.Lists, nil, config.Free[[]string](), "Host names by which nodes call the metadata server. Addresses need no entry."),
 		config.Key("insecure", func(s *mooncakeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow Mooncake beyond loopback: it has no TLS, and a source address is all that it proves."),
-	),
+	), mooncakePeers),
 	func(ctx context.Context, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
 		c := mooncake.Config{Label: at.Name, Lent: s.memory, Lanes: s.lanes, Notify: s.notify}
 		for _, p := range s.peers {
@@ -93,6 +94,16 @@ func mooncakeServe(at Site, s *mooncakeSettings) *mooncake.ServeConfig {
 	return c
 }
 
+// mooncakePeers are the names that routes can use.
+func mooncakePeers(s *mooncakeSettings) []string {
+	var names []string
+	for _, p := range s.peers {
+		name, _, _ := strings.Cut(p, "=")
+		names = append(names, name)
+	}
+	return names
+}
+
 var mooncakePeerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
 func checkMooncake(s *mooncakeSettings, bad config.Bad) {
@@ -127,10 +138,10 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 		return
 	}
 	for key, addr := range map[string]string{"listen": s.listen, "data": s.data} {
-		host, _, err := net.SplitHostPort(addr)
+		host, wrong := listenHost(addr)
 		switch {
-		case err != nil:
-			bad(key, "%q must be HOST:PORT", addr)
+		case wrong != "":
+			bad(key, "%q %s", addr, wrong)
 		case onThisHost(host):
 		case !s.insecure:
 			bad(key, "%q is beyond loopback, and Mooncake has no TLS: bind it to 127.0.0.1, or set insecure = true", addr)
@@ -138,6 +149,18 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 			bad("allow", "empty, and %s %q is beyond loopback: name the source addresses that may connect", key, addr)
 		}
 	}
+}
+
+// listenHost is the host of an address to listen at, or what is wrong with the address.
+func listenHost(addr string) (host, wrong string) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", "must be HOST:PORT"
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", "must have a port from 0 to 65535"
+	}
+	return host, ""
 }
 
 // onThisHost says that an address reaches no other host.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"meridian/adapters/mooncake"
@@ -83,10 +82,10 @@ func checkMetadata(s *mooncakeSettings, bad config.Bad) {
 		}
 		return
 	}
-	host, _, err := net.SplitHostPort(s.metaListen)
+	host, wrong := listenHost(s.metaListen)
 	switch {
-	case err != nil:
-		bad("metadata_listen", "%q must be HOST:PORT", s.metaListen)
+	case wrong != "":
+		bad("metadata_listen", "%q %s", s.metaListen, wrong)
 	case onThisHost(host):
 	case !s.insecure:
 		bad("metadata_listen", "%q is beyond loopback, and Mooncake has no TLS: bind it to 127.0.0.1, or set insecure = true", s.metaListen)

@@ -4,7 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,12 +26,15 @@ import (
 
 func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
 	for want, change := range map[string]func(s *mooncakeSettings){
-		"":                                                     func(*mooncakeSettings) {},
-		`peers: "a" must be NAME=HOST:PORT`:                    func(s *mooncakeSettings) { s.peers = []string{"a"} },
-		`peers: "A=127.0.0.1:1" must be NAME`:                  func(s *mooncakeSettings) { s.peers = []string{"A=127.0.0.1:1"} },
-		"port from 1 to 65535":                                 func(s *mooncakeSettings) { s.peers = []string{"a=127.0.0.1:x"} },
-		`peers: "a" is there twice`:                            func(s *mooncakeSettings) { s.peers = []string{"a=127.0.0.1:1", "a=127.0.0.1:2"} },
-		`peers: "a=10.0.0.1:1" is beyond loopback`:             func(s *mooncakeSettings) { s.peers = []string{"a=10.0.0.1:1"} },
+		"":                                         func(*mooncakeSettings) {},
+		`peers: "a" must be NAME=HOST:PORT`:        func(s *mooncakeSettings) { s.peers = []string{"a"} },
+		`peers: "A=127.0.0.1:1" must be NAME`:      func(s *mooncakeSettings) { s.peers = []string{"A=127.0.0.1:1"} },
+		"port from 1 to 65535":                     func(s *mooncakeSettings) { s.peers = []string{"a=127.0.0.1:x"} },
+		`peers: "a" is there twice`:                func(s *mooncakeSettings) { s.peers = []string{"a=127.0.0.1:1", "a=127.0.0.1:2"} },
+		`peers: "a=10.0.0.1:1" is beyond loopback`: func(s *mooncakeSettings) { s.peers = []string{"a=10.0.0.1:1"} },
+		`listen: "127.0.0.1:99999" must have a port from 0 to`: func(s *mooncakeSettings) { s.listen = "127.0.0.1:99999" },
+		`data: "127.0.0.1:x" must have a port from 0 to 65535`: func(s *mooncakeSettings) { s.data = "127.0.0.1:x" },
+		`metadata_listen: "127.0.0.1:-1" must have a port`:     func(s *mooncakeSettings) { s.metaListen = "127.0.0.1:-1" },
 		`allow: "10.0.0.1" must be ADDRESS/BITS`:               func(s *mooncakeSettings) { s.allow = []string{"10.0.0.1"} },
 		`data: "127.0.0.1:2" is of no use without listen`:      func(s *mooncakeSettings) { s.listen = "" },
 		`listen: "12001" must be HOST:PORT`:                    func(s *mooncakeSettings) { s.listen = "12001" },
@@ -46,6 +53,65 @@ func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
 		checkMooncake(s, func(key, format string, args ...any) { got = append(got, key+": "+fmt.Sprintf(format, args...)) })
 		if len(got) != 1 && want != "" || want == "" && len(got) != 0 || want != "" && !strings.Contains(got[0], want) {
 			t.Errorf("%q: %q", want, got)
+		}
+	}
+}
+
+// The table that docs/mooncake.md shows, and a route that names its peer as the text
+// below the table says.
+func TestTheMooncakeTableOfTheDocumentIsValidAndARouteMayNameItsPeer(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/mooncake.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(doc), "```toml\n")
+	table, _, found := strings.Cut(table, "```")
+	if !found {
+		t.Fatal("docs/mooncake.md shows no table")
+	}
+	for peer, want := range map[string]string{
+		"decode": "",
+		"decod":  `route[0].peer: "decod" is no peer of [fabric.mooncake]; did you mean decode?`,
+	} {
+		path := filepath.Join(t.TempDir(), "m.toml")
+		if err := os.WriteFile(path, []byte(table+"[[route]]\nfabric = \"mooncake\"\npeer = \""+peer+"\"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := config.Load(config.Options{Path: path, Env: []string{}, Kinds: Kinds()})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("peer %s: %v, want %q", peer, err, want)
+		}
+	}
+}
+
+func TestAMooncakeFabricThatCannotListenNamesTheKey(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	st, err := blocks.Open(blocks.Config{Capacity: 1 << 20, Agent: [16]byte{1}, Incarnation: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	site := Site{
+		Store: st, Spaces: spaces.New(st.AddNamespace), Observer: nobody{}, Quota: &quota.Book{}, Log: slog.New(slog.DiscardHandler),
+		Windows: window.New(st, func() time.Duration { return 0 }, 0, &quota.Book{}),
+	}
+	for key, change := range map[string]func(s *mooncakeSettings){
+		"listen":          func(s *mooncakeSettings) { s.listen = taken.Addr().String() },
+		"data":            func(s *mooncakeSettings) { s.data = taken.Addr().String() },
+		"metadata_listen": func(s *mooncakeSettings) { s.metaListen = taken.Addr().String() },
+	} {
+		s := &mooncakeSettings{peers: []string{"a=127.0.0.1:9"}, listen: "127.0.0.1:0", data: "127.0.0.1:0", window: 1 << 16}
+		change(s)
+		f, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, site)
+		if err == nil {
+			_ = f.Close()
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), "fabric moon: "+key+": ") || !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("%s: %v", key, err)
 		}
 	}
 }

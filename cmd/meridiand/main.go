@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -79,9 +80,16 @@ func run(ctx context.Context, args, env []string, out, stderr io.Writer, start d
 // hintOf says what to do about a start that the host refuses.
 func hintOf(err error) string {
 	var p *fs.PathError
+	var op *net.OpError
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "another process has this address, perhaps another meridiand: stop it, or set another one in the configuration"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "this host has no such address: set one that `ip address` lists"
+	case errors.As(err, &p) && errors.Is(err, fs.ErrPermission):
+		return "the user that runs meridiand may not use " + p.Path + ": run it as the user who owns that, or set another path in the configuration (agent.state_dir, engine.socket, admin.socket)"
+	case errors.As(err, &op) && op.Net == "tcp" && errors.Is(err, fs.ErrPermission):
+		return "only root may listen at a port below 1024: set another port"
 	case errors.As(err, &p) && errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(p.Path, ".lock"):
 		return "create the folder " + filepath.Dir(p.Path) + ", or set engine.socket and admin.socket to another one (--config names a configuration)"
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -81,6 +82,9 @@ func TestExitCodes(t *testing.T) {
 		{nil, []string{"MERIDIAN_NOPE=1"}, nil, 1, "MERIDIAN_NOPE"},
 		{errors.New("address in use"), nil, nil, 1, "error: address in use\n"},
 		{fmt.Errorf("listen: %w", syscall.EADDRINUSE), nil, nil, 1, "hint: another process has this address"},
+		{fmt.Errorf("listen: %w", syscall.EADDRNOTAVAIL), nil, nil, 1, "hint: this host has no such address"},
+		{&net.OpError{Op: "listen", Net: "tcp", Err: syscall.EACCES}, nil, nil, 1, "hint: only root may listen at a port below 1024"},
+		{&fs.PathError{Op: "open", Path: "/run/x/agent-id", Err: fs.ErrPermission}, nil, nil, 1, "hint: the user that runs meridiand may not use /run/x/agent-id:"},
 		{&fs.PathError{Op: "open", Path: "/run/x/engine.sock.lock", Err: fs.ErrNotExist}, nil, nil, 1, "hint: create the folder /run/x,"},
 	} {
 		code, _, errOut, _ := command(t, c.fails, c.env, c.args...)
