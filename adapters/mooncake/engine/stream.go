@@ -14,6 +14,15 @@ import (
 // sends a byte now and then does not hold memory for long.
 const part = 1 << 20
 
+// until is the deadline of the next part: a body that always makes some progress ends
+// too.
+func until(progress time.Duration, end time.Time) time.Time {
+	if t := time.Now().Add(progress); t.Before(end) {
+		return t
+	}
+	return end
+}
+
 // progressError is a step that a peer did not finish in its time, or at all.
 type progressError struct {
 	step      string
@@ -33,12 +42,12 @@ func (e *progressError) Unwrap() []error {
 	return []error{wire.CodeLaneLost, e.cause}
 }
 
-// readBody fills b; each part has its time. done counts what came.
+// readBody fills b; each part has its time, and so has all. done counts what came.
 func readBody(c net.Conn, b []byte, progress time.Duration) (done uint64, err error) {
-	all := uint64(len(b))
+	all, end := uint64(len(b)), time.Now().Add(BodyTime)
 	for len(b) > 0 {
 		n := min(len(b), part)
-		_ = c.SetReadDeadline(time.Now().Add(progress))
+		_ = c.SetReadDeadline(until(progress, end))
 		m, err := io.ReadFull(c, b[:n])
 		done += uint64(m)
 		if err != nil {
@@ -50,12 +59,12 @@ func readBody(c net.Conn, b []byte, progress time.Duration) (done uint64, err er
 }
 
 // writeBody sends head and b, in one call of the system where they are short; each part
-// has its time. between, where it is not nil, is asked between the parts.
+// has its time, and so has all. between, where it is not nil, is asked between the parts.
 func writeBody(c net.Conn, head, b []byte, progress time.Duration, between func() error) error {
-	all, done := uint64(len(b)), uint64(0)
+	all, done, end := uint64(len(b)), uint64(0), time.Now().Add(BodyTime)
 	for first := true; first || len(b) > 0; first = false {
 		n := min(len(b), part)
-		_ = c.SetWriteDeadline(time.Now().Add(progress))
+		_ = c.SetWriteDeadline(until(progress, end))
 		var bufs net.Buffers
 		if first && len(head) > 0 {
 			bufs = append(bufs, head)

@@ -25,6 +25,7 @@ type Memory interface {
 const (
 	HeaderTime   = 5 * time.Second  // for the rest of a header whose first byte came
 	ProgressTime = 10 * time.Second // for each MiB of a body, in either direction
+	BodyTime     = 5 * time.Minute  // for a whole body; engines give up long before
 	DrainTime    = 2 * time.Second  // for what a refused peer still sends
 
 	DefaultConns     = 4096
