@@ -137,7 +137,10 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 		}
 		return
 	}
-	for key, addr := range map[string]string{"listen": s.listen, "data": s.data} {
+	fine := true
+	for _, at := range [][2]string{{"listen", s.listen}, {"data", s.data}} {
+		key, addr := at[0], at[1]
+		bad := func(key, format string, args ...any) { fine = false; bad(key, format, args...) }
 		host, wrong := listenHost(addr)
 		switch {
 		case wrong != "":
@@ -149,6 +152,36 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 			bad("allow", "empty, and %s %q is beyond loopback: name the source addresses that may connect", key, addr)
 		}
 	}
+	if fine {
+		checkAdvertised(s, bad)
+	}
+}
+
+// checkAdvertised checks the host that peers are told to connect to: they get what is
+// written, and cannot say what is wrong with it.
+func checkAdvertised(s *mooncakeSettings, bad config.Bad) {
+	listen, _ := listenHost(s.listen)
+	dataHost, _ := listenHost(s.data)
+	told, err := netip.ParseAddr(s.advertise)
+	switch {
+	case s.advertise == "" && s.insecure && (listen == "" || isWildcard(listen)):
+		bad("advertise", "empty, and listen %q is every address of this host: set the one that peers connect to", s.listen)
+	case s.advertise == "":
+		a, errA := netip.ParseAddr(listen)
+		b, errB := netip.ParseAddr(dataHost)
+		if errA == nil && errB == nil && a != b && !a.IsUnspecified() && !b.IsUnspecified() {
+			bad("data", "%q is not at the address of listen %q, to which peers connect: give both one address", s.data, s.listen)
+		}
+	case err == nil && told.IsUnspecified():
+		bad("advertise", "%q is every address of this host: set the one that peers connect to", s.advertise)
+	case err != nil && strings.ContainsAny(s.advertise, ":[]/ "):
+		bad("advertise", "%q must be a host alone, an IPv6 address without brackets", s.advertise)
+	}
+}
+
+func isWildcard(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsUnspecified()
 }
 
 // listenHost is the host of an address to listen at, or what is wrong with the address.

@@ -45,6 +45,13 @@ func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
 		`metadata_listen: ":80" is beyond loopback`:            func(s *mooncakeSettings) { s.metaListen = ":80" },
 		`allow: empty, and metadata_listen ":80"`:              func(s *mooncakeSettings) { s.metaListen, s.insecure = ":80", true },
 		`metadata_hosts: ["m"] is of no use`:                   func(s *mooncakeSettings) { s.metaHosts = []string{"m"} },
+		`data: "[::1]:2" is not at the address of listen`:      func(s *mooncakeSettings) { s.data = "[::1]:2" },
+		`advertise: "[::1]" must be a host alone`:              func(s *mooncakeSettings) { s.advertise = "[::1]" },
+		`advertise: "10.0.0.5:1" must be a host alone`:         func(s *mooncakeSettings) { s.advertise = "10.0.0.5:1" },
+		`advertise: "0.0.0.0" is every address`:                func(s *mooncakeSettings) { s.advertise = "0.0.0.0" },
+		`advertise: empty, and listen "0.0.0.0:1" is every`: func(s *mooncakeSettings) {
+			s.listen, s.data, s.insecure, s.allow = "0.0.0.0:1", "0.0.0.0:2", true, []string{"10.0.0.0/8"}
+		},
 		`allow: empty, and listen "10.0.0.5:1" is beyond loop`: func(s *mooncakeSettings) { s.listen, s.insecure = "10.0.0.5:1", true },
 	} {
 		s := &mooncakeSettings{peers: []string{"a=[::1]:9", "b=localhost:9"}, listen: "127.0.0.1:1", data: "127.0.0.1:2"}
