@@ -2,6 +2,7 @@ package mooncake
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,5 +86,13 @@ func TestABlockThatItsPeerOverwroteIsForgotten(t *testing.T) {
 	}
 	if blocks, bytes, _ := n.peers[0].count(); blocks != 1 || bytes != roundUp(uint64(len(payload))) {
 		t.Errorf("%d blocks of %d bytes", blocks, bytes)
+	}
+}
+
+// The table has several addresses; the text says which entry has the wrong name.
+func TestAPeerWithoutAnAddressIsToldAsItsEntry(t *testing.T) {
+	_, err := New(t.Context(), Config{Label: "mooncake", Peers: []PeerConfig{{"app", "a..b:9"}}, Serve: &ServeConfig{}})
+	if err == nil || !strings.HasPrefix(err.Error(), `peer app: "a..b:9" in peers: lookup a..b`) {
+		t.Error(err)
 	}
 }

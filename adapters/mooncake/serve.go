@@ -125,11 +125,11 @@ func (s *server) open(ctx context.Context) error {
 func (s *server) invite(ctx context.Context, p *peer) error {
 	host, _, err := segment.SplitName(p.Segment)
 	if err != nil {
-		return fmt.Errorf("data: %w", err)
+		return err
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return fmt.Errorf("%q in peers: %w", p.Segment, err)
 	}
 	for i, a := range addrs {
 		addrs[i] = a.Unmap().WithZone("")
