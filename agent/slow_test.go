@@ -472,17 +472,3 @@ func TestAHolderCountsWhatItRefuses(t *testing.T) {
 		t.Error("a refused block is worth a counter, not a log line of its own")
 	}
 }
-
-// A block that nobody has who could be asked: the engine hears ABSENT, and who could not be.
-func TestAnEngineHearsWhichPeersCouldNotBeAsked(t *testing.T) {
-	n := startNode(t, shortDir(t), "decode", dialler("tcp://127.0.0.1:1", "gone"))
-	e := n.engine(t)
-	l, err := e.Acquire(t.Context(), e.space, e.keys("k", 2), client.AcquireOptions{Fetch: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Release()
-	if !errors.Is(l.Blocks[0].Err, wire.CodeAbsent) || !strings.Contains(l.Why, "could not be asked: link/gone") {
-		t.Errorf("%v, %q", l.Blocks[0].Err, l.Why)
-	}
-}

@@ -11,6 +11,9 @@ import (
 	"meridian/wire"
 )
 
+// emptyRegistry knows no namespace, and tells st of each that it learns.
+func emptyRegistry(st *blocks.Store) *spaces.Registry { return spaces.New(st.AddNamespace) }
+
 // agentWith makes an agent on a block store with an arena of its own.
 func agentWith(tb testing.TB, id byte, inc uint64, listen string, capacity uint64, change func(*Config)) (*Node, *blocks.Store, *spaces.Registry, string) {
 	tb.Helper()
@@ -18,7 +21,7 @@ func agentWith(tb testing.TB, id byte, inc uint64, listen string, capacity uint6
 	if err != nil {
 		tb.Fatal(err)
 	}
-	reg := spaces.New(st.AddNamespace)
+	reg := emptyRegistry(st)
 	cfg := Config{Agent: agentID(id), Incarnation: inc, Store: st, Namespaces: reg, Insecure: true, Lanes: 2, Congestion: "cubic", Tenants: []string{"t"}}
 	if change != nil {
 		change(&cfg)

@@ -115,7 +115,7 @@ func smallStore(size int) (*blocks.Store, *spaces.Registry, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	reg := spaces.New(st.AddNamespace)
+	reg := emptyRegistry(st)
 	ns, err := reg.Add(benchManifest(size))
 	if err != nil {
 		return nil, nil, err

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"meridian/blocks"
-	"meridian/blocks/spaces"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -19,7 +18,7 @@ func TestAHolderHashesNothingUnderItsSessionsLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reg := spaces.New(st.AddNamespace)
+	reg := emptyRegistry(st)
 	there, err := New(Config{Agent: agentID(2), Incarnation: 20, Store: st, Namespaces: reg, Insecure: true, Lanes: 2, Tenants: []string{"t"}})
 	if err != nil {
 		t.Fatal(err)

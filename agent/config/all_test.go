@@ -2,8 +2,6 @@ package config
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -11,11 +9,7 @@ import (
 // problems are those of a file, a line each.
 func problems(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "m.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, _, err := Load(Options{Path: path, Kinds: kinds})
+	_, _, err := loadText(t, text)
 	var ce *Error
 	if !errors.As(err, &ce) {
 		t.Fatalf("error %v", err)

@@ -30,6 +30,7 @@ var entryStart = regexp.MustCompile(`^([0-9]+|[A-Z])\s+(\S.*)$`)
 // parseList reads the format that the list's own first lines describe.
 func parseList(r io.Reader) ([]entry, error) {
 	var entries []entry
+	var common []string // copied with every line
 	seen := map[string]bool{}
 	in := bufio.NewScanner(r)
 	for n := 1; in.Scan(); n++ {
@@ -44,9 +45,19 @@ func parseList(r io.Reader) ([]entry, error) {
 			if err != nil {
 				return nil, fmt.Errorf("line %d: %w", n, err)
 			}
-			l.at = n
+			l.at, l.copied = n, append(common[:len(common):len(common)], l.copied...)
 			last := &entries[len(entries)-1]
 			last.lines = append(last.lines, l)
+		case strings.HasPrefix(text, "with "):
+			if len(entries) > 0 {
+				return nil, fmt.Errorf("line %d: what every line needs stands before the first entry", n)
+			}
+			for _, name := range strings.Fields(text)[1:] {
+				if !inside(name) {
+					return nil, fmt.Errorf("line %d: %q is not a path from the repository's root", n, name)
+				}
+				common = append(common, name)
+			}
 		default:
 			m := entryStart.FindStringSubmatch(text)
 			if m == nil {
@@ -79,7 +90,7 @@ func parseLine(text string) (line, error) {
 	}
 	for _, file := range append([]string{l.pkg}, words[3:]...) {
 		name, remove := strings.CutPrefix(file, "!")
-		if path.IsAbs(name) || name != path.Clean(name) || name == ".." || strings.HasPrefix(name, "../") {
+		if !inside(name) {
 			return l, fmt.Errorf("%q is not a path from the repository's root", name)
 		}
 		if remove {
@@ -90,4 +101,9 @@ func parseLine(text string) (line, error) {
 	}
 	l.copied = l.copied[1:] // the first was the package, checked with the files
 	return l, nil
+}
+
+// inside reports whether name is a clean path from the repository's root.
+func inside(name string) bool {
+	return !path.IsAbs(name) && name == path.Clean(name) && name != ".." && !strings.HasPrefix(name, "../")
 }

@@ -8,6 +8,7 @@ import (
 
 func TestParseListReadsEntriesAndTheirTests(t *testing.T) {
 	got, err := parseList(strings.NewReader(`# a comment
+with internal/testlog
 
 1 One title.
     ./adapters/link  -run TestA|TestB  adapters/link/a_test.go adapters/link/testdata
@@ -20,8 +21,8 @@ K Words.
 	}
 	want := []entry{
 		{id: "1", title: "One title.", lines: []line{
-			{at: 4, pkg: "adapters/link", run: "TestA|TestB", copied: []string{"adapters/link/a_test.go", "adapters/link/testdata"}},
-			{at: 5, pkg: "wire", run: "^TestC$", copied: []string{"wire/c_test.go"}, removed: []string{"wire/old_test.go"}, newlyBuilt: true},
+			{at: 5, pkg: "adapters/link", run: "TestA|TestB", copied: []string{"internal/testlog", "adapters/link/a_test.go", "adapters/link/testdata"}},
+			{at: 6, pkg: "wire", run: "^TestC$", copied: []string{"internal/testlog", "wire/c_test.go"}, removed: []string{"wire/old_test.go"}, newlyBuilt: true},
 		}},
 		{id: "K", title: "Words."},
 	}
@@ -38,6 +39,8 @@ func TestParseListNamesTheLineItCannotRead(t *testing.T) {
 		"a path outside":    {"1 T\n    wire -run X ../f_test.go\n", `"../f_test.go" is not a path`},
 		"an absolute path":  {"1 T\n    wire -run X /f_test.go\n", `"/f_test.go" is not a path`},
 		"a package outside": {"1 T\n    ../wire -run X\n", `"../wire" is not a path`},
+		"common outside":    {"with ../x\n", `"../x" is not a path`},
+		"common later":      {"1 T\nwith x\n", "line 2: "},
 		"no title":          {"1\n", "line 1: "},
 		"an id twice":       {"1 T\n1 U\n", "entry 1 is there twice"},
 	} {
@@ -77,7 +80,7 @@ func TestVerdictWantsAFaultBeforeAndNoneNow(t *testing.T) {
 	}{
 		{failed, passed, false, true},
 		{unbuilt, passed, true, true},
-		{failed, passed, true, true},
+		{failed, passed, true, false},
 		{unbuilt, passed, false, false},
 		{passed, passed, false, false},
 		{noTest, passed, false, false},

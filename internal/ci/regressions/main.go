@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -16,7 +15,7 @@ import (
 	"syscall"
 )
 
-const usage = `usage: internal/ci/regressions.sh [-only ID,ID] [-v] COMMIT
+const usage = `usage: internal/ci/regressions.sh [-build] [-only ID,ID] [-v] COMMIT
 
 Runs each test of internal/ci/regressions.txt on COMMIT, where the fault still
 is, and on this tree. Prints a table, and exits with 1 if a test passes on
@@ -35,6 +34,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	flags.Usage = func() { _, _ = io.WriteString(stderr, usage); flags.PrintDefaults() }
 	only := flags.String("only", "", "the entries to run, by number and separated by commas; all without it")
+	buildOnly := flags.Bool("build", false, "run nothing, only say which tests do not compile on COMMIT although they should")
 	verbose := flags.Bool("v", false, "print the output of each test whose result is not the wanted one")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -43,7 +43,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		flags.Usage()
 		return 2
 	}
-	bad, err := compare(ctx, flags.Arg(0), *only, *verbose, stdout)
+	what, good := compare, "every test fails on the old commit and passes on this tree"
+	if *buildOnly {
+		what, good = build, "every test compiles on the old commit, but those that are marked"
+	}
+	bad, err := what(ctx, flags.Arg(0), *only, *verbose, stdout)
 	if err != nil {
 		fmt.Fprintln(stderr, "regressions:", err)
 		return 2
@@ -52,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stdout, "FAIL: %d results are not the wanted ones\n", bad)
 		return 1
 	}
-	fmt.Fprintln(stdout, "PASS: every test fails on the old commit and passes on this tree")
+	fmt.Fprintln(stdout, "PASS:", good)
 	return 0
 }
 
@@ -67,21 +71,21 @@ func compare(ctx context.Context, commit, only string, verbose bool, out io.Writ
 	if err != nil {
 		return 0, err
 	}
-	old, remove, err := checkOut(ctx, top, commit)
+	old, err := checkOut(ctx, top, commit)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
+	defer func() { err = errors.Join(err, old.remove()) }()
 	for _, e := range entries {
 		if len(e.lines) == 0 {
 			bad++
 			row(out, e.id, e.title, "-", "-", "no test is listed")
 		}
 		for _, l := range e.lines {
-			before, saidBefore, err := testOld(ctx, top, old, l)
-			if err != nil {
+			if err := old.prepare(ctx, l); err != nil {
 				return bad, fmt.Errorf("entry %s, line %d: %w", e.id, l.at, err)
 			}
+			before, saidBefore := goTest(ctx, old.dir, l)
 			now, saidNow := goTest(ctx, top, l)
 			if ctx.Err() != nil {
 				return bad, ctx.Err()
@@ -128,81 +132,8 @@ func readList(top, only string) ([]entry, error) {
 	return slices.DeleteFunc(entries, func(e entry) bool { return !slices.Contains(wanted, e.id) }), nil
 }
 
-// checkOut makes a work tree of commit in a temporary folder.
-func checkOut(ctx context.Context, top, commit string) (dir string, remove func() error, err error) {
-	temp, err := os.MkdirTemp("", "regressions-*")
-	if err != nil {
-		return "", nil, err
-	}
-	dir = filepath.Join(temp, "old")
-	if _, err := git(ctx, top, "worktree", "add", "--quiet", "--detach", dir, commit); err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(temp))
-	}
-	// The tools that setup.sh installed serve both trees.
-	if err := os.Symlink(filepath.Join(top, ".tools"), filepath.Join(dir, ".tools")); err != nil {
-		return "", nil, err
-	}
-	return dir, func() error {
-		// Not ctx: an interrupted run leaves no work tree behind either.
-		_, err := git(context.Background(), top, "worktree", "remove", "--force", dir)
-		return errors.Join(err, os.RemoveAll(temp))
-	}, nil
-}
-
-// testOld puts the old tree back as the commit has it, so that no line sees
-// another's files, copies the line's files and runs it.
-func testOld(ctx context.Context, top, old string, l line) (outcome, string, error) {
-	if _, err := git(ctx, old, "reset", "--quiet", "--hard"); err != nil {
-		return 0, "", err
-	}
-	if _, err := git(ctx, old, "clean", "--quiet", "-fd", "--exclude=.tools"); err != nil {
-		return 0, "", err
-	}
-	for _, name := range l.removed {
-		if err := os.RemoveAll(filepath.Join(old, name)); err != nil {
-			return 0, "", err
-		}
-	}
-	for _, name := range l.copied {
-		if err := copyTree(filepath.Join(top, name), filepath.Join(old, name)); err != nil {
-			return 0, "", err
-		}
-	}
-	result, said := goTest(ctx, old, l)
-	return result, said, nil
-}
-
-// copyTree copies a file, or a folder with all in it.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, name)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
-		if d.IsDir() {
-			return os.MkdirAll(target, 0o755)
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		b, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return err
-		}
-		return os.WriteFile(target, b, info.Mode().Perm())
-	})
-}
-
 func goTest(ctx context.Context, dir string, l line) (outcome, string) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-v", "-count=1", "-timeout=5m", "-run", l.run, "./"+l.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-trimpath", "-v", "-count=1", "-timeout=5m", "-run", l.run, "./"+l.pkg)
 	cmd.Dir = dir
 	// go test ends its own test binary when it is interrupted.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

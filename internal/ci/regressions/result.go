@@ -49,10 +49,21 @@ func verdict(l line, before, now outcome) string {
 	switch {
 	case now != passed:
 		return fmt.Sprintf("%s on this tree", now)
-	case before == failed, before == unbuilt && l.newlyBuilt:
-		return ""
-	case before == unbuilt:
-		return "does not build on the old commit and is not marked `newly built`: it proves nothing there"
+	case before == failed || before == unbuilt:
+		return misbuilt(l, before != unbuilt)
 	}
 	return fmt.Sprintf("%s on the old commit: it does not show the fault", before)
+}
+
+// misbuilt says what is wrong with whether the line's test compiles on the old
+// commit, or "". A mark that is not needed would hide the day when the test
+// stops to compile there for another reason.
+func misbuilt(l line, builds bool) string {
+	switch {
+	case !builds && !l.newlyBuilt:
+		return "does not build on the old commit and is not marked `newly built`: it proves nothing there"
+	case builds && l.newlyBuilt:
+		return "builds on the old commit: take its mark `newly built` away"
+	}
+	return ""
 }
