@@ -29,13 +29,14 @@ func build(ctx context.Context, commit, only string, verbose bool, out io.Writer
 	known := map[string]string{} // lines that copy the same files into one package compile alike
 	for _, e := range entries {
 		for _, l := range e.lines {
-			key := fmt.Sprint(l.pkg, l.copied, l.removed)
+			key := fmt.Sprint(l.pkg, l.copied, l.removed, l.change)
 			said, ok := known[key]
 			if !ok {
-				if err := old.prepare(ctx, l); err != nil {
+				dir, args, err := old.faulty(ctx, l)
+				if err != nil {
 					return bad, fmt.Errorf("entry %s, line %d: %w", e.id, l.at, err)
 				}
-				said = goVet(ctx, old.dir, l)
+				said = goVet(ctx, dir, args, l)
 				if ctx.Err() != nil {
 					return bad, ctx.Err()
 				}
@@ -56,10 +57,12 @@ func build(ctx context.Context, commit, only string, verbose bool, out io.Writer
 
 // goVet compiles the line's package and its tests without linking them, and
 // returns what the compiler said against them, or "".
-func goVet(ctx context.Context, dir string, l line) string {
+func goVet(ctx context.Context, dir string, args []string, l line) string {
+	args = append([]string{"vet", "-trimpath"}, args...)
 	// The checks of go test itself: each of them makes it refuse to build too.
-	cmd := exec.CommandContext(ctx, "go", "vet", "-trimpath", "-atomic", "-bool", "-buildtags", "-directive", "-errorsas",
-		"-ifaceassert", "-nilfunc", "-printf", "-stringintconv", "-tests", "./"+l.pkg)
+	args = append(args, "-atomic", "-bool", "-buildtags", "-directive", "-errorsas", "-ifaceassert", "-nilfunc",
+		"-printf", "-stringintconv", "-tests", "./"+l.pkg)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	output, err := cmd.CombinedOutput()

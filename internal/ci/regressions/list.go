@@ -6,6 +6,7 @@ import (
 	"io"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -23,6 +24,13 @@ type line struct {
 	copied     []string
 	removed    []string // files of the old commit that stand in the way there
 	newlyBuilt bool     // the test does not compile on the old commit: its interface did not exist
+	change     *change  // the fault, where no commit had it; nil: the old commit has it
+}
+
+// change is a fault that a test must notice, made in a file of this tree.
+type change struct {
+	file     string
+	old, new string // old is in the file once
 }
 
 var entryStart = regexp.MustCompile(`^([0-9]+|[A-Z])\s+(\S.*)$`)
@@ -45,7 +53,10 @@ func parseList(r io.Reader) ([]entry, error) {
 			if err != nil {
 				return nil, fmt.Errorf("line %d: %w", n, err)
 			}
-			l.at, l.copied = n, append(common[:len(common):len(common)], l.copied...)
+			l.at = n
+			if l.change == nil {
+				l.copied = append(common[:len(common):len(common)], l.copied...)
+			}
 			last := &entries[len(entries)-1]
 			last.lines = append(last.lines, l)
 		case strings.HasPrefix(text, "with "):
@@ -79,6 +90,13 @@ func parseLine(text string) (line, error) {
 	if rest, ok := strings.CutSuffix(text, "newly built"); ok {
 		l.newlyBuilt, text = true, strings.TrimSpace(rest)
 	}
+	if before, after, ok := strings.Cut(text, " changed "); ok {
+		c, err := parseChange(after)
+		if err != nil {
+			return l, err
+		}
+		l.change, text = c, before
+	}
 	words := strings.Fields(text)
 	if len(words) < 3 || words[1] != "-run" {
 		return l, fmt.Errorf("%q is not `PACKAGE -run REGEXP FILES…`", text)
@@ -100,7 +118,32 @@ func parseLine(text string) (line, error) {
 		}
 	}
 	l.copied = l.copied[1:] // the first was the package, checked with the files
+	if l.change != nil && (l.newlyBuilt || len(l.copied)+len(l.removed) > 0) {
+		return l, fmt.Errorf("%q: a change is made in this tree: nothing is copied and nothing newly built", text)
+	}
 	return l, nil
+}
+
+// parseChange reads `FILE "OLD" "NEW"`, both quoted as in Go.
+func parseChange(text string) (*change, error) {
+	file, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+	if !inside(file) {
+		return nil, fmt.Errorf("%q is not a path from the repository's root", file)
+	}
+	c := &change{file: file}
+	for _, part := range []*string{&c.old, &c.new} {
+		rest = strings.TrimSpace(rest)
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not `FILE \"OLD\" \"NEW\"`", text)
+		}
+		*part, _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
+		rest = rest[len(quoted):]
+	}
+	if rest != "" || c.old == "" || c.old == c.new {
+		return nil, fmt.Errorf("%q is not `FILE \"OLD\" \"NEW\"`", text)
+	}
+	return c, nil
 }
 
 // inside reports whether name is a clean path from the repository's root.

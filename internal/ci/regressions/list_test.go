@@ -15,6 +15,7 @@ with internal/testlog
     wire -run '^TestC$' wire/c_test.go !wire/old_test.go newly built
 
 K Words.
+    wire -run TestD changed wire/d.go "a == \"b\"\n" "true"
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +25,9 @@ K Words.
 			{at: 5, pkg: "adapters/link", run: "TestA|TestB", copied: []string{"internal/testlog", "adapters/link/a_test.go", "adapters/link/testdata"}},
 			{at: 6, pkg: "wire", run: "^TestC$", copied: []string{"internal/testlog", "wire/c_test.go"}, removed: []string{"wire/old_test.go"}, newlyBuilt: true},
 		}},
-		{id: "K", title: "Words."},
+		{id: "K", title: "Words.", lines: []line{
+			{at: 9, pkg: "wire", run: "TestD", copied: []string{}, change: &change{file: "wire/d.go", old: "a == \"b\"\n", new: "true"}},
+		}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -33,16 +36,20 @@ K Words.
 
 func TestParseListNamesTheLineItCannotRead(t *testing.T) {
 	for name, c := range map[string]struct{ list, want string }{
-		"a test first":      {"    wire -run X\n", "line 1: a test before"},
-		"no -run":           {"1 T\n    wire TestX f_test.go\n", "line 2: "},
-		"a bad pattern":     {"1 T\n    wire -run ( f_test.go\n", "line 2: "},
-		"a path outside":    {"1 T\n    wire -run X ../f_test.go\n", `"../f_test.go" is not a path`},
-		"an absolute path":  {"1 T\n    wire -run X /f_test.go\n", `"/f_test.go" is not a path`},
-		"a package outside": {"1 T\n    ../wire -run X\n", `"../wire" is not a path`},
-		"common outside":    {"with ../x\n", `"../x" is not a path`},
-		"common later":      {"1 T\nwith x\n", "line 2: "},
-		"no title":          {"1\n", "line 1: "},
-		"an id twice":       {"1 T\n1 U\n", "entry 1 is there twice"},
+		"a test first":        {"    wire -run X\n", "line 1: a test before"},
+		"no -run":             {"1 T\n    wire TestX f_test.go\n", "line 2: "},
+		"a bad pattern":       {"1 T\n    wire -run ( f_test.go\n", "line 2: "},
+		"a path outside":      {"1 T\n    wire -run X ../f_test.go\n", `"../f_test.go" is not a path`},
+		"an absolute path":    {"1 T\n    wire -run X /f_test.go\n", `"/f_test.go" is not a path`},
+		"a package outside":   {"1 T\n    ../wire -run X\n", `"../wire" is not a path`},
+		"common outside":      {"with ../x\n", `"../x" is not a path`},
+		"common later":        {"1 T\nwith x\n", "line 2: "},
+		"a change of what":    {"1 T\n    wire -run X changed wire/a.go \"a\"\n", "is not `FILE "},
+		"a change outside":    {"1 T\n    wire -run X changed ../a.go \"a\" \"b\"\n", `"../a.go" is not a path`},
+		"a change of nothing": {"1 T\n    wire -run X changed a.go \"a\" \"a\"\n", "is not `FILE "},
+		"a change and a copy": {"1 T\n    wire -run X b_test.go changed a.go \"a\" \"b\"\n", "a change is made in this tree"},
+		"no title":            {"1\n", "line 1: "},
+		"an id twice":         {"1 T\n1 U\n", "entry 1 is there twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := parseList(strings.NewReader(c.list)); err == nil || !strings.Contains(err.Error(), c.want) {

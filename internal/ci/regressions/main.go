@@ -18,8 +18,9 @@ import (
 const usage = `usage: internal/ci/regressions.sh [-build] [-only ID,ID] [-v] COMMIT
 
 Runs each test of internal/ci/regressions.txt on COMMIT, where the fault still
-is, and on this tree. Prints a table, and exits with 1 if a test passes on
-COMMIT or fails on this tree, or if an entry has no test.
+is, and on this tree; a fault that is listed as a change of this tree is made in
+a copy of its file. Prints a table, and exits with 1 if a test passes where the
+fault is or fails on this tree, or if an entry has no test.
 `
 
 func main() {
@@ -35,7 +36,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.Usage = func() { _, _ = io.WriteString(stderr, usage); flags.PrintDefaults() }
 	only := flags.String("only", "", "the entries to run, by number and separated by commas; all without it")
 	buildOnly := flags.Bool("build", false, "run nothing, only say which tests do not compile on COMMIT although they should")
-	verbose := flags.Bool("v", false, "print the output of each test whose result is not the wanted one")
+	verbose := flags.Bool("v", false, "say how each test failed, and print the output of those whose result is not the wanted one")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -43,7 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		flags.Usage()
 		return 2
 	}
-	what, good := compare, "every test fails on the old commit and passes on this tree"
+	what, good := compare, "every test fails where its fault is and passes on this tree"
 	if *buildOnly {
 		what, good = build, "every test compiles on the old commit, but those that are marked"
 	}
@@ -82,23 +83,27 @@ func compare(ctx context.Context, commit, only string, verbose bool, out io.Writ
 			row(out, e.id, e.title, "-", "-", "no test is listed")
 		}
 		for _, l := range e.lines {
-			if err := old.prepare(ctx, l); err != nil {
+			dir, args, err := old.faulty(ctx, l)
+			if err != nil {
 				return bad, fmt.Errorf("entry %s, line %d: %w", e.id, l.at, err)
 			}
-			before, saidBefore := goTest(ctx, old.dir, l)
-			now, saidNow := goTest(ctx, top, l)
+			before, saidBefore := goTest(ctx, dir, args, l)
+			now, saidNow := goTest(ctx, top, nil, l)
 			if ctx.Err() != nil {
 				return bad, ctx.Err()
 			}
 			wrong := verdict(l, before, now)
 			row(out, e.id, e.title, before.String(), now.String(), wrong)
+			if why := firstFailure(saidBefore); verbose && before == failed && why != "" {
+				fmt.Fprintf(out, "     line %d: %s\n", l.at, why)
+			}
 			if wrong == "" {
 				continue
 			}
 			bad++
 			fmt.Fprintf(out, "     line %d: go test -run '%s' ./%s\n", l.at, l.run, l.pkg)
 			if verbose {
-				fmt.Fprintf(out, "---- on %s\n%s\n---- on this tree\n%s\n", commit, saidBefore, saidNow)
+				fmt.Fprintf(out, "---- where the fault is\n%s\n---- on this tree\n%s\n", saidBefore, saidNow)
 			}
 		}
 	}
@@ -132,8 +137,9 @@ func readList(top, only string) ([]entry, error) {
 	return slices.DeleteFunc(entries, func(e entry) bool { return !slices.Contains(wanted, e.id) }), nil
 }
 
-func goTest(ctx context.Context, dir string, l line) (outcome, string) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-trimpath", "-v", "-count=1", "-timeout=5m", "-run", l.run, "./"+l.pkg)
+func goTest(ctx context.Context, dir string, args []string, l line) (outcome, string) {
+	args = append([]string{"test", "-trimpath"}, args...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "-v", "-count=1", "-timeout=5m", "-run", l.run, "./"+l.pkg)...)
 	cmd.Dir = dir
 	// go test ends its own test binary when it is interrupted.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

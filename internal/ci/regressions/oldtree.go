@@ -42,6 +42,16 @@ func (o *oldTree) remove() error {
 	return errors.Join(err, os.RemoveAll(filepath.Dir(o.dir)))
 }
 
+// faulty makes the tree where the fault of a line is, and returns it with the
+// further arguments of the go tool there.
+func (o *oldTree) faulty(ctx context.Context, l line) (dir string, args []string, err error) {
+	if l.change == nil {
+		return o.dir, nil, o.prepare(ctx, l)
+	}
+	arg, err := l.change.overlay(o.top, filepath.Dir(o.dir))
+	return o.top, []string{arg}, err
+}
+
 // prepare puts the old tree back as the commit has it, so that no line sees
 // another's files, and copies the line's files and the shims that they need.
 func (o *oldTree) prepare(ctx context.Context, l line) error {

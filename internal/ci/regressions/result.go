@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -44,6 +45,13 @@ func read(exitedOK bool, output string) outcome {
 	return noTest
 }
 
+var failure = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: .*|^panic: .*|^\s+--- FAIL: .*`)
+
+// firstFailure is what the first test that failed said first, or "".
+func firstFailure(output string) string {
+	return strings.TrimSpace(failure.FindString(output))
+}
+
 // verdict says what is wrong with a line's two outcomes, or "".
 func verdict(l line, before, now outcome) string {
 	switch {
@@ -52,7 +60,7 @@ func verdict(l line, before, now outcome) string {
 	case before == failed || before == unbuilt:
 		return misbuilt(l, before != unbuilt)
 	}
-	return fmt.Sprintf("%s on the old commit: it does not show the fault", before)
+	return fmt.Sprintf("%s where the fault is: it does not show it", before)
 }
 
 // misbuilt says what is wrong with whether the line's test compiles on the old
@@ -60,6 +68,8 @@ func verdict(l line, before, now outcome) string {
 // stops to compile there for another reason.
 func misbuilt(l line, builds bool) string {
 	switch {
+	case !builds && l.change != nil:
+		return "does not build with its change: it proves nothing"
 	case !builds && !l.newlyBuilt:
 		return "does not build on the old commit and is not marked `newly built`: it proves nothing there"
 	case builds && l.newlyBuilt:
