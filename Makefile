@@ -7,8 +7,10 @@ GO ?= go
 test: need setup
 	./internal/ci/test.sh
 
-# What takes longer: the whole trace, longer fuzzing.
+# What takes longer: whether the tests of old faults still compile where the faults
+# were, the whole trace, longer fuzzing.
 test-full: test
+	./internal/ci/regressions.sh -build $(COMMIT)
 	MERIDIAN_TEST_FULL=1 ./internal/ci/test-full.sh
 
 # What cannot be installed from here: Linux, Go, CA certificates.

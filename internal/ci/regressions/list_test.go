@@ -101,3 +101,25 @@ func TestVerdictWantsAFaultBeforeAndNoneNow(t *testing.T) {
 		}
 	}
 }
+
+func TestAFailureIsSaidByItsFirstMessage(t *testing.T) {
+	for output, want := range map[string]string{
+		"=== RUN   TestA\n    a_test.go:7: 1, want 2\n    a_test.go:8: more\n--- FAIL: TestA (0.00s)\n": "a_test.go:7: 1, want 2",
+		"=== RUN   TestA\npanic: boom [recovered]\n":                                                    "panic: boom [recovered]",
+		"exit status 1\n": "",
+	} {
+		if got := firstFailure(output); got != want {
+			t.Errorf("%q: %q, want %q", output, got, want)
+		}
+	}
+}
+
+func TestAChangeMustBuild(t *testing.T) {
+	l := line{change: &change{}}
+	if got := verdict(l, unbuilt, passed); !strings.Contains(got, "does not build with its change") {
+		t.Errorf("verdict %q", got)
+	}
+	if got := verdict(l, failed, passed); got != "" {
+		t.Errorf("verdict %q", got)
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,6 +21,9 @@ func checkOut(ctx context.Context, top, commit string) (*oldTree, error) {
 	shims, err := readShims(filepath.Join(top, shimsFolder))
 	if err != nil {
 		return nil, err
+	}
+	if _, err := git(ctx, top, "rev-parse", "--quiet", "--verify", commit+"^{commit}"); err != nil {
+		return nil, fmt.Errorf("commit %s is not in this clone; a shallow one has it after git fetch --unshallow: %w", commit, err)
 	}
 	temp, err := os.MkdirTemp("", "regressions-*")
 	if err != nil {

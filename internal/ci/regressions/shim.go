@@ -36,12 +36,18 @@ func readShims(folder string) ([]shim, error) {
 		if err != nil {
 			return err
 		}
+		if !strings.HasSuffix(file, "_shim.go") && !strings.HasSuffix(file, "_shim_test.go") {
+			return fmt.Errorf("shim %s: its name must be *_shim.go or *_shim_test.go: no other file has such a name", rel)
+		}
 		s := shim{name: rel, names: map[string]bool{}}
 		if s.text, err = os.ReadFile(file); err != nil {
 			return err
 		}
 		if s.pkg, err = declared(file, s.names); err != nil {
 			return err
+		}
+		if len(s.names) == 0 {
+			return fmt.Errorf("shim %s declares nothing", rel)
 		}
 		shims = append(shims, s)
 		return nil
@@ -51,17 +57,34 @@ func readShims(folder string) ([]shim, error) {
 
 // copyTo writes the shim into tree if its package there has none of its names.
 func (s shim) copyTo(tree string) error {
-	target := filepath.Join(tree, s.name)
-	there := map[string]bool{}
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(target), "*.go"))
-	if err != nil {
+	there, err := s.there(tree)
+	switch {
+	case err != nil:
 		return err
+	case len(there) == len(s.names):
+		return nil
+	case len(there) > 0:
+		return fmt.Errorf("shim %s: package %s has some of its names and lacks others: split the shim", s.name, s.pkg)
+	}
+	target := filepath.Join(tree, s.name)
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(target, s.text, 0o644)
+}
+
+// there returns which of its names the shim's package has in tree.
+func (s shim) there(tree string) (map[string]bool, error) {
+	there := map[string]bool{}
+	files, err := filepath.Glob(filepath.Join(tree, filepath.Dir(s.name), "*.go"))
+	if err != nil {
+		return nil, err
 	}
 	for _, file := range files {
 		names := map[string]bool{}
 		pkg, err := declared(file, names)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for name := range names {
 			if pkg == s.pkg && s.names[name] {
@@ -69,16 +92,7 @@ func (s shim) copyTo(tree string) error {
 			}
 		}
 	}
-	switch {
-	case len(there) == len(s.names):
-		return nil
-	case len(there) > 0:
-		return fmt.Errorf("shim %s: package %s has some of its names and lacks others: split the shim", s.name, s.pkg)
-	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(target, s.text, 0o644)
+	return there, nil
 }
 
 // declared adds what the file declares at its top level to names, a method as
@@ -122,7 +136,7 @@ func receiver(d *ast.FuncDecl) string {
 		t = g.X
 	}
 	if id, ok := t.(*ast.Ident); ok {
-		return strings.TrimSpace(id.Name) + "."
+		return id.Name + "."
 	}
 	return "?."
 }
