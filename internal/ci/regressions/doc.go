@@ -16,9 +16,9 @@
 // # Shims
 //
 // Test code goes on, and the old commit does not: what tests share comes to use
-// names that the old commit lacks. testdata/shims holds Go files, NAME_shim.go or
-// NAME_shim_test.go, each at the path where it goes, with such names. A shim holds
-// names, and helpers of tests. It never holds what a listed test asks for: a shim
+// names that the old commit lacks. testdata/shims holds Go files with such names,
+// NAME_shim.go.txt or NAME_shim_test.go.txt, each at the path where it goes without
+// ".txt". A shim holds names, and helpers of tests. It never holds what a listed test asks for: a shim
 // that mends the fault would show up as a test that passes on the old commit, and
 // one that breaks more than the fault would not show up at all.
 //

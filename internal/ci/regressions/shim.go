@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// shimsFolder holds the shims, each at the path where it goes in the old tree.
-// It is test data: no build of this tree compiles it.
+// shimsFolder holds the shims, each at the path where it goes in the old tree with
+// ".txt" behind it: most of them make no package of their own here.
 const shimsFolder = "internal/ci/regressions/testdata/shims"
 
 // shim is a Go file with names that today's test files use and that the old
@@ -36,8 +36,9 @@ func readShims(folder string) ([]shim, error) {
 		if err != nil {
 			return err
 		}
-		if !strings.HasSuffix(file, "_shim.go") && !strings.HasSuffix(file, "_shim_test.go") {
-			return fmt.Errorf("shim %s: its name must be *_shim.go or *_shim_test.go: no other file has such a name", rel)
+		rel, ok := strings.CutSuffix(rel, ".txt")
+		if !ok || !strings.HasSuffix(rel, "_shim.go") && !strings.HasSuffix(rel, "_shim_test.go") {
+			return fmt.Errorf("shim %s: its name must be *_shim.go.txt or *_shim_test.go.txt: no other file has such a name", rel)
 		}
 		s := shim{name: rel, names: map[string]bool{}}
 		if s.text, err = os.ReadFile(file); err != nil {

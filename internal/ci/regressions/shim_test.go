@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"go/format"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,7 +35,7 @@ func TestAShimGoesOnlyWhereItsNamesAreMissing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			shims, tree := t.TempDir(), t.TempDir()
-			writeFile(t, filepath.Join(shims, "p", "names_shim.go"), text)
+			writeFile(t, filepath.Join(shims, "p", "names_shim.go.txt"), text)
 			if c.there != "" {
 				writeFile(t, filepath.Join(tree, "p", "p.go"), c.there)
 			}
@@ -55,10 +57,11 @@ func TestAShimGoesOnlyWhereItsNamesAreMissing(t *testing.T) {
 
 func TestAShimThatCouldHideAFileIsRefused(t *testing.T) {
 	for name, want := range map[string]string{
-		"parse.go":           "must be *_shim.go",
-		"parse_test.go":      "must be *_shim.go",
-		"parse_shim.go":      "",
-		"parse_shim_test.go": "",
+		"parse.go.txt":           "must be *_shim.go.txt",
+		"parse_test.go.txt":      "must be *_shim.go.txt",
+		"parse_shim.go":          "must be *_shim.go.txt",
+		"parse_shim.go.txt":      "",
+		"parse_shim_test.go.txt": "",
 	} {
 		dir := t.TempDir()
 		writeFile(t, filepath.Join(dir, name), "package p\n\nconst A = 1\n")
@@ -67,20 +70,24 @@ func TestAShimThatCouldHideAFileIsRefused(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "a_shim.go"), "package p\n")
+	writeFile(t, filepath.Join(dir, "a_shim.go.txt"), "package p\n")
 	if _, err := readShims(dir); err == nil || !strings.Contains(err.Error(), "declares nothing") {
 		t.Errorf("a shim without names: %v", err)
 	}
 }
 
-// A name that this tree no longer has is used by no test of it.
-func TestEveryNameOfAShimIsInThisTree(t *testing.T) {
+// Nothing else formats them. A name that this tree no longer has is used by no test
+// of it.
+func TestEveryShimIsFormattedAndItsNamesAreInThisTree(t *testing.T) {
 	top := filepath.Join("..", "..", "..")
 	shims, err := readShims(filepath.Join(top, shimsFolder))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range shims {
+		if b, err := format.Source(s.text); err != nil || !bytes.Equal(b, s.text) {
+			t.Errorf("shim %s is not formatted: %v", s.name, err)
+		}
 		there, err := s.there(top)
 		if err != nil {
 			t.Fatal(err)
