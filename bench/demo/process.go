@@ -15,7 +15,9 @@ import (
 func (r *runner) spawn(name string, line func([]byte) error, role string, args ...string) (*harness.Process, error) {
 	cmd := harness.Again(r.opt.Self, append([]string{role}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p, err := harness.Start(name, cmd, harness.Options{Log: harness.LogIn(r.dir, name), Talk: true, Line: line, Term: true})
+	p, err := harness.Start(name, cmd, harness.Options{
+		Log: harness.LogIn(r.dir, name), Talk: true, Line: line, Term: role == RoleDaemon || role == RoleJudge,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ const (
 type Options struct {
 	Log  string // the file for what it logs; "": where this process logs
 	Talk bool   // its output is a conversation; else it goes to the log
-	Term bool   // Stop sends SIGTERM, besides ending its input
+	Term bool   // Stop sends SIGTERM besides, for one that the end of its input does not end
 	CPUs []int  // the processors that it may run on; none: all
 
 	// Line takes each line of a conversation as it comes, until it returns an

@@ -106,7 +106,7 @@ func (r *run) start(ctx context.Context, name string, cpus []int, args ...string
 	name = fmt.Sprintf("%s-%d", name, r.started)
 	path := filepath.Join(r.dir, name+".ports")
 	p, err := harness.Start(name, harness.Again(r.opt.Self, append(args[:len(args):len(args)], path)...),
-		harness.Options{Log: harness.LogIn(r.dir, name), Term: true, CPUs: cpus})
+		harness.Options{Log: harness.LogIn(r.dir, name), Term: args[0] == roleDaemon, CPUs: cpus})
 	if err != nil {
 		return nil, err
 	}
