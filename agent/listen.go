@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -48,7 +49,8 @@ func (a *Agent) listenAdmin(path string) (*adminFace, error) {
 	a.background(func(ctx context.Context) { f.follow(ctx, a) })
 	go func() {
 		defer close(f.done)
-		if err := f.srv.Serve(ln); err != nil {
+		// A start that fails stops the server, perhaps before it serves.
+		if err := f.srv.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			a.log.Error("admin face ended", "err", err)
 		}
 	}()

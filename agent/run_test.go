@@ -134,8 +134,12 @@ func TestASocketInUseStopsTheStartAndLeavesNothing(t *testing.T) {
 	defer func() { _ = held.Close() }()
 	cfg := loadConfig(t, dir, "two", "")
 	cfg.Admin.HTTP = held.Addr().String()
-	if _, err := Start(t.Context(), cfg, Options{}); !errors.Is(err, syscall.EADDRINUSE) {
+	var log strings.Builder // the start has ended, and all that writes with it
+	if _, err := Start(t.Context(), cfg, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a port in use: %v", err)
+	}
+	if strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("the log tells of a second error, and there is one:\n%s", log.String())
 	}
 	for _, path := range []string{cfg.Engine.Socket, cfg.Admin.Socket} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {

@@ -22,6 +22,13 @@ func problems(t *testing.T, text string) string {
 	return strings.Join(lines, "\n")
 }
 
+func TestASizeWithoutQuotesIsToldToHaveThem(t *testing.T) {
+	got := problems(t, "[kv_memory]\ncapacity_bytes = 256MiB\n[agent]\ndrain_timeout = 5s\n")
+	if n := strings.Count(got, `; a text, a size or a duration stands in quotes, as in "64MiB" or "5s"`); n != 2 {
+		t.Errorf("said %d times, want 2:\n%s", n, got)
+	}
+}
+
 // An operator who corrects a file sees all that is wrong with it, not the first layer.
 func TestAllProblemsAreSaidAtOnce(t *testing.T) {
 	got := problems(t, `[agent]

@@ -84,6 +84,9 @@ func (l *loader) decode(path, text string) (raw map[string]any, ok bool) {
 		if errors.As(err, &pe) {
 			p.Line, p.Key = pe.Position.Line, pe.LastKey
 			p.Text = "not TOML: " + strings.TrimSuffix(pe.Message, ".")
+			if strings.Contains(pe.Message, "to end with a newline") {
+				p.Text += `; a text, a size or a duration stands in quotes, as in "64MiB" or "5s"`
+			}
 			if pe.LastKey == "psk" || strings.HasSuffix(pe.LastKey, ".psk") {
 				p.Text = "not TOML: the value cannot be read" // the message would quote it
 			}

@@ -37,6 +37,9 @@ const (
 	maxCold = 1 << 30
 )
 
+// Check says what of the options Run would refuse.
+func (o Options) Check() error { return o.fill() }
+
 func (o *Options) fill() error {
 	if o.Quick {
 		orDefault(&o.Rounds, 1)

@@ -66,6 +66,9 @@ quarter of an hour, both processors and 8 GiB of memory.`,
 		opt.Require = opt.Require || a.variables()["CI"] != ""
 		opt.Self, opt.Version = []string{self, benchProcess, peersProcess}, agent.BuildVersion()
 		opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "bench peers:", s) }
+		if err := opt.Check(); err != nil {
+			return nil, usage("%w", err)
+		}
 		rep, err := peers.Run(ctx, opt)
 		if out != "" && len(rep.Cells) > 0 {
 			err = errors.Join(err, writePeers(out, rep))

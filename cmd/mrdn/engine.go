@@ -39,7 +39,8 @@ func dialEngine(ctx context.Context, path string, m wire.Manifest) (engine, erro
 		_ = conn.Close()
 		f := asCommandFailure(err)
 		if f.code == wire.CodeNSUnknown {
-			f.hint = "the daemon must list the tenant in security.tenants"
+			f.err = fmt.Errorf("the daemon has no tenant %q: %w", m.Tenant, f.err)
+			f.hint = "--tenant must be one that the daemon's configuration lists in security.tenants"
 		}
 		return nil, f
 	}

@@ -107,8 +107,30 @@ Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable,
 		newStatusCmd(a), newPeerCmd(a), newBlockCmd(a), newTransferCmd(a), newFabricCmd(a), newDoctorCmd(a),
 		newErrorsCmd(a), newConfigCmd(a), newCertCmd(a), newDemoCmd(a), newLlamaCmd(a), newChatCmd(a), newBenchCmd(a), newVersionCmd(a), newCompletionCmd(a),
 	)
+	root.SetHelpCommand(newHelpCmd(root))
 	describe(root)
 	return root
+}
+
+// newHelpCmd is cobra's help, except that a word which is no command is an error.
+func newHelpCmd(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND...]",
+		Short: "Help about any command",
+		Long:  "Shows the help of a command, as its --help does.",
+		RunE: func(_ *cobra.Command, args []string) error {
+			c := root
+			for _, word := range args {
+				i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == word })
+				if i < 0 {
+					return noOperand(c, []string{word})
+				}
+				c = c.Commands()[i]
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	}
 }
 
 // variableNames are those of the flags whose variable is not the rule's: they
@@ -274,6 +296,9 @@ func noOperand(c *cobra.Command, args []string) error {
 		}
 	}
 	meant, ok := config.Nearest(args[0], names)
+	if args[0] == "ls" && slices.Contains(names, "list") {
+		meant, ok = "list", true // too short to be near it
+	}
 	if i := slices.IndexFunc(names, func(n string) bool { return args[0] != "" && strings.HasPrefix(n, args[0]) }); i >= 0 {
 		meant, ok = names[i], true
 	}

@@ -130,9 +130,33 @@ func TestAWordThatIsNoCommandIsAnsweredWithTheOneMeant(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"stat", `"stat" is no command of "mrdn"; did you mean mrdn status?`},
 		{"peer lst", `did you mean mrdn peer list?`},
+		{"transfer ls", `did you mean mrdn transfer list?`},
+		{"block list", `did you mean mrdn block ls?`},
+		{"help stat", `"stat" is no command of "mrdn"; did you mean mrdn status?`},
+		{"help peer lst", `did you mean mrdn peer list?`},
 		{"block xyzzy", `"xyzzy" is no command of "mrdn block"` + "\n"},
 	} {
 		expect(t, s.run(t, strings.Fields(c.args)...), exitUsage, "", c.says)
+	}
+}
+
+func TestHelpOfACommandIsWhatItsHelpFlagShows(t *testing.T) {
+	s := newShell(t, nil)
+	for _, args := range []string{"", "peer", "peer list"} {
+		words := strings.Fields(args)
+		flag, word := s.run(t, append(words, "--help")...), s.run(t, append([]string{"help"}, words...)...)
+		if word.exit != exitOK || word.out == "" || word.out != flag.out {
+			t.Errorf("help %s: exit %d, %q, want %q", args, word.exit, word.out, flag.out)
+		}
+	}
+}
+
+func TestOptionsOfAComparisonThatAreWrongAreUsageAndMeasureNothing(t *testing.T) {
+	s := newShell(t, nil)
+	got := s.run(t, "bench", "peers", "--quick", "--only", "nobody")
+	expect(t, got, exitUsage, "", `"nobody" is no system; there are link`)
+	if got.out != "" {
+		t.Errorf("it shows a report: %q", got.out)
 	}
 }
 

@@ -103,6 +103,10 @@ func Open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 // place writes a temporary file in the folder of path, and gives it that name.
 func place(path string, data []byte, mode fs.FileMode, name func(from, to string) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		pe.Path = path // the temporary file's name says nothing to anybody
+	}
 	if err != nil {
 		return err
 	}

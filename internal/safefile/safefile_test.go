@@ -162,3 +162,10 @@ func TestOpenTakesRegularFilesOnly(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAFolderThatIsNotThereIsToldByTheFilesOwnName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none", "f")
+	if err := Write(path, nil, 0o600); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), " "+path+": ") {
+		t.Errorf("%v, want one that names %s", err, path)
+	}
+}
