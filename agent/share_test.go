@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -27,7 +28,7 @@ func TestTheConnectionsOfThePagesAreShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := (&http.Transport{DisableKeepAlives: true, Dial: func(string, string) (net.Conn, error) { return c, nil }}).RoundTrip(r)
+		resp, err := (&http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}).RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
 		}

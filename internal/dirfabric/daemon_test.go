@@ -49,8 +49,6 @@ func daemon(path, ports string) error {
 	return agent.Run(context.Background(), cfg, agent.Options{Openers: []openers.Opener{own}}, ports)
 }
 
-const patience = testbed.Patience
-
 var until = testbed.Until
 
 // house is a configuration with two directories: attic takes small blocks, and

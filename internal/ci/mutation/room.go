@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -182,14 +181,13 @@ func rewritePackage(fset *token.FileSet, imports types.Importer, p listed, rel s
 
 // readLived reads which changes lived in an earlier run.
 func readLived(name string) (map[string]bool, error) {
-	f, err := os.Open(name)
+	b, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	lived := map[string]bool{}
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if where, ok := strings.CutPrefix(s.Text(), "LIVED "); ok {
+	for line := range strings.Lines(string(b)) {
+		if where, ok := strings.CutPrefix(strings.TrimSpace(line), "LIVED "); ok {
 			lived[where] = true
 		}
 	}
