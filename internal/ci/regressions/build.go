@@ -48,7 +48,7 @@ func build(ctx context.Context, commit, only string, verbose bool, out io.Writer
 				fmt.Fprintf(out, "%-3s line %d: %s: %s\n", e.id, l.at, l.pkg, wrong)
 			}
 			if said != "" && (wrong != "" || verbose) {
-				fmt.Fprintf(out, "---- line %d on %s\n%s\n", l.at, commit, said)
+				fmt.Fprintf(out, "---- line %d\n%s\n", l.at, said)
 			}
 		}
 	}

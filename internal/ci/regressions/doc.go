@@ -27,9 +27,10 @@
 //
 // # What guards the list
 //
-// -build compiles the tests of all lines on the old commit and runs none: about two
-// minutes. `make test-full` does it, so that a change of shared test code which
-// takes the proof of an old fault away is noticed. A line may be marked `newly
-// built` only where its tests do not compile on the old commit, because what they
-// test did not exist; a mark without need is an error.
+// The tests of this command see that the files, tests and places of changes that
+// the list names are in this tree. -build compiles the tests of all lines on the old
+// commit and runs none: about two minutes. `make test-full` does it, so that a
+// change of shared test code which takes the proof of an old fault away is noticed.
+// A line may be marked `newly built` only where its tests do not compile on the old
+// commit because what they test did not exist; a mark without need is an error.
 package main

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -122,4 +127,53 @@ func TestAChangeMustBuild(t *testing.T) {
 	if got := verdict(l, failed, passed); got != "" {
 		t.Errorf("verdict %q", got)
 	}
+}
+
+// What can be seen of the list without the old commit.
+func TestTheListNamesFilesTestsAndPlacesThatAreThere(t *testing.T) {
+	top := filepath.Join("..", "..", "..")
+	entries, err := readList(top, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if len(e.lines) == 0 {
+			t.Errorf("entry %s has no test", e.id)
+		}
+		for _, l := range e.lines {
+			for _, name := range l.copied {
+				if _, err := os.Stat(filepath.Join(top, name)); err != nil {
+					t.Errorf("line %d: %v", l.at, err)
+				}
+			}
+			if l.change != nil {
+				if _, err := l.change.overlay(top, t.TempDir()); err != nil {
+					t.Errorf("line %d: %v", l.at, err)
+				}
+			}
+			names := testsOf(t, filepath.Join(top, l.pkg))
+			for part := range strings.SplitSeq(l.run, "|") {
+				test, _, _ := strings.Cut(part, "/")
+				if !slices.ContainsFunc(names, regexp.MustCompile(test).MatchString) {
+					t.Errorf("line %d: ./%s has no test %s", l.at, l.pkg, test)
+				}
+			}
+		}
+	}
+}
+
+// testsOf is the names of a package's tests.
+func testsOf(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		if _, err := declared(file, names); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return slices.Collect(maps.Keys(names))
 }

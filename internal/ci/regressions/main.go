@@ -84,8 +84,13 @@ func compare(ctx context.Context, commit, only string, verbose bool, out io.Writ
 		}
 		for _, l := range e.lines {
 			dir, args, err := old.faulty(ctx, l)
+			if ctx.Err() != nil {
+				return bad, ctx.Err()
+			}
 			if err != nil {
-				return bad, fmt.Errorf("entry %s, line %d: %w", e.id, l.at, err)
+				bad++
+				row(out, e.id, e.title, "-", "-", fmt.Sprintf("line %d: %v", l.at, err))
+				continue
 			}
 			before, saidBefore := goTest(ctx, dir, args, l)
 			now, saidNow := goTest(ctx, top, nil, l)
