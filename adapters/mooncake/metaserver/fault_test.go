@@ -13,10 +13,11 @@ import (
 
 	"meridian/adapters/mooncake/metadata"
 	"meridian/blocks/quota"
+	"meridian/internal/testbed"
 )
 
 // patience bounds what a test waits for on a busy machine.
-const patience = 30 * time.Second
+const patience = testbed.Patience
 
 // silent is a listener that accepts by the kernel alone, so that nothing ever comes.
 func silent(t *testing.T) *net.TCPAddr {
@@ -214,9 +215,5 @@ func (f from) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.MustP
 
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not come to pass")
-		}
-	}
+	testbed.Until(t, "what the server is about to do", done)
 }

@@ -51,7 +51,11 @@ func TestNobodyElsewhereHasThisHostAskItself(t *testing.T) {
 		{thisHost, "127.0.0.1", ""},
 		{thisHost, "10.0.0.7", ""},
 	} {
-		err := r.checkHost(change{source: c.source, key: endpointOf("n")}, []byte(rpc(c.host, 80)))
+		ch := change{source: c.source, key: endpointOf("n")}
+		if err := ch.says([]byte(rpc(c.host, 80))); err != nil {
+			t.Fatal(err)
+		}
+		err := r.checkHost(ch)
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s publishes %s: %v, want %q", c.source, c.host, err, c.says)
 		}

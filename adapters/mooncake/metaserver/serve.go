@@ -68,11 +68,14 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (int, []byte, er
 		}
 		return 0, nil, &Refusal{http.StatusNotFound, "absent", "metadata not found"}
 	case http.MethodPut:
-		if err := s.checkHost(c, body); err != nil {
+		if err := c.says(body); err != nil { // not under the lock: it may have 1 MiB
+			return 0, nil, err
+		}
+		if err := s.checkHost(c); err != nil {
 			return 0, nil, err
 		}
 		return http.StatusOK, []byte("metadata updated"), s.change(r.Context(), c, func(c change) (*Question, error) {
-			return s.table.put(s.cfg.Clock(), c, body)
+			return s.table.put(s.cfg.Clock(), c)
 		})
 	case http.MethodDelete:
 		return http.StatusOK, []byte("metadata deleted"), s.change(r.Context(), c, s.table.remove)
@@ -138,15 +141,8 @@ func (s *Server) askFor(ctx context.Context, source string, q *Question) (metada
 
 // checkHost refuses an endpoint with an address that could never be asked. A name is
 // resolved when it is asked.
-func (s *Server) checkHost(c change, body []byte) error {
-	if c.key.Kind != metadata.KindEndpoint {
-		return nil
-	}
-	e, err := metadata.ParseEndpoint(body)
-	if err != nil {
-		return &Refusal{http.StatusBadRequest, "invalid", err.Error()}
-	}
-	if a, err := netip.ParseAddr(e.Host); err == nil && !s.mayAsk(c.source, a) {
+func (s *Server) checkHost(c change) error {
+	if a, err := netip.ParseAddr(c.at.Host); err == nil && !s.mayAsk(c.source, a) {
 		why := "not in " + s.cfg.Table + ".allow"
 		if s.here(a) {
 			why = "of this host, and the request is not"

@@ -115,8 +115,26 @@ func newTable(book *quota.Book) *table {
 type change struct {
 	source string // who asks
 	key    metadata.Key
-	epoch  uint64    // what it says of itself; 0: nothing
-	gone   *Question // an owner that was asked, and is gone
+	epoch  uint64            // what it says of itself; 0: nothing
+	body   []byte            // of a PUT; see says
+	at     metadata.Endpoint // that body says, where it is of that kind
+	gone   *Question         // an owner that was asked, and is gone
+}
+
+// says makes the change one that puts a body, or says why the body cannot be the key's.
+func (c *change) says(body []byte) (err error) {
+	c.body = body
+	if c.key.Kind == metadata.KindEndpoint {
+		if c.at, err = metadata.ParseEndpoint(body); err == nil {
+			c.epoch = max(c.epoch, c.at.Epoch)
+		}
+	} else {
+		err = checkSegment(c.key, body)
+	}
+	if err != nil {
+		return &Refusal{http.StatusBadRequest, "invalid", err.Error()}
+	}
+	return nil
 }
 
 func (c change) node() node { return node{c.key.Cluster, c.key.Name} }
@@ -129,35 +147,23 @@ func (t *table) get(k metadata.Key) ([]byte, bool) {
 	return o.values[k.Kind].body, true
 }
 
-// put stores a value. With a Question nothing has changed: the caller asks, and puts
-// again with what is gone.
-func (t *table) put(now time.Duration, c change, body []byte) (*Question, error) {
-	var at metadata.Endpoint
-	var err error
-	if c.key.Kind == metadata.KindEndpoint {
-		if at, err = metadata.ParseEndpoint(body); err == nil {
-			c.epoch = max(c.epoch, at.Epoch)
-		}
-	} else {
-		err = checkSegment(c.key, body)
-	}
-	if err != nil {
-		return nil, &Refusal{http.StatusBadRequest, "invalid", err.Error()}
-	}
+// put stores a value that was checked. With a Question nothing has changed: the caller
+// asks, and puts again with what is gone.
+func (t *table) put(now time.Duration, c change) (*Question, error) {
 	o := t.owners[c.node()]
 	if o != nil {
-		if v := o.values[c.key.Kind]; v != nil && string(v.body) == string(body) {
+		if v := o.values[c.key.Kind]; v != nil && bytes.Equal(v.body, c.body) {
 			return nil, nil // said already
 		}
-		if q, err := t.mayChange(o, c, at); q != nil || err != nil {
+		if q, err := t.mayChange(o, c); q != nil || err != nil {
 			return q, err
 		}
 	}
-	v, err := t.hold(c, body)
+	v, err := t.hold(c)
 	if err != nil {
 		return nil, err
 	}
-	if o != nil && t.another(o, c, at) {
+	if o != nil && t.another(o, c) {
 		t.end(o, "replaced")
 		o = nil
 	}
@@ -170,15 +176,15 @@ func (t *table) put(now time.Duration, c change, body []byte) (*Question, error)
 	o.values[c.key.Kind] = v
 	o.epoch = max(o.epoch, c.epoch)
 	if c.key.Kind == metadata.KindEndpoint {
-		o.at, o.next, o.row = at, now+AskEvery, 0
+		o.at, o.next, o.row = c.at, now+AskEvery, 0
 		t.displace(o)
 	}
 	return nil, nil
 }
 
 // mayChange says whether c may change what o owns, or who must be asked first.
-func (t *table) mayChange(o *owner, c change, at metadata.Endpoint) (*Question, error) {
-	another := t.another(o, c, at)
+func (t *table) mayChange(o *owner, c change) (*Question, error) {
+	another := t.another(o, c)
 	if another && !o.canBeAsked() { // whatever epoch it says: nobody could ever disprove it
 		return nil, nil
 	}
@@ -197,11 +203,11 @@ func (t *table) mayChange(o *owner, c change, at metadata.Endpoint) (*Question, 
 // another says whether c comes from another owner than o: from elsewhere, or with
 // another address for handshakes. Two processes of one host that give the same
 // address are one owner, since one of them has the port.
-func (t *table) another(o *owner, c change, at metadata.Endpoint) bool {
+func (t *table) another(o *owner, c change) bool {
 	if c.source != o.source {
 		return true
 	}
-	return c.key.Kind == metadata.KindEndpoint && at != (metadata.Endpoint{}) && o.canBeAsked() && !at.At(o.at)
+	return c.at != (metadata.Endpoint{}) && o.canBeAsked() && !c.at.At(o.at)
 }
 
 // displace ends the other owners of the same source that gave the same address: a
@@ -220,7 +226,7 @@ func (t *table) remove(c change) (*Question, error) {
 	if o == nil || o.values[c.key.Kind] == nil {
 		return nil, &Refusal{http.StatusNotFound, "absent", "no such key: " + metadata.Quote(c.key.String())}
 	}
-	if q, err := t.mayChange(o, c, metadata.Endpoint{}); q != nil || err != nil {
+	if q, err := t.mayChange(o, c); q != nil || err != nil {
 		return q, err
 	}
 	o.values[c.key.Kind].free()
@@ -245,12 +251,12 @@ func (t *table) end(o *owner, why string) {
 }
 
 // hold takes the value's share of the source and of all.
-func (t *table) hold(c change, body []byte) (*value, error) {
-	v := &value{body: body}
+func (t *table) hold(c change) (*value, error) {
+	v := &value{body: c.body}
 	for i, what := range []struct {
 		r quota.Resource
 		n int
-	}{{quota.MetadataEntries, 1}, {quota.MetadataBytes, len(body) + len(c.key.String())}} {
+	}{{quota.MetadataEntries, 1}, {quota.MetadataBytes, len(c.body) + len(c.key.String())}} {
 		h, err := t.book.Take(what.r, uint64(what.n), quota.Holder{Kind: quota.Source, Name: c.source}, quota.Total)
 		if err != nil {
 			v.free()

@@ -34,7 +34,10 @@ func rpc(host string, port int) string {
 func (b *bench) says(source string, k metadata.Key, body string, epoch uint64, is metadata.Outcome) error {
 	b.t.Helper()
 	c := change{source: source, key: k, epoch: epoch}
-	q, err := b.put(b.now, c, []byte(body))
+	if err := c.says([]byte(body)); err != nil {
+		return err
+	}
+	q, err := b.put(b.now, c)
 	if q == nil {
 		return err
 	}
@@ -42,7 +45,7 @@ func (b *bench) says(source string, k metadata.Key, body string, epoch uint64, i
 		return taken(q, is)
 	}
 	c.gone = q
-	if q, err = b.put(b.now, c, []byte(body)); q != nil {
+	if q, err = b.put(b.now, c); q != nil {
 		b.t.Fatal("asked a second time about the same owner")
 	}
 	return err
@@ -218,7 +221,10 @@ func TestAnAnswerForAnEarlierOwnerCountsForNothing(t *testing.T) {
 		}
 	}
 	c := change{source: "b", key: endpointOf("n"), gone: &q}
-	if q, _ := b.put(b.now, c, []byte(rpc("h", 3))); q == nil {
+	if err := c.says([]byte(rpc("h", 3))); err != nil {
+		t.Fatal(err)
+	}
+	if q, _ := b.put(b.now, c); q == nil {
 		t.Error("what was found out about the old owner took the new one's name")
 	}
 }
