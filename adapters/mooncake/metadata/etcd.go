@@ -35,8 +35,8 @@ func newEtcd(c Config, endpoints string) (*etcdStore, error) {
 	return &etcdStore{client: client}, nil
 }
 
-func (s *etcdStore) get(ctx context.Context, key string) (value, error) {
-	v, err := s.client.Get(ctx, key)
+func (s *etcdStore) get(ctx context.Context, k Key) (value, error) {
+	v, err := s.client.Get(ctx, k.String())
 	if err != nil {
 		return value{}, coded(err)
 	}
@@ -45,17 +45,17 @@ func (s *etcdStore) get(ctx context.Context, key string) (value, error) {
 
 // put writes what is there already too, since it may be under a lease that has lapsed.
 // Engines end a value with a newline.
-func (s *etcdStore) put(ctx context.Context, key string, body []byte, _ uint64, was value) error {
+func (s *etcdStore) put(ctx context.Context, k Key, body []byte, _ uint64, was value) error {
 	lease, err := s.leased(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = s.client.Put(ctx, etcd.Value{Key: key, Rev: was.rev}, append(bytes.TrimRight(body, "\n"), '\n'), lease)
+	_, err = s.client.Put(ctx, etcd.Value{Key: k.String(), Rev: was.rev}, append(bytes.TrimRight(body, "\n"), '\n'), lease)
 	return coded(err)
 }
 
-func (s *etcdStore) remove(ctx context.Context, key string, _ uint64, was value) error {
-	return coded(s.client.Delete(ctx, etcd.Value{Key: key, Rev: was.rev}))
+func (s *etcdStore) remove(ctx context.Context, k Key, _ uint64, was value) error {
+	return coded(s.client.Delete(ctx, etcd.Value{Key: k.String(), Rev: was.rev}))
 }
 
 // leased is a lease that lives.

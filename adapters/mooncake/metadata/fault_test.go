@@ -3,11 +3,14 @@ package metadata
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
+	"meridian/adapters/mooncake/segment"
 	"meridian/wire"
 )
 
@@ -71,5 +74,49 @@ func TestAServerThatCannotBeUsedIsRefusedByName(t *testing.T) {
 		if want == wire.CodeUnsupported && !strings.Contains(err.Error(), "redis") {
 			t.Error(err)
 		}
+	}
+}
+
+// A segment is replaced in place, whatever its node is called: between a removal and
+// the next value nobody would find the node.
+func TestASegmentIsNeverRemovedToBeReplaced(t *testing.T) {
+	var mu sync.Mutex
+	values, removed := map[string]string{}, 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		key := r.URL.Query().Get("key")
+		switch r.Method {
+		case http.MethodPut:
+			b, _ := io.ReadAll(r.Body)
+			values[key] = string(b)
+		case http.MethodDelete:
+			removed++
+			delete(values, key)
+		default:
+			if _, ok := values[key]; !ok {
+				w.WriteHeader(http.StatusNotFound)
+			}
+			_, _ = io.WriteString(w, values[key])
+		}
+	}))
+	defer s.Close()
+	p, err := Open(Config{Server: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	n := Node{At: Endpoint{Host: "h", Port: 1}, Segment: segment.Descriptor{Name: "rack/rpc_meta/node", Protocols: []string{segment.TCP}, DataHost: "h"}}
+	for port := range uint16(2) {
+		n.Segment.DataPort = port + 1
+		if err := p.Publish(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		if d, _, err := p.Get(t.Context(), n.Name()); err != nil || d.DataPort != port+1 {
+			t.Errorf("port %d, %v", d.DataPort, err)
+		}
+	}
+	if removed != 0 {
+		t.Errorf("%d values were removed", removed)
 	}
 }

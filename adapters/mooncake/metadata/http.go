@@ -54,7 +54,8 @@ func newHTTP(u *url.URL, t *tls.Config) (*httpStore, error) {
 	}}, nil
 }
 
-func (s *httpStore) get(ctx context.Context, key string) (value, error) {
+func (s *httpStore) get(ctx context.Context, k Key) (value, error) {
+	key := k.String()
 	status, body, err := s.call(ctx, http.MethodGet, key, nil, 0)
 	switch {
 	case err != nil:
@@ -67,13 +68,14 @@ func (s *httpStore) get(ctx context.Context, key string) (value, error) {
 	return value{body: body, there: true}, nil
 }
 
-func (s *httpStore) put(ctx context.Context, key string, body []byte, epoch uint64, was value) error {
-	if was.there && strings.Contains(key, kindDirs[KindEndpoint]) {
+func (s *httpStore) put(ctx context.Context, k Key, body []byte, epoch uint64, was value) error {
+	key := k.String()
+	if was.there && k.Kind == KindEndpoint {
 		// Servers refuse a second rpc_meta, the same one too.
 		if bytes.Equal(bytes.TrimSpace(was.body), body) {
 			return nil
 		}
-		if err := s.remove(ctx, key, epoch, was); err != nil {
+		if err := s.remove(ctx, k, epoch, was); err != nil {
 			return err
 		}
 	}
@@ -87,7 +89,8 @@ func (s *httpStore) put(ctx context.Context, key string, body []byte, epoch uint
 	return nil
 }
 
-func (s *httpStore) remove(ctx context.Context, key string, epoch uint64, _ value) error {
+func (s *httpStore) remove(ctx context.Context, k Key, epoch uint64, _ value) error {
+	key := k.String()
 	status, text, err := s.call(ctx, http.MethodDelete, key, nil, epoch)
 	switch {
 	case err != nil:

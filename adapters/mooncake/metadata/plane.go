@@ -177,9 +177,9 @@ func (p *p2p) Close() error                             { return nil }
 // store is a server that keeps values by key. A change names the value that was
 // there; a store with revisions refuses it where another one is there now.
 type store interface {
-	get(ctx context.Context, key string) (value, error)
-	put(ctx context.Context, key string, body []byte, epoch uint64, was value) error
-	remove(ctx context.Context, key string, epoch uint64, was value) error
+	get(ctx context.Context, k Key) (value, error)
+	put(ctx context.Context, k Key, body []byte, epoch uint64, was value) error
+	remove(ctx context.Context, k Key, epoch uint64, was value) error
 	close() error
 }
 
@@ -204,7 +204,7 @@ func (c *central) look(ctx context.Context, k Key) (value, error) {
 	if err := k.Check(); err != nil {
 		return value{}, err
 	}
-	v, err := c.store.get(ctx, k.String())
+	v, err := c.store.get(ctx, k)
 	if err == nil && len(v.body) > MaxBytes {
 		err = &SizeError{Key: k.String(), Bytes: len(v.body)}
 	}
@@ -274,14 +274,14 @@ func (c *central) Publish(ctx context.Context, n Node) error {
 			return err
 		}
 	}
-	if err := c.store.put(ctx, c.key(KindEndpoint, n.Name()).String(), n.At.Append(nil), n.At.Epoch, was); err != nil {
+	if err := c.store.put(ctx, c.key(KindEndpoint, n.Name()), n.At.Append(nil), n.At.Epoch, was); err != nil {
 		return c.lost(ctx, n, err)
 	}
 	k := c.key(KindSegment, n.Name())
-	if was, err = c.store.get(ctx, k.String()); err != nil {
+	if was, err = c.store.get(ctx, k); err != nil {
 		return err
 	}
-	return c.lost(ctx, n, c.store.put(ctx, k.String(), body, n.At.Epoch, was))
+	return c.lost(ctx, n, c.store.put(ctx, k, body, n.At.Epoch, was))
 }
 
 // mayTake says why a node may not have a name that is at another address.
@@ -323,11 +323,11 @@ func (c *central) Remove(ctx context.Context, n Node) error {
 		if at != n.At {
 			return &OwnedError{Name: n.Name(), By: at, Epoch: n.At.Epoch}
 		}
-		if err := c.store.remove(ctx, c.key(KindEndpoint, n.Name()).String(), n.At.Epoch, was); err != nil {
+		if err := c.store.remove(ctx, c.key(KindEndpoint, n.Name()), n.At.Epoch, was); err != nil {
 			return err
 		}
 	}
-	k := c.key(KindSegment, n.Name()).String()
+	k := c.key(KindSegment, n.Name())
 	if was, err = c.store.get(ctx, k); err != nil || !was.there {
 		return err
 	}
