@@ -12,44 +12,22 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"meridian/adapters/mooncake/internal/wheel"
 	"meridian/agent"
 	"meridian/agent/client"
 	"meridian/agent/config"
 	"meridian/agent/openers"
+	"meridian/internal/testbed"
 	"meridian/wire"
 )
-
-// patience bounds every wait; a test that needs a tenth of it is slow.
-const patience = 60 * time.Second
-
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
 
 // A daemon as its configuration makes it, an engine of Meridian, and a real engine of
 // Mooncake: a stored block goes out to the application, and one of the application
 // comes in and is read by the engine.
 func TestADaemonSharesBlocksWithARealEngine(t *testing.T) {
 	app := wheel.Start(t, 8<<20)
-	dir, err := os.MkdirTemp("", "mrd") // short: the paths of sockets have at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	dir := testbed.ShortDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	text := fmt.Sprintf(`[agent]
 name = "house"
@@ -93,11 +71,11 @@ notify = true
 		}
 	}()
 	var ports map[string][]string
-	until(t, "the daemon listens", func() bool {
+	testbed.Until(t, "the daemon listens", func() bool {
 		b, err := os.ReadFile(at("ports"))
 		return err == nil && json.Unmarshal(b, &ports) == nil
 	})
-	until(t, "the daemon is ready", func() bool { return strings.Contains(page(ports["http"][0]+"/readyz"), "ready") })
+	testbed.Until(t, "the daemon is ready", func() bool { return strings.Contains(page(ports["http"][0]+"/readyz"), "ready") })
 	us := strings.TrimPrefix(ports["mooncake"][0], "mooncake://")
 
 	e, err := client.DialEngine(t.Context(), at("e"), client.Options{})
@@ -115,7 +93,7 @@ notify = true
 	think(t, e, client.Block{NS: ns, Key: out, Tier: wire.ThinkActive, Body: body})
 	var addr uint64
 	n := 0
-	until(t, "the application is told of the block", func() bool {
+	testbed.Until(t, "the application is told of the block", func() bool {
 		for _, told := range app.Notifies() {
 			if text, ours := strings.CutPrefix(told[1], fmt.Sprintf("mrdn stored %v %v ", m.Namespace(), out)); ours {
 				if _, err := fmt.Sscan(text, &addr, &n); err != nil {

@@ -270,6 +270,16 @@ func (g *group) where(it *fabric.Item) (*peer, *entry) {
 	return nil, nil
 }
 
+// use is where, and keeps the memory of what it found until leave.
+func (g *group) use(it *fabric.Item) (*peer, *entry) {
+	for _, p := range g.peers {
+		if e := p.use(it); e != nil {
+			return p, e
+		}
+	}
+	return nil, nil
+}
+
 func (g *group) absent() error { return &fabric.Error{Code: wire.CodeAbsent, Fabric: g.node.cfg.Label} }
 
 // Pull reads each payload out of the memory of its peer, and hashes it where it lies.
@@ -282,11 +292,7 @@ func (g *group) Pull(ctx context.Context, it []fabric.Item) {
 		if it[i].Err != nil {
 			continue
 		}
-		p, _ := g.where(&it[i])
-		var e *entry
-		if p != nil {
-			e = p.use(&it[i])
-		}
+		p, e := g.use(&it[i])
 		switch {
 		case e == nil:
 			it[i].Err = g.absent()

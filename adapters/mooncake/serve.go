@@ -75,6 +75,7 @@ type server struct {
 	node *Node
 
 	data, at netip.AddrPort
+	guests   map[string]*guest // by name
 	hosts    map[netip.Addr]*guest
 	daemon   *handshake.Server
 	target   *engine.Target
@@ -92,7 +93,7 @@ type guest struct {
 }
 
 func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
-	s := &server{ServeConfig: c, node: n, hosts: map[netip.Addr]*guest{}}
+	s := &server{ServeConfig: c, node: n, guests: map[string]*guest{}, hosts: map[netip.Addr]*guest{}}
 	s.target = engine.NewTarget(engine.TargetConfig{Memory: c.Windows, Admit: s.admit, Refused: s.refused, Served: n.count.served})
 	s.daemon = handshake.NewServer(handshake.Config{Descriptor: s.descriptor, Notified: s.notified, Admit: s.admit, Refused: s.refused})
 	err := s.open(ctx)
@@ -139,6 +140,7 @@ func (s *server) invite(ctx context.Context, p *peer) error {
 	}
 	who := quota.Holder{Kind: quota.Peer, Name: p.Name}
 	g := &guest{peer: p, owner: s.Store.NewOwnerFor(who, 0), gets: make(chan struct{}, getsOfPeer), tasks: make(chan struct{}, notifiesOfPeer)}
+	s.guests[p.Name] = g
 	for _, a := range addrs {
 		s.hosts[a] = g
 	}
@@ -151,10 +153,11 @@ func (s *server) invite(ctx context.Context, p *peer) error {
 // admit says who comes from an address: a listed peer, or somebody who may look.
 func (s *server) admit(source netip.Addr) (string, error) {
 	source = source.WithZone("")
-	if g := s.hosts[source]; g != nil && (source.IsLoopback() || s.allows(source)) {
+	switch g := s.hosts[source]; {
+	case !source.IsLoopback() && !s.allows(source):
+	case g != nil:
 		return g.Name, nil
-	}
-	if source.IsLoopback() || s.allows(source) {
+	default:
 		return source.String(), nil
 	}
 	return source.String(), fmt.Errorf("mooncake: source address %v is in none of the ranges of allow: %w", source, wire.CodeAuth)
@@ -162,15 +165,6 @@ func (s *server) admit(source netip.Addr) (string, error) {
 
 func (s *server) allows(a netip.Addr) bool {
 	return slices.ContainsFunc(s.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-func (s *server) guest(name string) *guest {
-	for _, g := range s.hosts {
-		if g.Name == name {
-			return g
-		}
-	}
-	return nil
 }
 
 // ourHost is where peers connect to.
@@ -189,7 +183,7 @@ func (s *server) descriptor(name string) segment.Descriptor {
 		Name: s.ourName(), Protocols: []string{segment.TCP}, DataHost: s.ourHost(), DataPort: s.data.Port(), Proto: engine.ProtoOurs,
 		Timestamp: time.Now().UTC().Format("2006-01-02 15:04:05.000000"),
 	}
-	if g := s.guest(name); g != nil {
+	if g := s.guests[name]; g != nil {
 		d.Buffers = []segment.Buffer{{Name: d.Name, Addr: g.window.Addr, Len: g.window.Len}}
 	}
 	return d
@@ -206,7 +200,7 @@ func (s *server) notified(name string, n handshake.Notify) error {
 	if err != nil {
 		return err
 	}
-	g := s.guest(name)
+	g := s.guests[name]
 	if g == nil {
 		return fmt.Errorf("mooncake: a notify of %s, which is not listed: %w", name, wire.CodeDenied)
 	}
@@ -348,7 +342,7 @@ func (s *server) active() int { return s.target.Active() + int(s.doing.Load()) }
 func (s *server) close() {
 	s.daemon.Close()
 	s.target.Close()
-	for _, g := range s.hosts {
+	for _, g := range s.guests {
 		s.Store.Drop(g.owner)
 		s.Windows.Drop(g.owner)
 	}

@@ -188,7 +188,7 @@ func TestAMooncakeOnlyApplicationBringsAndTakesBlocks(t *testing.T) {
 func TestWhatANotifyMayNotAskFor(t *testing.T) {
 	l := newLender(t, 1<<20)
 	h := newHouse(t, []PeerConfig{{"app", l.name}}, nil)
-	w := h.server.guest("app").window
+	w := h.server.guests["app"].window
 	payload := payloadOf(t, 1000, 1)
 	n := uint64(len(payload))
 	in := engine.NewInitiator(engine.InitiatorConfig{Resolver: &handshake.Client{}})
@@ -276,7 +276,7 @@ func TestAStrangerHasNoWindow(t *testing.T) {
 	if err != nil || len(d.Buffers) != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	g := h.server.guest("app")
+	g := h.server.guests["app"]
 	in := engine.NewInitiator(engine.InitiatorConfig{Resolver: &handshake.Client{}})
 	defer in.Close()
 	seg, err := in.Open(t.Context(), h.server.ourName())
@@ -399,7 +399,7 @@ func TestDrainRefusesWhatIsNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ops := []engine.Op{{Addr: h.server.guest("app").window.Addr, B: make([]byte, 100)}}
+	ops := []engine.Op{{Addr: h.server.guests["app"].window.Addr, B: make([]byte, 100)}}
 	if seg.Write(t.Context(), ops); ops[0].Err != nil {
 		t.Fatal(ops[0].Err)
 	}

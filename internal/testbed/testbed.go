@@ -13,7 +13,7 @@ import (
 )
 
 // Patience bounds every wait; a test that needs a tenth of it is slow.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Until waits for cond, and else ends the test with what was waited for and the stacks
 // of all goroutines.

@@ -19,21 +19,19 @@ func Over(in *engine.Initiator) Engine { return over{in} }
 type over struct{ in *engine.Initiator }
 
 func (o over) Read(ctx context.Context, segment string, address uint64, to []byte) error {
-	s, err := o.in.Open(ctx, segment)
-	if err != nil {
-		return err
-	}
-	ops := []engine.Op{{Addr: address, B: to}}
-	s.Read(ctx, ops)
-	return ops[0].Err
+	return o.move(ctx, segment, address, to, (*engine.Segment).Read)
 }
 
 func (o over) Write(ctx context.Context, segment string, address uint64, from []byte) error {
+	return o.move(ctx, segment, address, from, (*engine.Segment).Write)
+}
+
+func (o over) move(ctx context.Context, segment string, address uint64, b []byte, by func(*engine.Segment, context.Context, []engine.Op)) error {
 	s, err := o.in.Open(ctx, segment)
 	if err != nil {
 		return err
 	}
-	ops := []engine.Op{{Addr: address, B: from}}
-	s.Write(ctx, ops)
+	ops := []engine.Op{{Addr: address, B: b}}
+	by(s, ctx, ops)
 	return ops[0].Err
 }
