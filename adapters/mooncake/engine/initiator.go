@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
+	"meridian/adapters/mooncake/internal/reach"
 	"meridian/adapters/mooncake/segment"
 	"meridian/wire"
 )
@@ -240,24 +240,19 @@ func (i *Initiator) dial(ctx context.Context, host, addr string, v2 bool) (*lane
 // is, it must be one that it may name, whatever the name resolves to: a peer must not
 // have blocks sent to somebody else, or this host connect to what only it can reach.
 func (i *Initiator) dialPeer(ctx context.Context, host, addr string) (net.Conn, error) {
-	var d net.Dialer
+	d := &net.Dialer{}
 	if said, _, err := net.SplitHostPort(addr); err == nil && said != host {
 		own, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		if err != nil {
 			return nil, err
 		}
-		d.Control = func(_, address string, _ syscall.RawConn) error {
-			at, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return err
-			}
-			a := at.Addr().Unmap().WithZone("")
+		d = reach.Dialer(func(a netip.Addr) error {
 			same := func(o netip.Addr) bool { return o.Unmap().WithZone("") == a }
 			if slices.ContainsFunc(own, same) || i.cfg.Allow != nil && i.cfg.Allow(a) {
 				return nil
 			}
 			return fmt.Errorf("its descriptor sends data connections to %v, which is neither %s nor allowed: %w", a, host, wire.CodeDenied)
-		}
+		})
 	}
 	return d.DialContext(ctx, "tcp", addr)
 }

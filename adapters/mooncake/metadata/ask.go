@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"meridian/adapters/mooncake/internal/reach"
 )
 
 // askWait bounds how long an owner may take to answer. A PUT that waits for an answer
@@ -41,13 +43,12 @@ type Dialer func(ctx context.Context, addr string) (net.Conn, error)
 // DialAllowed connects to addresses that are allowed only, whatever a name resolves
 // to: an entry must not make this host connect to hosts that are none of its business.
 func DialAllowed(allowed func(netip.Addr) bool) Dialer {
-	d := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
-		at, err := netip.ParseAddrPort(address)
-		if err != nil || !allowed(at.Addr()) {
+	d := reach.Dialer(func(a netip.Addr) error {
+		if !allowed(a) {
 			return errNotAllowed
 		}
 		return nil
-	}}
+	})
 	return func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 }
 
