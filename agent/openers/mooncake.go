@@ -53,9 +53,7 @@ var openMooncake = New(
 			name, seg, _ := strings.Cut(p, "=")
 			c.Peers = append(c.Peers, mooncake.PeerConfig{Name: name, Segment: seg})
 		}
-		for _, a := range s.allow {
-			c.Allow = append(c.Allow, netip.MustParsePrefix(a)) // checked with the file
-		}
+		c.Allow = s.allowed()
 		if s.listen != "" {
 			c.Serve = mooncakeServe(at, s)
 			c.Serve.Allow = c.Allow
@@ -70,6 +68,14 @@ var openMooncake = New(
 		return n, nil
 	},
 )
+
+// allowed is allow, which was checked with the file.
+func (s *mooncakeSettings) allowed() (out []netip.Prefix) {
+	for _, a := range s.allow {
+		out = append(out, netip.MustParsePrefix(a))
+	}
+	return out
+}
 
 // mooncakeServe is what listed peers may do here.
 func mooncakeServe(at Site, s *mooncakeSettings) *mooncake.ServeConfig {
@@ -137,24 +143,28 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 		}
 		return
 	}
-	fine := true
-	for _, at := range [][2]string{{"listen", s.listen}, {"data", s.data}} {
-		key, addr := at[0], at[1]
-		bad := func(key, format string, args ...any) { fine = false; bad(key, format, args...) }
-		host, wrong := listenHost(addr)
-		switch {
-		case wrong != "":
-			bad(key, "%q %s", addr, wrong)
-		case onThisHost(host):
-		case !s.insecure:
-			bad(key, "%q is beyond loopback, and Mooncake has no TLS: bind it to 127.0.0.1, or set insecure = true", addr)
-		case len(s.allow) == 0:
-			bad("allow", "empty, and %s %q is beyond loopback: name the source addresses that may connect", key, addr)
-		}
-	}
-	if fine {
+	listen, data := checkListen(s, bad, "listen", s.listen), checkListen(s, bad, "data", s.data)
+	if listen && data {
 		checkAdvertised(s, bad)
 	}
+}
+
+// checkListen checks an address to listen at, and reports whether it can be used.
+func checkListen(s *mooncakeSettings, bad config.Bad, key, addr string) bool {
+	host, wrong := listenHost(addr)
+	switch {
+	case wrong != "":
+		bad(key, "%q %s", addr, wrong)
+	case onThisHost(host):
+		return true
+	case !s.insecure:
+		bad(key, "%q is beyond loopback, and Mooncake has no TLS: bind it to 127.0.0.1, or set insecure = true", addr)
+	case len(s.allow) == 0:
+		bad("allow", "empty, and %s %q is beyond loopback: name the source addresses that may connect", key, addr)
+	default:
+		return true
+	}
+	return false
 }
 
 // checkAdvertised checks the host that peers are told to connect to: they get what is

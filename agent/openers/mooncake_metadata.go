@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"meridian/adapters/mooncake"
 	"meridian/adapters/mooncake/metadata"
@@ -30,11 +29,8 @@ var (
 // withMetadata starts the metadata server of a fabric.
 func withMetadata(ctx context.Context, n *mooncake.Node, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
 	c := metaserver.Config{
-		Listen: s.metaListen, Hosts: s.metaHosts, Quota: at.Quota, Log: at.Log, Table: "fabric." + at.Name,
+		Listen: s.metaListen, Allow: s.allowed(), Hosts: s.metaHosts, Quota: at.Quota, Log: at.Log, Table: "fabric." + at.Name,
 		Refused: func(err error) { at.Observer.Refused(wire.CodeOf(err)) },
-	}
-	for _, a := range s.allow {
-		c.Allow = append(c.Allow, netip.MustParsePrefix(a)) // checked with the file
 	}
 	meta, err := metaserver.Listen(ctx, c)
 	if err != nil {
@@ -82,14 +78,5 @@ func checkMetadata(s *mooncakeSettings, bad config.Bad) {
 		}
 		return
 	}
-	host, wrong := listenHost(s.metaListen)
-	switch {
-	case wrong != "":
-		bad("metadata_listen", "%q %s", s.metaListen, wrong)
-	case onThisHost(host):
-	case !s.insecure:
-		bad("metadata_listen", "%q is beyond loopback, and Mooncake has no TLS: bind it to 127.0.0.1, or set insecure = true", s.metaListen)
-	case len(s.allow) == 0:
-		bad("allow", "empty, and metadata_listen %q is beyond loopback: name the source addresses that may connect", s.metaListen)
-	}
+	checkListen(s, bad, "metadata_listen", s.metaListen)
 }

@@ -13,15 +13,7 @@ import (
 // build compiles the tests of the wanted entries on the old commit, runs none,
 // and returns how many compile there and should not, or the other way round.
 func build(ctx context.Context, commit, only string, verbose bool, out io.Writer) (bad int, err error) {
-	top, err := git(ctx, ".", "rev-parse", "--show-toplevel")
-	if err != nil {
-		return 0, err
-	}
-	entries, err := readList(top, only)
-	if err != nil {
-		return 0, err
-	}
-	old, err := checkOut(ctx, top, commit)
+	_, entries, old, err := begin(ctx, commit, only)
 	if err != nil {
 		return 0, err
 	}

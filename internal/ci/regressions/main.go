@@ -62,17 +62,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // compare runs the wanted entries on both trees and returns how many results
+// begin reads the wanted entries and checks the old commit out, whose tree is the
+// caller's to remove.
+func begin(ctx context.Context, commit, only string) (top string, entries []entry, old *oldTree, err error) {
+	if top, err = git(ctx, ".", "rev-parse", "--show-toplevel"); err != nil {
+		return "", nil, nil, err
+	}
+	if entries, err = readList(top, only); err != nil {
+		return "", nil, nil, err
+	}
+	old, err = checkOut(ctx, top, commit)
+	return top, entries, old, err
+}
+
 // are not the wanted ones.
 func compare(ctx context.Context, commit, only string, verbose bool, out io.Writer) (bad int, err error) {
-	top, err := git(ctx, ".", "rev-parse", "--show-toplevel")
-	if err != nil {
-		return 0, err
-	}
-	entries, err := readList(top, only)
-	if err != nil {
-		return 0, err
-	}
-	old, err := checkOut(ctx, top, commit)
+	top, entries, old, err := begin(ctx, commit, only)
 	if err != nil {
 		return 0, err
 	}
