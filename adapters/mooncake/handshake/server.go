@@ -107,7 +107,7 @@ func (s *Server) exchange(c *door.Conn) error {
 func (s *Server) answer(peer string, req frame) ([]byte, error) {
 	var any struct{} // checks that it is an object, and keeps nothing of it
 	switch req.typ {
-	case TypeMetadata: // the sender's own descriptor: of no use, but it must be JSON
+	case TypeMetadata: // with the sender's own descriptor, which is of no use here
 		if len(req.text) == 0 {
 			return nil, fmt.Errorf("handshake: a metadata request without a text: %w", wire.CodeTruncated)
 		}
