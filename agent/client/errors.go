@@ -10,7 +10,8 @@ import (
 	"meridian/wire/link"
 )
 
-// RequestError is a request that the daemon refused as a whole. It matches Code.
+// RequestError is a request that the daemon refused, or a block of Put that it
+// refused and said why. It matches Code.
 type RequestError struct {
 	Op      string // acquire, put, ...
 	Code    wire.Code
@@ -29,18 +30,6 @@ func (e *RequestError) Error() string {
 
 // Unwrap makes the error match Code.
 func (e *RequestError) Unwrap() error { return e.Code }
-
-// FullError is a block of Put that found no room. Need and Free, in bytes, are
-// those of the batch it was in. It matches wire.CodeFull.
-type FullError struct{ Need, Free uint64 }
-
-// Error gives both values.
-func (e *FullError) Error() string {
-	return fmt.Sprintf("client: %s: %d bytes needed, %d free", wire.CodeFull, e.Need, e.Free)
-}
-
-// Unwrap makes the error match wire.CodeFull.
-func (e *FullError) Unwrap() error { return wire.CodeFull }
 
 // OpenError is a manifest that the daemon refused. Field, Ours and Theirs are set
 // with GEOMETRY: the daemon's value is Theirs. It matches Code.
@@ -115,15 +104,9 @@ func itemError(c wire.Code) error {
 	return c
 }
 
-// putError makes the error of item n of a PUT. END's text is about all items that
-// found no room, or about one item that it names.
+// putError makes the error of item n of a PUT. END's text is about one item, which it
+// names.
 func putError(n int, status wire.Code, text string) error {
-	var full FullError
-	if status == wire.CodeFull {
-		if _, err := fmt.Sscanf(text, "need=%d free=%d", &full.Need, &full.Free); err == nil {
-			return &full
-		}
-	}
 	if of, why, ok := strings.Cut(text, ": "); ok && status != wire.CodeOK && of == fmt.Sprintf("item %d", n) {
 		return &RequestError{Op: "put", Code: status, Text: why}
 	}

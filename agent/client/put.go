@@ -14,7 +14,7 @@ const ringParts = 4
 
 // Put stores blocks: NS, Key, Tier, Body and Req of each are read. The result has
 // an entry for each block. EXISTS: the key is stored already, which is no loss.
-// *FullError: no room. A body that Stage returned is not copied. Bodies may be
+// FULL: no room. A body that Stage returned is not copied. Bodies may be
 // reused as soon as Put returns, also when ctx ended it.
 func (e *Engine) Put(ctx context.Context, blocks []Block) []error {
 	errs := make([]error, len(blocks))

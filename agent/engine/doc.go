@@ -19,9 +19,8 @@
 //	         PHASE comes back as advice
 //
 // Every request with a number gets exactly one END, after its answer. TOKENS and
-// CANCEL get none of their own. END of PUT carries a status an item and, where
-// room ran out, the text "need=BYTES free=BYTES", else what is wrong with the first
-// item that is refused. A refusal for a limit has a text with the value and the
+// CANCEL get none of their own. END of PUT carries a status an item and, in its
+// text, what is wrong with the first item that is refused. A refusal for a limit has a text with the value and the
 // limit, one of a foreign tenant has none. A TABLE entry of HAS with generation 0 is
 // held elsewhere, not here. A request whose number is 0, or even, is a fault of the
 // session.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,8 +31,7 @@ type copyJob struct {
 	first  map[putName]int
 	slots  []uint32
 	commit blocks.Commit
-	full   blocks.FullError // the first item without room
-	why    string           // the first item that was refused for another reason, and that
+	why    string // the first item that was refused with a reason, and that
 }
 
 // twin is an item whose key came earlier in the same PUT.
@@ -107,13 +105,7 @@ func (s *session) tellStored(j *copyJob, ctx context.Context) {
 }
 
 func (s *session) answerPut(req uint64, j *copyJob, code wire.Code) {
-	e := link.End{Code: code, Status: j.status}
-	if j.full.Need != 0 {
-		e.Text = fmt.Sprintf("need=%d free=%d", j.full.Need, j.full.Free)
-	} else {
-		e.Text = j.why
-	}
-	s.answerEnd(req, e)
+	s.answerEnd(req, link.End{Code: code, Status: j.status, Text: j.why})
 }
 
 // refuse gives an item the status of err, whose text END says of the first one.
@@ -137,7 +129,7 @@ func (j *copyJob) fail(code wire.Code) {
 // earlier one. The code is not OK where ctx ended on the way.
 func (s *session) copyIn(j *copyJob, ctx context.Context) wire.Code {
 	j.fail(wire.CodeOK)
-	j.full, j.why = blocks.FullError{}, ""
+	j.why = ""
 	s.checkItems(j)
 	s.dropKnown(j)
 	j.dropTwins()
@@ -269,10 +261,6 @@ func (s *session) reserve(j *copyJob) {
 func (s *session) reserveRun(j *copyJob, idx []int, sizes []uint32, tier wire.Tier) error {
 	ns := j.spaces[j.items[idx[0]].NS].ns
 	v, err := s.srv.cfg.Store.ReserveTier(s.owner, ns, tier, sizes, max(time.Until(j.until), link.MinDeadline))
-	var full *blocks.FullError
-	if errors.As(err, &full) && j.full.Need == 0 {
-		j.full = *full
-	}
 	if err != nil {
 		return err
 	}
