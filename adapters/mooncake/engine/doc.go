@@ -7,6 +7,7 @@
 //	initiator.go opens segments, and keeps what it knows of each
 //	batch.go     spreads a batch over the lanes of a segment
 //	lane.go      one connection to a peer, and one request on it
+//	request.go   header and status, for one who passes requests on
 //
 // # A write, step by step (version 2; version 1 has no status)
 //

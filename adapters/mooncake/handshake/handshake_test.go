@@ -111,6 +111,29 @@ func bubble(t *testing.T, limits Config, f func(t *testing.T, d *daemon)) {
 
 func raw(t Type, text string) []byte { return frame{typ: t, text: []byte(text)}.append(nil) }
 
+// An answer for somebody else is not given where he does not give it.
+func TestARequestThatMayNotBeAnsweredEndsItsConnection(t *testing.T) {
+	var asked []Type
+	limits := Config{Asked: func(_ string, typ Type) error {
+		asked = append(asked, typ)
+		return wire.CodeUnreachable
+	}}
+	bubble(t, limits, func(t *testing.T, d *daemon) {
+		for _, typ := range []Type{TypeMetadata, TypeProbe} {
+			if got := d.ask(t, raw(typ, "{}")); len(got) != 0 {
+				t.Errorf("%v: answered % x", typ, got)
+			}
+		}
+		if got := d.ask(t, raw(TypeNotify, `{"name":"x","notify_msg":"hi"}`)); len(got) == 0 {
+			t.Error("a notify, which has a refusal of its own, was not answered")
+		}
+		synctest.Wait()
+		if got := d.codes(); len(asked) != 2 || len(got) != 2 || got[0] != wire.CodeUnreachable {
+			t.Errorf("asked %v, refused %v", asked, got)
+		}
+	})
+}
+
 // What an engine of the released wheel 0.3.13.post1 answered to the same requests.
 func TestAnswersAreThoseOfTheReleasedEngineByteForByte(t *testing.T) {
 	const connection = `{"local_gid":"","local_lid":0,"local_nic_path":"","payload":"","peer_nic_path":"","qp_num":[],"reply_msg":""}` + "\n"

@@ -31,6 +31,9 @@ type Config struct {
 	Descriptor func(peer string) segment.Descriptor
 	// Notified has a message of a peer; an error refuses it. nil: all are refused.
 	Notified func(peer string, n Notify) error
+	// Asked hears of a metadata request or a probe before it is answered. An error ends
+	// the connection without an answer, as if nobody were there. nil: all are answered.
+	Asked func(peer string, t Type) error
 	// Admit says who a source address is, or why it is turned away.
 	Admit func(source netip.Addr) (peer string, err error)
 	// Refused hears of each connection that was turned away, put out, or ended by an
@@ -111,6 +114,9 @@ func (s *Server) answer(peer string, req frame) ([]byte, error) {
 		if len(req.text) == 0 {
 			return nil, fmt.Errorf("handshake: a metadata request without a text: %w", wire.CodeTruncated)
 		}
+		if err := s.asked(peer, req.typ); err != nil {
+			return nil, err
+		}
 		d := s.cfg.Descriptor(peer)
 		return d.Append(nil), nil
 	case TypeNotify:
@@ -119,12 +125,22 @@ func (s *Server) answer(peer string, req frame) ([]byte, error) {
 		if err := object(req.text, &any); err != nil {
 			return nil, err
 		}
+		if err := s.asked(peer, req.typ); err != nil {
+			return nil, err
+		}
 		return text(probeAnswer{success}), nil
 	}
 	if err := object(req.text, &any); err != nil {
 		return nil, err
 	}
 	return text(connectionAnswer{QPNum: []int{}}), nil
+}
+
+func (s *Server) asked(peer string, t Type) error {
+	if s.cfg.Asked == nil {
+		return nil
+	}
+	return s.cfg.Asked(peer, t)
 }
 
 // notify hands a message over. Mooncake reads an empty text in the answer as a refusal.
