@@ -16,6 +16,10 @@ import (
 //	          ready, the reservation waits until grow has made the rest
 //	unlock    gives back those that there is no room or no use for any more
 //
+// Making memory takes a processor and the memory bus from the loads that it is for. So
+// Prepare puts it off while blocks are being reserved, for as long as what is ready
+// suffices, and never for longer than aheadPatience.
+//
 // Spares are part of the capacity. There are none before the first namespace is
 // open: a daemon that no engine and no peer uses takes no memory.
 
@@ -31,6 +35,15 @@ type spare struct {
 // goes does not make the daemon fill memory again and again.
 const aheadIdle = time.Minute
 
+const (
+	// aheadQuiet without a reservation means that no load is under way: one takes room
+	// for some MiB at a time.
+	aheadQuiet = 100 * time.Millisecond
+	// aheadPatience is how long loads can put the refill off, counted from when Prepare
+	// last saw all that is wanted.
+	aheadPatience = 3 * time.Second
+)
+
 // ahead is the spares of a store.
 type ahead struct {
 	making sync.Mutex // held by the one that makes memory: for one piece, or by grow for a whole segment; taken before mu
@@ -43,6 +56,8 @@ type ahead struct {
 	waits    uint64        // segments that a reservation waited for
 	used     bool          // a namespace is open, or was at idleFrom
 	idleFrom time.Duration // since when there has been none; while there is one, that is later
+	reserved time.Duration // when a block was last given room
+	whole    time.Duration // when as much was ready as is wanted
 
 	wake     chan struct{} // has one when Prepare may have something to do
 	allocate func(m *segmentMemory, off, n uint64) error
@@ -50,7 +65,7 @@ type ahead struct {
 
 func newAhead() ahead {
 	return ahead{
-		wake:     make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), reserved: -aheadQuiet,
 		allocate: func(m *segmentMemory, off, n uint64) error { return m.bytes.Allocate(off, n) },
 	}
 }
@@ -125,6 +140,9 @@ func (s *Store) planAhead(free uint64) (extents int) {
 	if a.next != nil {
 		n = a.next.extents
 	}
+	if have >= min(want, room) {
+		a.whole = s.cfg.Clock()
+	}
 	switch {
 	case have >= min(want, room), n > room-have:
 		if a.next != nil {
@@ -134,8 +152,17 @@ func (s *Store) planAhead(free uint64) (extents int) {
 		return 0
 	case a.next == nil && free < 2*g.segBytes(n):
 		return 0 // the host would have less than another one left
+	case s.putOff(have, min(want, room)):
+		return 0
 	}
 	return n
+}
+
+// putOff says that making memory can wait for the loads that are under way: of the
+// extents that are wanted, enough are ready. Under mu.
+func (s *Store) putOff(have, want int) bool {
+	a, now := &s.ahead, s.cfg.Clock()
+	return have >= max(want/8, 2*s.core.geo.segExtents) && now-a.reserved < aheadQuiet && now-a.whole < aheadPatience
 }
 
 // wantAhead is how many extents should be ready, if there is room for them. Under mu.

@@ -202,7 +202,11 @@ func (s *Store) ReserveTier(o Owner, ns wire.Namespace, t wire.Tier, size []uint
 			return nil, errClosed
 		}
 		seen := s.grown
-		got, err := s.core.Reserve(s.cfg.Clock(), o, ns, t, size, ttl, grow, v)
+		now := s.cfg.Clock()
+		got, err := s.core.Reserve(now, o, ns, t, size, ttl, grow, v)
+		if err == nil {
+			s.ahead.reserved = now
+		}
 		s.unlock()
 		if err == nil {
 			return got, nil
