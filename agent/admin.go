@@ -351,7 +351,11 @@ func (s *adminServer) Reload(ctx context.Context, req *adminpb.ReloadRequest) (*
 		}
 		return nil, adminError(err)
 	}
-	return &adminpb.ReloadResponse{File: r.file, Applied: pbChanges(r.applied), Restart: pbChanges(r.restart)}, nil
+	out := &adminpb.ReloadResponse{File: r.file, Applied: pbChanges(r.applied), Restart: pbChanges(r.restart)}
+	for _, w := range r.warnings {
+		out.Warnings = append(out.Warnings, w.String())
+	}
+	return out, nil
 }
 
 func pbChanges(changes []config.Change) []*adminpb.Change {

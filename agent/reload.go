@@ -42,9 +42,10 @@ func (l *live) set(c config.Agent) {
 
 // reloaded is what a reload did, or would do.
 type reloaded struct {
-	file    string
-	applied []config.Change
-	restart []config.Change // in force only after a restart
+	file     string
+	applied  []config.Change
+	restart  []config.Change // in force only after a restart
+	warnings []config.Warning
 }
 
 // now is the configuration that is in force.
@@ -88,7 +89,7 @@ func (a *Agent) reload(ctx context.Context, dry bool) (reloaded, error) {
 	if err != nil {
 		return reloaded{}, err
 	}
-	r := reloaded{file: next.File}
+	r := reloaded{file: next.File, warnings: warnings}
 	for _, c := range config.Changes(was, next) {
 		if c.Live {
 			r.applied = append(r.applied, c)

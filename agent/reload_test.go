@@ -205,6 +205,10 @@ func TestTheAdminAPIReloads(t *testing.T) {
 	if res, err := adm.Reload(t.Context(), &adminpb.ReloadRequest{}); err != nil || len(res.Applied) != 0 || len(res.Restart) != 1 {
 		t.Errorf("again: %v, %v; want only what needs a restart", res, err)
 	}
+	r.write("[telemetry]\notlp_enabled = true\n")
+	if res, err := adm.Reload(t.Context(), &adminpb.ReloadRequest{DryRun: true}); err != nil || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "one.toml:") || !strings.Contains(res.Warnings[0], "telemetry.otlp_enabled: this build has no") {
+		t.Errorf("%v, %v; want the warning of the file", res, err)
+	}
 	for what, damage := range map[string]func(){
 		"no TOML":       func() { r.write("[link\n") },
 		"a wrong key":   func() { r.write("[link]\nlane = 3\n") },

@@ -9,11 +9,9 @@
 // import another room, and it must never carry the bytes of a block: those go
 // through the engine socket, where a lease guards them.
 //
-// The generated files are checked in. To make them again, with
-// protoc 3.21 or later, protoc-gen-go 1.36.12 and protoc-gen-go-grpc 1.6.2 on
-// the PATH:
+// The generated files are checked in. A Go toolchain alone makes them again:
 //
 //	go generate ./agent/adminpb
 package adminpb
 
-//go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative admin.proto
+//go:generate go run github.com/bufbuild/buf/cmd/buf@v1.75.0 generate admin.proto
