@@ -78,9 +78,9 @@ type Agent struct {
 	selftest  *selfTest
 	quota     quota.Book // of what the rooms hand out but the arena's bytes
 
-	admin *adminFace
-	http  *httpFace
-	llama atomic.Pointer[llamaFace] // nil without [llama]; set while the faces serve already
+	admin *adminEndpoint
+	http  *httpEndpoint
+	llama atomic.Pointer[llamaService] // nil without [llama]; set while the endpoints serve already
 
 	portsMu sync.Mutex // the admin API serves while http is still to be bound
 	ports   []port
@@ -120,7 +120,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a.log = loglimit.Logger(opt.Log, cfg.Quota.LogLines).With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
-	for _, step := range []func(context.Context) error{a.openStore, a.openRoutes, a.openFabrics, a.openEngines, a.openFaces, a.openLlama} {
+	for _, step := range []func(context.Context) error{a.openStore, a.openRoutes, a.openFabrics, a.openEngines, a.openEndpoints, a.openLlama} {
 		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {
 			return nil, err
 		}

@@ -38,7 +38,7 @@ var (
 	dFrontAnswers  = llamaDesc("front_answers_total", "Answers of the front, by HTTP status; or cancelled, slow or broken where the answer was not completed.", "status")
 )
 
-func (c *collector) llama(f *llamaFace, gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+func (c *collector) llama(f *llamaService, gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
 	st := f.node.Stats()
 	gauge(dLlamaUp, oneIf(st.Up))
 	gauge(dLlamaSlots, float64(st.Busy), "busy")

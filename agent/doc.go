@@ -2,7 +2,7 @@
 // connects them.
 //
 // Start opens the arena, the routes, the fabrics, the engines' socket and the
-// operator's faces, in this order; Drain and Close take them down in the
+// operator's endpoints, in this order; Drain and Close take them down in the
 // opposite one. Run is what meridiand calls: Start, signals, Drain.
 //
 //	agent.go     assembly, start and stop

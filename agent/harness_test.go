@@ -166,7 +166,7 @@ func (n *testNode) damage(t testing.TB, ns wire.Namespace, key wire.Key) {
 	n.store.Payload(v[0])[wire.HeaderLen+7] ^= 0x10
 }
 
-// getCode gets a page of the HTTP face.
+// getCode gets a page of the HTTP endpoint.
 func (n *testNode) getCode(t testing.TB, path string) (int, string) {
 	t.Helper()
 	res, err := http.Get(n.Ports()["http"][0] + path)

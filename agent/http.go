@@ -17,17 +17,17 @@ import (
 	"meridian/internal/loglimit"
 )
 
-// httpFace serves /metrics, /healthz, /readyz and /varz. It has neither TLS
+// httpEndpoint serves /metrics, /healthz, /readyz and /varz. It has neither TLS
 // nor authentication, so it binds to loopback unless the config says insecure,
 // and a guard refuses web pages and hosts that are not this one. Its connections are
 // shared among those who ask.
-type httpFace struct {
+type httpEndpoint struct {
 	srv  *http.Server
 	ln   net.Listener
 	done chan struct{}
 }
 
-func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
+func (a *Agent) listenHTTP(addr string) (*httpEndpoint, error) {
 	c := a.cfg.Admin
 	guard, err := httpguard.New(httpguard.Config{Hosts: append([]string{addr}, c.Hosts...), Origins: c.Origins, Table: "admin"})
 	if err != nil {
@@ -37,24 +37,24 @@ func (a *Agent) listenHTTP(addr string) (*httpFace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin.http: %w", err)
 	}
-	f := &httpFace{ln: ln, done: make(chan struct{}), srv: &http.Server{
+	e := &httpEndpoint{ln: ln, done: make(chan struct{}), srv: &http.Server{
 		Handler: guard.Wrap(a.httpHandler()), ErrorLog: slog.NewLogLogger(loglimit.Server(a.log.Handler()), slog.LevelWarn),
 		ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}}
 	go func() {
-		defer close(f.done)
-		if err := f.srv.Serve(a.share(ln, quota.HTTPConns)); !errors.Is(err, http.ErrServerClosed) {
-			a.log.Error("http face ended", "err", err)
+		defer close(e.done)
+		if err := e.srv.Serve(a.share(ln, quota.HTTPConns)); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("the HTTP endpoint ended", "err", err)
 		}
 	}()
-	return f, nil
+	return e, nil
 }
 
-func (f *httpFace) close(ctx context.Context) {
-	if f.srv.Shutdown(ctx) != nil {
-		_ = f.srv.Close()
+func (e *httpEndpoint) close(ctx context.Context) {
+	if e.srv.Shutdown(ctx) != nil {
+		_ = e.srv.Close()
 	}
-	<-f.done
+	<-e.done
 }
 
 func (a *Agent) httpHandler() http.Handler {

@@ -14,14 +14,14 @@ import (
 	"meridian/agent/adminpb"
 )
 
-// adminFace is the gRPC API on its Unix socket.
-type adminFace struct {
+// adminEndpoint is the gRPC API on its Unix socket.
+type adminEndpoint struct {
 	srv    *grpc.Server
 	health *health.Server
 	done   chan struct{}
 }
 
-func (a *Agent) openFaces(context.Context) (err error) {
+func (a *Agent) openEndpoints(context.Context) (err error) {
 	if a.admin, err = a.listenAdmin(a.cfg.Admin.Socket); err != nil {
 		return err
 	}
@@ -36,29 +36,29 @@ func (a *Agent) openFaces(context.Context) (err error) {
 	return nil
 }
 
-func (a *Agent) listenAdmin(path string) (*adminFace, error) {
+func (a *Agent) listenAdmin(path string) (*adminEndpoint, error) {
 	ln, err := listenPrivate(path)
 	if err != nil {
 		return nil, fmt.Errorf("admin.socket: %w", err)
 	}
-	f := &adminFace{srv: grpc.NewServer(grpc.MaxRecvMsgSize(1<<20), grpc.WaitForHandlers(true)), health: health.NewServer(), done: make(chan struct{})}
-	adminpb.RegisterAdminServer(f.srv, &adminServer{a: a})
-	healthpb.RegisterHealthServer(f.srv, f.health)
-	reflection.Register(f.srv)
-	f.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
-	a.background(func(ctx context.Context) { f.follow(ctx, a) })
+	e := &adminEndpoint{srv: grpc.NewServer(grpc.MaxRecvMsgSize(1<<20), grpc.WaitForHandlers(true)), health: health.NewServer(), done: make(chan struct{})}
+	adminpb.RegisterAdminServer(e.srv, &adminServer{a: a})
+	healthpb.RegisterHealthServer(e.srv, e.health)
+	reflection.Register(e.srv)
+	e.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	a.background(func(ctx context.Context) { e.follow(ctx, a) })
 	go func() {
-		defer close(f.done)
+		defer close(e.done)
 		// A start that fails stops the server, perhaps before it serves.
-		if err := f.srv.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			a.log.Error("admin face ended", "err", err)
+		if err := e.srv.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			a.log.Error("the admin API ended", "err", err)
 		}
 	}()
-	return f, nil
+	return e, nil
 }
 
 // follow keeps the gRPC health service in step with readiness.
-func (f *adminFace) follow(ctx context.Context, a *Agent) {
+func (e *adminEndpoint) follow(ctx context.Context, a *Agent) {
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()
 	for {
@@ -66,8 +66,8 @@ func (f *adminFace) follow(ctx context.Context, a *Agent) {
 		if len(a.unready()) == 0 {
 			s = healthpb.HealthCheckResponse_SERVING
 		}
-		f.health.SetServingStatus("", s)
-		f.health.SetServingStatus(adminpb.Admin_ServiceDesc.ServiceName, s)
+		e.health.SetServingStatus("", s)
+		e.health.SetServingStatus(adminpb.Admin_ServiceDesc.ServiceName, s)
 		select {
 		case <-ctx.Done():
 			return
@@ -77,7 +77,7 @@ func (f *adminFace) follow(ctx context.Context, a *Agent) {
 }
 
 // close ends calls at once and waits until they have returned.
-func (f *adminFace) close() {
-	f.srv.Stop()
-	<-f.done
+func (e *adminEndpoint) close() {
+	e.srv.Stop()
+	<-e.done
 }

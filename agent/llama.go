@@ -18,9 +18,9 @@ import (
 	"meridian/scheduler"
 )
 
-// llamaFace is the llama-server that the daemon supervises, with its front. The
+// llamaService is the llama-server that the daemon supervises, with its front. The
 // node is an engine like any other: it uses the daemon's own engine socket.
-type llamaFace struct {
+type llamaService struct {
 	node   *llama.Node
 	front  *openai.Front
 	server *openai.Server
@@ -40,34 +40,34 @@ func (a *Agent) openLlama(context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := &llamaFace{node: node}
-	f.front, err = openai.New(openai.Config{Backend: node, Log: a.log, Token: string(c.Token),
+	s := &llamaService{node: node}
+	s.front, err = openai.New(openai.Config{Backend: node, Log: a.log, Token: string(c.Token),
 		Hosts: frontHosts(c), Origins: c.Origins, Table: "llama"})
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}
-	f.server = openai.NewServer(node.Handler(f.front), a.log)
-	a.llama.Store(f) // Close ends it from here on
+	s.server = openai.NewServer(node.Handler(s.front), a.log)
+	a.llama.Store(s) // Close ends it from here on
 	tcp, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("llama.listen: %w", err)
 	}
 	a.addPort("openai", "http://"+tcp.Addr().String())
-	a.serveFront(f, tcp)
+	a.serveFront(s, tcp)
 	private, err := listenPrivate(filepath.Join(c.Dir, FrontSocket))
 	if err != nil {
 		return fmt.Errorf("llama.dir: %w", err)
 	}
-	a.serveFront(f, private)
+	a.serveFront(s, private)
 	return nil
 }
 
 // frontHosts are the names that a request to the front may give as Host.
 func frontHosts(c config.Llama) []string { return append([]string{c.Listen}, c.Hosts...) }
 
-func (a *Agent) serveFront(f *llamaFace, ln net.Listener) {
+func (a *Agent) serveFront(s *llamaService, ln net.Listener) {
 	a.background(func(context.Context) {
-		if err := f.server.Serve(a.share(ln, quota.FrontConns)); err != nil {
+		if err := s.server.Serve(a.share(ln, quota.FrontConns)); err != nil {
 			a.log.Error("the OpenAI front ended", "err", err)
 		}
 	})
@@ -121,22 +121,22 @@ const drainStill = time.Second
 
 // drain takes no more requests and lets those that run end, until ctx ends or
 // nothing of them goes on.
-func (f *llamaFace) drain(ctx context.Context) {
-	f.once.Do(func() {
+func (s *llamaService) drain(ctx context.Context) {
+	s.once.Do(func() {
 		ctx, cancel := context.WithCancel(ctx)
 		var still sync.WaitGroup
 		still.Go(func() {
-			f.node.Still(ctx, drainStill)
+			s.node.Still(ctx, drainStill)
 			cancel()
 		})
-		f.server.Shutdown(ctx)
+		s.server.Shutdown(ctx)
 		cancel()
 		still.Wait()
 	})
 }
 
 // close ends the front first, so that no request meets a node that is going.
-func (f *llamaFace) close(ctx context.Context) error {
-	f.drain(ctx)
-	return f.node.Close()
+func (s *llamaService) close(ctx context.Context) error {
+	s.drain(ctx)
+	return s.node.Close()
 }

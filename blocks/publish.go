@@ -74,7 +74,7 @@ func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error)
 		k.Err = c.unique(k, s, there)
 	}
 	if k.Err != nil {
-		c.leave(id, s)
+		c.leaveReservation(id, s)
 		c.retire(id, s)
 		return
 	}
@@ -89,11 +89,11 @@ func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error)
 		c.keepTransient(id, s, k.Tier)
 		return
 	}
-	c.leave(id, s)
+	c.leaveReservation(id, s)
 	s.tier = k.Tier
 	c.toState(id, s, published)
 	c.account(id, s, 1)
-	c.enter(id, s, tag, there)
+	c.addToIndex(id, s, tag, there)
 	c.use(id, s)
 	if s.refs == 0 {
 		c.idle(id, s)
@@ -151,9 +151,9 @@ func (c *Core) account(id uint32, s *slot, by int) {
 	c.tierBytes[s.tier] += n
 }
 
-// enter makes a slot the index's answer for its key; there is what answers now:
+// addToIndex makes a slot the index's answer for its key; there is what answers now:
 // a remote record or none.
-func (c *Core) enter(id uint32, s *slot, tag, there uint32) {
+func (c *Core) addToIndex(id uint32, s *slot, tag, there uint32) {
 	if there == none {
 		c.index.insert(tag, id)
 		return
@@ -163,8 +163,8 @@ func (c *Core) enter(id uint32, s *slot, tag, there uint32) {
 	c.remotes.all[s.remote].slot = id
 }
 
-// exit takes a slot out of the index; a copy outside is the answer from then on.
-func (c *Core) exit(id uint32, s *slot) {
+// removeFromIndex takes a slot out of the index; a copy outside is the answer from then on.
+func (c *Core) removeFromIndex(id uint32, s *slot) {
 	tag := c.index.tag(s.ns, &s.key)
 	i := c.index.locate(tag, id)
 	if s.remote == none {
@@ -191,7 +191,7 @@ func (c *Core) keepTransient(id uint32, s *slot, t wire.Tier) {
 
 // endTransient makes a transient slot unfindable.
 func (c *Core) endTransient(id uint32, s *slot) {
-	c.leave(id, s)
+	c.leaveReservation(id, s)
 	p, k := c.owners.all[s.own].private, privateKey{s.ns, s.key}
 	if got, ok := p[k]; ok && got == id {
 		delete(p, k)
@@ -203,7 +203,7 @@ func (c *Core) unpublish(id uint32, s *slot) {
 	if s.refs == 0 {
 		c.unidle(id, s)
 	}
-	c.exit(id, s)
+	c.removeFromIndex(id, s)
 	c.account(id, s, -1)
 }
 

@@ -237,8 +237,8 @@ func (c *Core) newGroup(oi uint32, at time.Duration, think bool) uint32 {
 	return g
 }
 
-// leave takes a slot out of its reservation; the last one ends it.
-func (c *Core) leave(id uint32, s *slot) {
+// leaveReservation takes a slot out of its reservation; the last one ends it.
+func (c *Core) leaveReservation(id uint32, s *slot) {
 	if s.group == none {
 		return
 	}
@@ -268,7 +268,7 @@ func (c *Core) leave(id uint32, s *slot) {
 
 // abandon ends a slot that was reserved and not published.
 func (c *Core) abandon(id uint32, s *slot) {
-	c.leave(id, s)
+	c.leaveReservation(id, s)
 	if s.state == transient {
 		if s.refs > 0 { // acquired: its release frees it
 			return
@@ -291,7 +291,7 @@ func (c *Core) expireGroup(gi uint32) {
 		switch {
 		case s.state == writing:
 			s.flags |= flagExpired
-			c.leave(this, s)
+			c.leaveReservation(this, s)
 		case s.state == reserved && s.flags&flagRoomed != 0:
 			c.toState(this, s, late)
 		default:
@@ -313,7 +313,7 @@ func (c *Core) abort(id uint32, s *slot) {
 	c.n.reservationsAborted++
 	if s.state == writing {
 		s.flags |= flagCancel
-		c.leave(id, s)
+		c.leaveReservation(id, s)
 		return
 	}
 	c.abandon(id, s)

@@ -173,7 +173,7 @@ func (n *Node) turnAway(a *arrival, err error) {
 		n.running.Done()
 	}
 	select {
-	case n.turned <- struct{}{}:
+	case n.turningAway <- struct{}{}:
 	default:
 		if a.via != viaTLS {
 			h.say(err)
@@ -182,7 +182,7 @@ func (n *Node) turnAway(a *arrival, err error) {
 		return
 	}
 	go func() {
-		defer func() { <-n.turned }()
+		defer func() { <-n.turningAway }()
 		defer end()
 		if a.via == viaTLS {
 			tc := tls.Server(a.Conn, n.roster.Load().tls.server())

@@ -27,9 +27,9 @@ const (
 	refusedFor = 5 * time.Second
 	// newsFor is how long a refused connection or a duplicate is told of.
 	newsFor = time.Minute
-	// turnedFor is how long a listed peer counts as refused after its last
+	// turnedAwayFor is how long a listed peer counts as refused after its last
 	// connection was: longer than the longest pause between two tries.
-	turnedFor = 15 * time.Second
+	turnedAwayFor = 15 * time.Second
 )
 
 // Sizes and counts of the shell.
@@ -65,9 +65,9 @@ const (
 	maxIov = 1024
 	// unixBacklog is how many connections of a Unix socket may wait to be accepted.
 	unixBacklog = 64
-	// maxTurned bounds the refused connections that are waited for while they read
+	// maxTurningAway bounds the refused connections that are waited for while they read
 	// why.
-	maxTurned = 64
+	maxTurningAway = 64
 	// maxUnlisted bounds the sessions of peers on no list that come from one place,
 	// where Config.Quota does not.
 	maxUnlisted = 64

@@ -16,16 +16,16 @@ import (
 //
 //	1 A caller's goroutine puts a call into the core (lock), which queues control
 //	  frames and bodies.
-//	2 A goroutine that leaves the core with something to send takes the lane's turn to
-//	  write, if it is free (lock): a caller after 1, the reader after 4, the
+//	2 A goroutine that leaves the core with something to send takes the right to
+//	  write to the lane, if nobody has it (lock): a caller after 1, the reader after 4, the
 //	  worker after 5, the ticker. It asks the core which bytes are next (lock):
 //	  control frames, one DATA head and the pieces of bodies behind it. One
 //	  writev, straight from the arena, that never waits; then it tells the core
 //	  how many went (lock). If there is more, the reader goes on where nothing
 //	  can be read meanwhile, and a caller, which would only wait, for some frames;
-//	  the others pass the turn to the writer, and so does everybody when the socket
+//	  the others pass the right to the writer, and so does everybody when the socket
 //	  is full. The writer waits for the socket with no
-//	  memory in hand. turn.go is this part.
+//	  memory in hand. writing.go is this part.
 //	3 The reader asks the core where the next bytes go (lock): pieces of slots,
 //	  then the head of the next frame. One readv; then it tells the core (lock).
 //	4 The core turns what came into answers (2), finished calls (1), and jobs:
@@ -42,21 +42,21 @@ import (
 
 // lane is a connection with its reader, writer and worker.
 type lane struct {
-	ses  *session
-	core *core.Lane
-	conn net.Conn // as the bytes go: the TLS connection where there is one
-	base net.Conn // the socket
-	in   *stream
-	out  *stream        // of the turn's holder
-	turn turn           // under the lock
-	wake sync.Cond      // the writer's: the turn is its own, or the lane has ended
-	gone sync.WaitGroup // the writer, the worker, and another holder of the turn
+	ses     *session
+	core    *core.Lane
+	conn    net.Conn // as the bytes go: the TLS connection where there is one
+	base    net.Conn // the socket
+	in      *stream
+	out     *stream        // of the goroutine that has the right to write
+	writing writing        // under the lock
+	wake    sync.Cond      // the writer's: it may write, or the lane has ended
+	gone    sync.WaitGroup // the writer, the worker, and another goroutine that writes
 
 	jobs chan []core.Job
 	busy atomic.Int32 // runs of jobs that the worker has not finished
 
 	// The reader's own.
-	mine bool // it has the turn
+	mine bool // it has the right to write
 	hot  bool // it is counted in Node.hot
 }
 
@@ -129,7 +129,7 @@ func (l *lane) rxGot(n int) {
 	l.core.RxGot(s.now(), n)
 	jobs := l.core.TakeJobs()
 	more := len(jobs) > 0 && l.core.MoreBodies()
-	l.answer(n, len(jobs) > 0, s.leave(buf[:0]))
+	l.answer(n, len(jobs) > 0, s.endVisit(buf[:0]))
 	switch {
 	case len(jobs) == 0:
 	case l.busy.Load() == 0 && l.here(jobs, more):
@@ -139,8 +139,8 @@ func (l *lane) rxGot(n int) {
 	}
 }
 
-// answer writes what came of a read of n bytes. The turn of its own lane the
-// reader keeps until nothing more can be read, so that a request that is more
+// answer writes what came of a read of n bytes. The right to write to its own
+// lane the reader keeps until nothing more can be read, so that a request that is more
 // urgent goes first; but only once, and not while bodies come in, which keep it
 // busy with something else.
 func (l *lane) answer(n int, busy bool, todo []*lane) {
@@ -159,7 +159,7 @@ func (l *lane) answer(n int, busy bool, todo []*lane) {
 	l.ses.flush(todo, 1)
 }
 
-// idle is called where nothing can be read. If the reader has the turn it writes
+// idle is called where nothing can be read. If the reader has the right to write it writes
 // a frame, and reports that reading may be tried again before the next one.
 func (l *lane) idle() bool {
 	if l.mine {

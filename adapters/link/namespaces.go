@@ -24,16 +24,16 @@ type Namespaces interface {
 	OpenPeer(peer quota.Holder, m wire.Manifest) (ns wire.Namespace, close func(), err error)
 }
 
-// peerRegistry is what one session has open here, in the terms of the core. It is
+// sessionNamespaces is what one session has open here, in the terms of the core. It is
 // used under the session's lock.
-type peerRegistry struct {
+type sessionNamespaces struct {
 	n      Namespaces
 	peer   quota.Holder
 	closes []func()
 }
 
-// Open implements core.Registry.
-func (p *peerRegistry) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string) {
+// Open implements core.Namespaces.
+func (p *sessionNamespaces) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string) {
 	ns, done, err := p.n.OpenPeer(p.peer, m)
 	if err == nil {
 		p.closes = append(p.closes, done)
@@ -46,11 +46,11 @@ func (p *peerRegistry) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code,
 }
 
 // close ends the session's use of everything that it opened.
-func (p *peerRegistry) close() {
+func (p *sessionNamespaces) close() {
 	for _, done := range p.closes {
 		done()
 	}
 	p.closes = nil
 }
 
-var _ core.Registry = (*peerRegistry)(nil)
+var _ core.Namespaces = (*sessionNamespaces)(nil)

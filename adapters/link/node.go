@@ -38,8 +38,8 @@ type Node struct {
 	counting sync.Mutex
 	callable atomic.Pointer[callable] // stored under counting
 
-	places halfopen.Table // accepted connections whose HELLOs are not through
-	turned chan struct{}  // connections that are being told why they were refused
+	places      halfopen.Table // accepted connections whose HELLOs are not through
+	turningAway chan struct{}  // connections that are being told why they were refused
 
 	mu         sync.Mutex
 	listensTLS bool
@@ -61,7 +61,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, sessions: map[[16]byte]*session{}, opening: map[net.Conn]struct{}{}, past: map[string][]displaced{},
-		turned: make(chan struct{}, maxTurned), procs: runtime.GOMAXPROCS(0),
+		turningAway: make(chan struct{}, maxTurningAway), procs: runtime.GOMAXPROCS(0),
 	}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	r := n.newRoster(Update{Peers: cfg.Peers, Tenants: cfg.Tenants, PSK: cfg.PSK, TLS: cfg.TLS}, nil)

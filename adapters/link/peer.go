@@ -34,13 +34,13 @@ type Peer struct {
 	sessions atomic.Pointer[[]*session] // stored under node.mu
 	shown    *session                   // that node.callable was made with; under node.counting
 
-	mu      sync.Mutex
-	dialled *session
-	agent   [16]byte // last proved
-	refusal error    // why the last try to dial failed
-	turned  *refusal // its last connection that was refused; may be nil
-	changed chan struct{}
-	told    State
+	mu         sync.Mutex
+	dialled    *session
+	agent      [16]byte // last proved
+	refusal    error    // why the last try to dial failed
+	turnedAway *refusal // its last connection that was refused; may be nil
+	changed    chan struct{}
+	told       State
 }
 
 func newPeer(n *Node, cfg PeerConfig) *Peer {
@@ -98,7 +98,7 @@ func (n *Node) state(name string) {
 	news := p.told != st
 	p.told = st
 	if st == StateReady {
-		p.turned = nil
+		p.turnedAway = nil
 	}
 	p.mu.Unlock()
 	if news {
@@ -113,7 +113,7 @@ func (p *Peer) status() (State, wire.Code, string) {
 		return StateReady, wire.CodeOK, ""
 	}
 	p.mu.Lock()
-	s, refusal, turned := p.dialled, p.refusal, p.turned
+	s, refusal, turnedAway := p.dialled, p.refusal, p.turnedAway
 	p.mu.Unlock()
 	if s != nil {
 		s.mu.Lock()
@@ -129,8 +129,8 @@ func (p *Peer) status() (State, wire.Code, string) {
 	switch {
 	case reached:
 		return StateRefused, code, reasonOf(refusal)
-	case turned != nil && p.node.cfg.Clock()-turned.at < turnedFor:
-		return StateRefused, wire.CodeOf(turned.err), "its connection from " + turned.addr + " was refused: " + reasonOf(turned.err)
+	case turnedAway != nil && p.node.cfg.Clock()-turnedAway.at < turnedAwayFor:
+		return StateRefused, wire.CodeOf(turnedAway.err), "its connection from " + turnedAway.addr + " was refused: " + reasonOf(turnedAway.err)
 	case refusal == nil:
 		return StateConnecting, wire.CodeOK, ""
 	}
@@ -196,7 +196,7 @@ func (p *Peer) info() PeerInfo {
 	i := PeerInfo{Name: p.cfg.Name, Addr: p.cfg.Addr, Tenants: p.cfg.Tenants}
 	p.mu.Lock()
 	i.Agent = p.agent
-	s, turned := p.dialled, p.turned
+	s, turnedAway := p.dialled, p.turnedAway
 	p.mu.Unlock()
 	i.State, i.Code, i.Text = p.status()
 	if use, err := p.session(); err == nil {
@@ -209,8 +209,8 @@ func (p *Peer) info() PeerInfo {
 	case i.Addr != "":
 	case i.State == StateReady && s != nil: // it may have gone since status looked
 		i.Addr = s.addr
-	case i.State == StateRefused && turned != nil:
-		i.Addr = turned.addr
+	case i.State == StateRefused && turnedAway != nil:
+		i.Addr = turnedAway.addr
 	}
 	return i
 }

@@ -42,7 +42,7 @@ func (n *Node) refused(r refusal) {
 		return // it went away by itself
 	}
 	if p := n.Peer(r.entry); p != nil {
-		p.turn(r)
+		p.wasTurnedAway(r)
 		n.state(r.entry)
 		return
 	}
@@ -61,10 +61,10 @@ func (n *Node) refused(r refusal) {
 	n.strangers = append(n.strangers, s)
 }
 
-// turn remembers that a connection of the peer was refused.
-func (p *Peer) turn(r refusal) {
+// wasTurnedAway remembers that a connection of the peer was refused.
+func (p *Peer) wasTurnedAway(r refusal) {
 	p.mu.Lock()
-	p.turned = &r
+	p.turnedAway = &r
 	p.mu.Unlock()
 }
 

@@ -171,7 +171,7 @@ func (n *Node) Apply(u Update) error {
 	n.mu.Unlock()
 	for _, p := range old.peers {
 		if r.entry(p.cfg.Name) != p {
-			p.leave()
+			p.endDialling()
 		}
 	}
 	for _, s := range sessions {
@@ -212,9 +212,9 @@ func (n *Node) dial(p *Peer) {
 	}
 }
 
-// leave ends the dialling of a peer whose entry is gone. Its sessions end by
+// endDialling ends the dialling of a peer whose entry is gone. Its sessions end by
 // retire.
-func (p *Peer) leave() {
+func (p *Peer) endDialling() {
 	p.closed.Store(true)
 	p.poke()
 }

@@ -105,12 +105,12 @@ func (e *nsEntry) answeredOK() bool {
 }
 
 func (n *Node) newSession(entry *Peer, id [16]byte, peer identity, via, addr string, dialled bool, theirs *proto.Hello) *session {
-	spaces := &peerRegistry{n: n.cfg.Namespaces, peer: peer.account()}
+	spaces := &sessionNamespaces{n: n.cfg.Namespaces, peer: peer.account()}
 	return &session{
 		node: n, entry: entry, id: id, peer: peer, digest: peer.digest(), via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
 		core: core.New(core.Config{
-			Dialler: dialled, Holder: newHolder(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
-			Registry: spaces, Tenants: peer.tenants,
+			Dialler: dialled, Store: newSessionStore(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
+			Namespaces: spaces, Tenants: peer.tenants,
 			Mine: n.cfg.Limits, Theirs: theirs.Limits,
 			OneFlight: theirs.Features&proto.FeatureStanding != 0, Homes: standingHomes, HomeBytes: homeBytes(n.standing.Load()),
 		}),
@@ -127,13 +127,13 @@ func (s *session) now() time.Duration { return s.node.cfg.Clock() }
 // unlock ends a visit to the core, and writes what came of it.
 func (s *session) unlock() {
 	var buf [4]*lane
-	s.flush(s.leave(buf[:0]), 1)
+	s.flush(s.endVisit(buf[:0]), 1)
 }
 
-// leave ends a visit to the core: dead lanes are interrupted, what happened is
+// endVisit ends a visit to the core: dead lanes are interrupted, what happened is
 // told, and lanes that have something to send are appended to todo where the
-// caller got their turn.
-func (s *session) leave(todo []*lane) []*lane {
+// caller got the right to write.
+func (s *session) endVisit(todo []*lane) []*lane {
 	core.EachLane(s.core.TakeWake(), func(i uint8) {
 		l := s.lanes[i]
 		switch {
@@ -177,7 +177,7 @@ func (s *session) tell(e *core.Event) {
 	case core.EventPeerError:
 		log.Warn("link peer closed a lane", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
 		if p := n.Peer(s.peer.name); p != nil {
-			p.turn(refusal{origin: origin{addr: s.addr}, at: s.now(), err: &RemoteError{Code: e.Code, Text: e.Text}})
+			p.wasTurnedAway(refusal{origin: origin{addr: s.addr}, at: s.now(), err: &RemoteError{Code: e.Code, Text: e.Text}})
 		}
 	case core.EventRefused:
 		log.Warn("link lane refused", "lane", e.Lane, "code", e.Code.String(), "why", e.Text)
@@ -299,7 +299,7 @@ func (s *session) call(ctx context.Context, c *core.Call) {
 	s.mu.Lock()
 	s.core.Start(s.now(), c)
 	var buf [4]*lane
-	s.flush(s.leave(buf[:0]), callFrames)
+	s.flush(s.endVisit(buf[:0]), callFrames)
 	select {
 	case <-c.Done:
 		return

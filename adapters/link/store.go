@@ -29,11 +29,11 @@ type Store interface {
 	Abort(o blocks.Owner, slots []uint32)
 }
 
-// holder is the store as one session sees it: bound to one owner.
-type holder struct {
+// sessionStore is the store as one session sees it: bound to one owner.
+type sessionStore struct {
 	st     Store
 	owner  blocks.Owner
-	spaces *peerRegistry
+	spaces *sessionNamespaces
 	agent  [16]byte
 	inc    uint64
 
@@ -45,10 +45,10 @@ type holder struct {
 	seen    []core.Block
 }
 
-// newHolder makes an owner for a session. All sessions of a peer have one share.
+// newSessionStore makes an owner for a session. All sessions of a peer have one share.
 // What the session opened ends with it.
-func newHolder(st Store, spaces *peerRegistry, agent [16]byte, inc uint64) *holder {
-	return &holder{st: st, owner: st.NewOwnerFor(spaces.peer, 0), spaces: spaces, agent: agent, inc: inc}
+func newSessionStore(st Store, spaces *sessionNamespaces, agent [16]byte, inc uint64) *sessionStore {
+	return &sessionStore{st: st, owner: st.NewOwnerFor(spaces.peer, 0), spaces: spaces, agent: agent, inc: inc}
 }
 
 // account is who a peer's shares are counted for: what it proved, else where it
@@ -75,7 +75,7 @@ func fill(b *core.Block, v *blocks.View) {
 
 // Stat looks keys up in runs of one namespace. References are pinned for the
 // moment, which is the store's way to look at one.
-func (h *holder) Stat(b []core.Block) {
+func (s *sessionStore) Stat(b []core.Block) {
 	var refs []core.Block
 	var at []int
 	for i := 0; i < len(b); {
@@ -88,22 +88,22 @@ func (h *holder) Stat(b []core.Block) {
 			for n < len(b) && b[n].Code == wire.CodeOK && b[n].Gen == 0 && b[n].NS == b[i].NS {
 				n++
 			}
-			h.lookup(b[i:n])
+			s.lookup(b[i:n])
 		}
 		i = n
 	}
 	if len(refs) == 0 {
 		return
 	}
-	h.Unpin(h.Pin(refs, time.Second))
+	s.Unpin(s.Pin(refs, time.Second))
 	for n, i := range at {
 		b[i] = refs[n]
 		b[i].Body = nil
 	}
 }
 
-func (h *holder) lookup(b []core.Block) {
-	v := h.look.of(h.st, b)
+func (s *sessionStore) lookup(b []core.Block) {
+	v := s.look.of(s.st, b)
 	for i := range b {
 		fill(&b[i], &v[i])
 	}
@@ -130,25 +130,25 @@ func (l *look) of(st Store, b []core.Block) []blocks.View {
 }
 
 // Pin acquires what is there.
-func (h *holder) Pin(b []core.Block, ttl time.Duration) core.Lease {
-	v, at := h.v[:0], h.at[:0]
+func (s *sessionStore) Pin(b []core.Block, ttl time.Duration) core.Lease {
+	v, at := s.v[:0], s.at[:0]
 	for i := range b {
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
 		w := blocks.View{NS: b[i].NS, Key: b[i].Key}
 		if b[i].Gen != 0 {
-			w.Ref = wire.Ref{Agent: h.agent, Inc: h.inc, Slot: b[i].Slot, Gen: b[i].Gen}
+			w.Ref = wire.Ref{Agent: s.agent, Inc: s.inc, Slot: b[i].Slot, Gen: b[i].Gen}
 			w.Key = wire.Key{}
 		}
 		v, at = append(v, w), append(at, i)
 	}
-	h.v, h.at = v, at
+	s.v, s.at = v, at
 	if len(v) == 0 {
 		return core.Lease{}
 	}
 	defer clear(v)
-	l, err := h.st.Acquire(h.owner, v, ttl, false)
+	l, err := s.st.Acquire(s.owner, v, ttl, false)
 	for n, i := range at {
 		if err != nil && v[n].Err == nil {
 			v[n].Err = err
@@ -157,7 +157,7 @@ func (h *holder) Pin(b []core.Block, ttl time.Duration) core.Lease {
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
-		p := h.st.Payload(v[n])
+		p := s.st.Payload(v[n])
 		if p == nil {
 			b[i].Code = wire.CodeAbsent // the store was closed
 			continue
@@ -167,31 +167,31 @@ func (h *holder) Pin(b []core.Block, ttl time.Duration) core.Lease {
 	return core.Lease(l)
 }
 
-func (h *holder) Renew(l core.Lease, ttl time.Duration) wire.Code {
-	return wire.CodeOf(h.st.Renew(h.owner, blocks.Lease(l), ttl))
+func (s *sessionStore) Renew(l core.Lease, ttl time.Duration) wire.Code {
+	return wire.CodeOf(s.st.Renew(s.owner, blocks.Lease(l), ttl))
 }
 
-func (h *holder) Unpin(l core.Lease) {
+func (s *sessionStore) Unpin(l core.Lease) {
 	if l != (core.Lease{}) {
-		h.st.Release(h.owner, blocks.Lease(l))
+		s.st.Release(s.owner, blocks.Lease(l))
 	}
 }
 
 // Reserve asks for the whole batch first, and where that does not fit for one
 // block after the other, so that a batch fails item by item.
-func (h *holder) Reserve(b []core.Block, ttl time.Duration) {
+func (s *sessionStore) Reserve(b []core.Block, ttl time.Duration) {
 	for i := 0; i < len(b); {
 		n := i + 1
 		for n < len(b) && b[n].NS == b[i].NS && b[n].Tier == b[i].Tier {
 			n++
 		}
-		h.reserve(b[i:n], ttl)
+		s.reserve(b[i:n], ttl)
 		i = n
 	}
 }
 
-func (h *holder) reserve(b []core.Block, ttl time.Duration) {
-	h.refuseKnown(b)
+func (s *sessionStore) reserve(b []core.Block, ttl time.Duration) {
+	s.refuseKnown(b)
 	var at []int
 	var size []uint32
 	for i := range b {
@@ -202,26 +202,26 @@ func (h *holder) reserve(b []core.Block, ttl time.Duration) {
 	if len(at) == 0 {
 		return
 	}
-	if v, err := h.st.ReserveTier(h.owner, b[0].NS, b[0].Tier, size, ttl); err == nil {
+	if v, err := s.st.ReserveTier(s.owner, b[0].NS, b[0].Tier, size, ttl); err == nil {
 		for n, i := range at {
-			h.reserved(&b[i], &v[n])
+			s.reserved(&b[i], &v[n])
 		}
 		return
 	}
 	for n, i := range at {
-		v, err := h.st.ReserveTier(h.owner, b[0].NS, b[0].Tier, size[n:n+1], ttl)
+		v, err := s.st.ReserveTier(s.owner, b[0].NS, b[0].Tier, size[n:n+1], ttl)
 		if err != nil {
 			b[i].Code = wire.CodeOf(err)
 			continue
 		}
-		h.reserved(&b[i], &v[0])
+		s.reserved(&b[i], &v[0])
 	}
 }
 
 // Stock asks for the whole batch, which is of one namespace and size, and not again
 // for less. A probe is one push, with none to follow.
-func (h *holder) Stock(b []core.Block, ttl time.Duration) {
-	if m, ok := h.spaces.n.Manifest(b[0].NS); !ok || m.Role == probeRole {
+func (s *sessionStore) Stock(b []core.Block, ttl time.Duration) {
+	if m, ok := s.spaces.n.Manifest(b[0].NS); !ok || m.Role == probeRole {
 		for i := range b {
 			b[i].Code = wire.CodeFull
 		}
@@ -231,20 +231,20 @@ func (h *holder) Stock(b []core.Block, ttl time.Duration) {
 	for i := range b {
 		size[i] = b[i].Head.BodyLen
 	}
-	v, err := h.st.ReserveTier(h.owner, b[0].NS, b[0].Tier, size, ttl)
+	v, err := s.st.ReserveTier(s.owner, b[0].NS, b[0].Tier, size, ttl)
 	for i := range b {
 		if err != nil {
 			b[i].Code = wire.CodeOf(err)
 			continue
 		}
-		h.reserved(&b[i], &v[i])
+		s.reserved(&b[i], &v[i])
 	}
 }
 
 // refuseKnown marks what is published already.
-func (h *holder) refuseKnown(b []core.Block) {
+func (s *sessionStore) refuseKnown(b []core.Block) {
 	var l look // the session's lock is not held
-	v := l.of(h.st, b)
+	v := l.of(s.st, b)
 	for i := range b {
 		if b[i].Code == wire.CodeOK && v[i].Err == nil && v[i].Seg != 0 {
 			b[i].Code, b[i].Slot, b[i].Gen = wire.CodeExists, v[i].Ref.Slot, v[i].Ref.Gen
@@ -252,8 +252,8 @@ func (h *holder) refuseKnown(b []core.Block) {
 	}
 }
 
-func (h *holder) reserved(b *core.Block, v *blocks.View) {
-	room := h.st.Room(*v)
+func (s *sessionStore) reserved(b *core.Block, v *blocks.View) {
+	room := s.st.Room(*v)
 	if room == nil {
 		b.Code = wire.CodeInternal // the store was closed, or the owner dropped
 		return
@@ -265,11 +265,11 @@ func (h *holder) reserved(b *core.Block, v *blocks.View) {
 // Publish commits. The slot's generation changes with it, so the reference that
 // the pusher gets is looked up afterwards. A block of a probe is for its pusher to
 // pull back, and for nobody else: it is gone afterwards, and has no reference.
-func (h *holder) Publish(b []core.Block) {
-	c, probe := h.commits[:0], false
+func (s *sessionStore) Publish(b []core.Block) {
+	c, probe := s.commits[:0], false
 	for i := range b {
 		if i == 0 || b[i].NS != b[i-1].NS {
-			m, _ := h.spaces.n.Manifest(b[i].NS)
+			m, _ := s.spaces.n.Manifest(b[i].NS)
 			probe = m.Role == probeRole
 		}
 		if b[i].Code != wire.CodeOK {
@@ -280,13 +280,13 @@ func (h *holder) Publish(b []core.Block) {
 			Slot:      b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att, Proof: b[i].Proof,
 		})
 	}
-	h.commits = c
+	s.commits = c
 	if len(c) == 0 {
 		return
 	}
 	defer clear(c)
-	h.st.Commit(h.owner, c)
-	seen := h.seen[:0]
+	s.st.Commit(s.owner, c)
+	seen := s.seen[:0]
 	for i := range c {
 		code := wire.CodeOf(c[i].Err)
 		if code == wire.CodeExists { // it came meanwhile
@@ -294,8 +294,8 @@ func (h *holder) Publish(b []core.Block) {
 		}
 		seen = append(seen, core.Block{NS: c[i].NS, Key: c[i].Key, Code: code})
 	}
-	h.seen = seen
-	h.Stat(seen)
+	s.seen = seen
+	s.Stat(seen)
 	n := 0
 	for i := range b {
 		if b[i].Code != wire.CodeOK {
@@ -309,7 +309,7 @@ func (h *holder) Publish(b []core.Block) {
 }
 
 // Abort frees reserved slots.
-func (h *holder) Abort(b []core.Block) {
+func (s *sessionStore) Abort(b []core.Block) {
 	slots := make([]uint32, 0, len(b))
 	for i := range b {
 		if b[i].Code == wire.CodeOK {
@@ -317,12 +317,12 @@ func (h *holder) Abort(b []core.Block) {
 		}
 	}
 	if len(slots) > 0 {
-		h.st.Abort(h.owner, slots)
+		s.st.Abort(s.owner, slots)
 	}
 }
 
 // Drop frees all that the session held.
-func (h *holder) Drop() {
-	h.st.Drop(h.owner)
-	h.spaces.close()
+func (s *sessionStore) Drop() {
+	s.st.Drop(s.owner)
+	s.spaces.close()
 }

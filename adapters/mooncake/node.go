@@ -297,7 +297,7 @@ func (g *group) Pull(ctx context.Context, it []fabric.Item) {
 		case e == nil:
 			it[i].Err = g.absent()
 		case uint64(len(it[i].M.B)) < e.size():
-			p.leave(e)
+			p.endUse(e)
 			it[i].Err = &fabric.Error{Code: wire.CodeTooLarge, Fabric: g.node.cfg.Label, Have: uint64(len(it[i].M.B)), Need: e.size()}
 		default:
 			of := partOf(parts, p)
@@ -307,7 +307,7 @@ func (g *group) Pull(ctx context.Context, it []fabric.Item) {
 	together(parts, func(p *peer, of *part) []error {
 		defer func() {
 			for _, e := range of.entries {
-				p.leave(e)
+				p.endUse(e)
 			}
 		}()
 		return p.pull(ctx, of.items, of.entries)

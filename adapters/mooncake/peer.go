@@ -341,7 +341,7 @@ func (p *peer) use(it *fabric.Item) *entry {
 	return e
 }
 
-func (p *peer) leave(e *entry) {
+func (p *peer) endUse(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.users--; e.users == 0 && e.gone && e.space == p.space {

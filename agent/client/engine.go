@@ -60,11 +60,11 @@ type Engine struct {
 	gone      chan struct{} // closed when the connection is over
 	readerEnd chan struct{} // closed when nobody uses the socket any more
 
-	token chan struct{} // holds one while nobody reads
-	turns atomic.Uint32 // callers that began to read
-	split link.Splitter // of the token's holder, as the next two
-	buf   []byte
-	fds   []int // that came, and whose MAP did not yet
+	token   chan struct{} // holds one while nobody reads
+	readers atomic.Uint32 // callers that began to read
+	split   link.Splitter // of the token's holder, as the next two
+	buf     []byte
+	fds     []int // that came, and whose MAP did not yet
 
 	wmu      sync.Mutex
 	out      []byte

@@ -37,7 +37,7 @@ const restTime = 400 * time.Microsecond
 // lead reads until c is done, as the holder of the token. It returns early when
 // stop is closed, when nothing comes, and when the connection is over.
 func (e *Engine) lead(stop <-chan struct{}, c *call) (done bool) {
-	e.turns.Add(1)
+	e.readers.Add(1)
 	for {
 		select {
 		case <-c.done:
@@ -64,7 +64,7 @@ func (e *Engine) lead(stop <-chan struct{}, c *call) (done bool) {
 func (e *Engine) read() {
 	var err error
 	for err == nil {
-		turns := e.turns.Load()
+		begun := e.readers.Load()
 		over, broken := e.sock.poll(unix.POLLIN, -1)
 		if broken != nil {
 			e.fail(broken)
@@ -86,7 +86,7 @@ func (e *Engine) read() {
 			// runtime notices that we are blocked in a system call: 20 us and more.
 			runtime.Gosched()
 		}
-		if turns != e.turns.Load() {
+		if begun != e.readers.Load() {
 			e.rest()
 		}
 	}
@@ -100,8 +100,8 @@ func (e *Engine) read() {
 // rest returns when no caller has begun to read for restTime.
 func (e *Engine) rest() {
 	for {
-		turns := e.turns.Load()
-		if over, err := e.sock.poll(0, restTime); over || err != nil || turns == e.turns.Load() {
+		begun := e.readers.Load()
+		if over, err := e.sock.poll(0, restTime); over || err != nil || begun == e.readers.Load() {
 			return
 		}
 	}

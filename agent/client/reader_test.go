@@ -213,8 +213,8 @@ func TestCancelOfACallerThatReads(t *testing.T) {
 }
 
 // A call that takes long gives up reading, but not its answer. The second call's
-// deadline is many turns of reading away.
-func TestAnswerComesAfterTheTurnIsOver(t *testing.T) {
+// deadline is far more reads away.
+func TestAnswerComesAfterItsCallerStoppedReading(t *testing.T) {
 	has := make(chan struct{}) // the daemon has the first call
 	e := dial(t, client.Options{}, func(d *daemon) {
 		r := d.gather(1)

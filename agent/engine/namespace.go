@@ -64,7 +64,7 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 	if most := s.srv.cfg.Limits.Namespaces; len(s.spaces) >= most {
 		return 0, fmt.Errorf("%d namespaces are open, the limit of a session is %d: %w", len(s.spaces), most, wire.CodeTooMany)
 	}
-	ns, done, err := s.srv.cfg.Host.OpenNamespace(s.holder(), m)
+	ns, done, err := s.srv.cfg.Host.OpenNamespace(s.account(), m)
 	if err != nil {
 		return 0, err
 	}
@@ -89,7 +89,7 @@ func (s *session) stage(size uint64, spaces []space) error {
 		return fmt.Errorf("a staging ring of %d bytes, the limit engine.staging_bytes is %d: %w", size, limit, wire.CodeTooLarge)
 	}
 	least := max(int(size), 1)
-	who := []quota.Holder{s.holder()}
+	who := []quota.Holder{s.account()}
 	for i := range spaces {
 		least = max(least, int(min(uint64(spaces[i].body), uint64(limit))))
 		if h := (quota.Holder{Kind: quota.Tenant, Name: spaces[i].name}); !slices.Contains(who, h) {

@@ -132,7 +132,7 @@ func newSession(srv *Server, c *conn, pid int) *session {
 // run is the session's reader, from HELLO to the last byte given back.
 func (s *session) run() {
 	defer s.srv.ended(s)
-	s.owner = s.srv.cfg.Store.NewOwnerFor(s.holder(), s.pid)
+	s.owner = s.srv.cfg.Store.NewOwnerFor(s.account(), s.pid)
 	var err error
 	if s.owner == 0 {
 		err = s.wrong(wire.CodeTooMany, "the block store has no owner left")
@@ -167,9 +167,9 @@ func (s *session) run() {
 	s.log.Info("engine gone", why...)
 }
 
-// holder is whose share the session counts against: its process. Processes of
+// account is whose share the session counts against: its process. Processes of
 // other PID namespaces cannot be told apart, and have one share together.
-func (s *session) holder() quota.Holder {
+func (s *session) account() quota.Holder {
 	if s.pid == 0 {
 		return quota.Holder{Kind: quota.Engine, Name: "in another PID namespace"}
 	}

@@ -226,7 +226,7 @@ func (j *job) decode(ctx context.Context, emit func(openai.Token) error) (openai
 		if room < 1 {
 			break
 		}
-		stop, err := j.turn(ctx, room, emit)
+		stop, err := j.advance(ctx, room, emit)
 		if stop || errors.Is(err, openai.ErrStop) {
 			finish = "stop"
 			break
@@ -251,8 +251,8 @@ func (j *job) decode(ctx context.Context, emit func(openai.Token) error) (openai
 	return j.result(finish), nil
 }
 
-// turn ends the thinking if it is to end now, and decodes a quantum.
-func (j *job) turn(ctx context.Context, room int, emit func(openai.Token) error) (stop bool, err error) {
+// advance ends the thinking if it is to end now, and decodes a quantum.
+func (j *job) advance(ctx context.Context, room int, emit func(openai.Token) error) (stop bool, err error) {
 	before := len(j.tokens)
 	if err := j.force(ctx, room, emit); err != nil {
 		return false, err

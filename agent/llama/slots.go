@@ -21,8 +21,8 @@ type slot struct {
 // free ones a request gets the one that holds most of its prompt already, else
 // the one that was unused for longest.
 type slots struct {
-	turns chan struct{} // a token for each free slot
-	queue chan struct{} // a place for each request that waits
+	vacant chan struct{} // an entry for each free slot
+	queue  chan struct{} // a place for each request that waits
 
 	mu   sync.Mutex
 	free []*slot
@@ -31,10 +31,10 @@ type slots struct {
 }
 
 func newSlots(n, waiting int) *slots {
-	s := &slots{turns: make(chan struct{}, n), queue: make(chan struct{}, n+waiting), size: n}
+	s := &slots{vacant: make(chan struct{}, n), queue: make(chan struct{}, n+waiting), size: n}
 	for i := range n {
 		s.free = append(s.free, &slot{id: i})
-		s.turns <- struct{}{}
+		s.vacant <- struct{}{}
 	}
 	return s
 }
@@ -47,7 +47,7 @@ func (s *slots) take(ctx context.Context, tokens []int32, gone <-chan struct{}) 
 		return nil, ErrBusy
 	}
 	select {
-	case <-s.turns:
+	case <-s.vacant:
 	case <-ctx.Done():
 		<-s.queue
 		return nil, ctx.Err()
@@ -77,7 +77,7 @@ func (s *slots) give(f *slot) {
 	s.free = append(s.free, f)
 	s.mu.Unlock()
 	<-s.queue
-	s.turns <- struct{}{}
+	s.vacant <- struct{}{}
 }
 
 // busy is how many slots are in use.

@@ -56,7 +56,7 @@ func (s *Segment) run(ctx context.Context, ops []Op, write bool) {
 	}
 	b := &batch{s: s, write: write, left: pieces}
 	var wg sync.WaitGroup
-	for range min(len(pieces), cap(s.turns)) - 1 {
+	for range min(len(pieces), cap(s.busy)) - 1 {
 		wg.Go(func() { b.work(ctx) })
 	}
 	b.work(ctx)
@@ -97,12 +97,12 @@ func (b *batch) fail(p piece, err error) {
 // work takes pieces while there are any, over one lane at a time.
 func (b *batch) work(ctx context.Context) {
 	select {
-	case b.s.turns <- struct{}{}:
+	case b.s.busy <- struct{}{}:
 	case <-ctx.Done():
 		b.drop(ctx)
 		return
 	}
-	defer func() { <-b.s.turns }()
+	defer func() { <-b.s.busy }()
 	var l *lane
 	var stop func() bool
 	release := func(broken bool) {

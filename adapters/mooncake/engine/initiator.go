@@ -65,8 +65,8 @@ func NewInitiator(cfg InitiatorConfig) *Initiator {
 type Segment struct {
 	Name string
 
-	in    *Initiator
-	turns chan struct{} // a place for each lane that is in use
+	in   *Initiator
+	busy chan struct{} // an entry for each lane that is in use
 
 	mu    sync.Mutex
 	desc  segment.Descriptor
@@ -85,7 +85,7 @@ func (i *Initiator) Open(ctx context.Context, name string) (*Segment, error) {
 	if s != nil {
 		return s, nil
 	}
-	s = &Segment{Name: name, in: i, turns: make(chan struct{}, i.cfg.Lanes)}
+	s = &Segment{Name: name, in: i, busy: make(chan struct{}, i.cfg.Lanes)}
 	if _, err := s.refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (s *Segment) Descriptor() (segment.Descriptor, uint64) {
 func (s *Segment) Lanes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.idle) + len(s.turns)
+	return len(s.idle) + len(s.busy)
 }
 
 // Refresh asks for the descriptor again.
@@ -186,7 +186,7 @@ func (s *Segment) refresh(ctx context.Context) (moved bool, err error) {
 	return moved, nil
 }
 
-// lane takes an idle lane that still lives, or opens one. The caller has a turn.
+// lane takes an idle lane that still lives, or opens one. The caller has an entry in busy.
 func (s *Segment) lane(ctx context.Context) (l *lane, reused bool, err error) {
 	for {
 		s.mu.Lock()

@@ -433,7 +433,7 @@ func TestAWriteWithoutAcknowledgementIsReadBack(t *testing.T) {
 	})
 }
 
-// What is done with the context ends with it, and so does who waits for a turn.
+// What is done with the context ends with it, and so does who waits for a lane.
 func TestACallEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiar(0, statusFine)
@@ -458,8 +458,8 @@ func TestACallEndsWithItsContext(t *testing.T) {
 				t.Errorf("operation %d: %v", i, op.Err)
 			}
 		}
-		if took := time.Since(began); took != time.Second || len(s.turns) != 0 {
-			t.Errorf("%v, %d turns are taken", took, len(s.turns))
+		if took := time.Since(began); took != time.Second || len(s.busy) != 0 {
+			t.Errorf("%v, %d lanes are taken", took, len(s.busy))
 		}
 		_ = l.Close()
 		s.end()

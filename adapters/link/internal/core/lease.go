@@ -16,7 +16,7 @@ func (s *Session) renew(lease Lease, ttl time.Duration) wire.Code {
 	r := s.leased[lease]
 	switch {
 	case r == nil:
-		return s.cfg.Holder.Renew(lease, ttl)
+		return s.cfg.Store.Renew(lease, ttl)
 	case r.keep == 0:
 		return wire.CodeLeaseLost
 	}
@@ -30,7 +30,7 @@ func (s *Session) giveBack(lease Lease) {
 		r.keep = 0
 		return
 	}
-	s.cfg.Holder.Unpin(lease)
+	s.cfg.Store.Unpin(lease)
 }
 
 // unpin ends the pins of a pull that is over; its lease goes on where that was
@@ -40,8 +40,8 @@ func (s *Session) unpin(r *request) {
 	switch {
 	case r.lease == (Lease{}):
 	case r.keep > 0 && r.code == wire.CodeOK && !s.dead:
-		_ = s.cfg.Holder.Renew(r.lease, r.keep) // a lease that has lapsed is told by its next RENEW
+		_ = s.cfg.Store.Renew(r.lease, r.keep) // a lease that has lapsed is told by its next RENEW
 	default:
-		s.cfg.Holder.Unpin(r.lease)
+		s.cfg.Store.Unpin(r.lease)
 	}
 }

@@ -28,7 +28,7 @@ func (l *Lane) servePush(now time.Duration, f proto.Frame, m *proto.Push) error 
 	r.blocks, r.twin = b, twins(b)
 	r.refs++
 	l.rx.jobs = append(l.rx.jobs, Job{
-		lane: l, r: r, room: &roomJob{s.cfg.Holder, slices.Clone(b), r.deadline - now + pinSlack},
+		lane: l, r: r, room: &roomJob{s.cfg.Store, slices.Clone(b), r.deadline - now + pinSlack},
 	})
 	return nil
 }
@@ -164,7 +164,7 @@ func (s *Session) settlePush(now time.Duration, r *request) {
 	case r.freed:
 	case r.dead:
 		r.freed = true
-		s.cfg.Holder.Abort(r.blocks)
+		s.cfg.Store.Abort(r.blocks)
 	case r.serve.state == serveCommitted:
 		r.freed = true
 		s.publish(r)
@@ -184,13 +184,13 @@ func (s *Session) publish(r *request) {
 			b.Proof = it.proof
 			s.totals.BytesIn += uint64(it.size)
 		default:
-			s.cfg.Holder.Abort(r.blocks[i : i+1])
+			s.cfg.Store.Abort(r.blocks[i : i+1])
 			b.Code = wire.CodeChecksum
 			s.totals.ChecksumFailures++
 			s.events = append(s.events, Event{Kind: EventChecksum, Lane: r.lane.idx, Code: wire.CodeChecksum, Push: true, Items: 1})
 		}
 	}
-	s.cfg.Holder.Publish(r.blocks)
+	s.cfg.Store.Publish(r.blocks)
 	for i := range r.blocks {
 		r.blocks[i].Body = nil
 	}

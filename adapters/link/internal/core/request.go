@@ -165,7 +165,7 @@ type Job struct {
 
 // roomJob is the room that a push needs.
 type roomJob struct {
-	holder Holder
+	store  Store
 	blocks []Block
 	ttl    time.Duration
 }
@@ -174,9 +174,9 @@ type roomJob struct {
 func (j *Job) Run() {
 	if m := j.room; m != nil {
 		if j.stock != 0 {
-			m.holder.Stock(m.blocks, m.ttl)
+			m.store.Stock(m.blocks, m.ttl)
 		} else {
-			m.holder.Reserve(m.blocks, m.ttl)
+			m.store.Reserve(m.blocks, m.ttl)
 		}
 		return
 	}

@@ -11,9 +11,9 @@ import (
 	proto "meridian/wire/link"
 )
 
-// memHolder is a holder in memory that counts what it gave out.
-// registry knows tenant "t" and "other", and one geometry.
-func (registry) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string) {
+// memStore is a Store in memory that counts what it gave out.
+// namespaces knows tenant "t" and "other", and one geometry.
+func (namespaces) Open(m wire.Manifest) (ns wire.Namespace, code wire.Code, field, ours, theirs string) {
 	want := manifest(m.Tenant)
 	if m.SameFamily(want) && m != want {
 		field, ours, theirs = want.Diff(m)
@@ -27,7 +27,7 @@ type rig struct {
 	tb    testing.TB
 	now   time.Duration
 	end   [2]*Session
-	store [2]*memHolder
+	store [2]*memStore
 	lanes int
 	piece int // the most bytes that one read or write moves
 	homes int
@@ -54,9 +54,9 @@ func newHomeRig(tb testing.TB, lanes int, mine proto.Limits, homes int) *rig {
 		mine = DefaultLimits
 	}
 	for i := range r.end {
-		r.store[i] = newMemHolder()
+		r.store[i] = newMemStore()
 		r.end[i] = New(Config{
-			Dialler: i == 0, Holder: r.store[i], Registry: registry{}, Tenants: Tenants{Names: []string{"t"}},
+			Dialler: i == 0, Store: r.store[i], Namespaces: namespaces{}, Tenants: Tenants{Names: []string{"t"}},
 			Mine: mine, Theirs: mine, OneFlight: true, Homes: r.homes, HomeBytes: 64 << 20,
 		})
 		r.watch[i] = map[uint8]*proto.Splitter{}

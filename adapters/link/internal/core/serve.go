@@ -141,7 +141,7 @@ func (s *Session) open(manifest []byte) proto.Opened {
 	if len(s.nsIn) >= proto.MaxNamespaces {
 		return proto.Opened{Status: wire.CodeTooMany} // before the agent hears of it
 	}
-	ns, code, field, ours, theirs := s.cfg.Registry.Open(m)
+	ns, code, field, ours, theirs := s.cfg.Namespaces.Open(m)
 	if code != wire.CodeOK {
 		return proto.Opened{Status: code, Field: field, Ours: ours, Theirs: theirs}
 	}
@@ -297,7 +297,7 @@ func (l *Lane) serveHas(now time.Duration, f proto.Frame, m *proto.Has) error {
 	}
 	s := l.s
 	b := s.wanted(m.Items)
-	s.cfg.Holder.Stat(b)
+	s.cfg.Store.Stat(b)
 	hide(m.Items, b)
 	l.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: s.haves(b)})
 	r.blocks = b
@@ -325,7 +325,7 @@ func (l *Lane) servePull(now time.Duration, f proto.Frame, m *proto.Pull) error 
 		r.keep = min(time.Duration(m.LeaseMS)*time.Millisecond, proto.MaxLease)
 	}
 	b := s.wanted(m.Items)
-	r.lease = s.cfg.Holder.Pin(b, max(r.deadline-now+pinSlack, r.keep))
+	r.lease = s.cfg.Store.Pin(b, max(r.deadline-now+pinSlack, r.keep))
 	hide(m.Items, b)
 	r.out.items = make([]outItem, len(b))
 	for i := range b {

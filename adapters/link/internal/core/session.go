@@ -15,12 +15,12 @@ import (
 // Config is what a session is made of: its own side, and what HELLO told
 // about the other.
 type Config struct {
-	Dialler  bool // its request ids are odd, the acceptor's even
-	Holder   Holder
-	Registry Registry
-	Tenants  Tenants      // proved by the peer
-	Mine     proto.Limits // granted to the peer
-	Theirs   proto.Limits // granted by the peer
+	Dialler    bool // its request ids are odd, the acceptor's even
+	Store      Store
+	Namespaces Namespaces
+	Tenants    Tenants      // proved by the peer
+	Mine       proto.Limits // granted to the peer
+	Theirs     proto.Limits // granted by the peer
 
 	OneFlight bool   // both HELLOs have FeatureStanding
 	Homes     int    // most homes that wait for pushes of the peer
@@ -264,7 +264,7 @@ func (s *Session) release() {
 		return
 	}
 	s.released = true
-	s.cfg.Holder.Drop()
+	s.cfg.Store.Drop()
 }
 
 // GoAway tells the peer that this side leaves in ms milliseconds.

@@ -112,7 +112,7 @@ func (s *Session) makeHomes(now time.Duration, l *Lane, num uint16, items int, t
 	s.making++
 	s.homes += n
 	s.homeBytes += uint64(n) * uint64(ns.blockBytes)
-	l.rx.jobs = append(l.rx.jobs, Job{lane: l, stock: num, room: &roomJob{s.cfg.Holder, b, homeLife + homeSlack}})
+	l.rx.jobs = append(l.rx.jobs, Job{lane: l, stock: num, room: &roomJob{s.cfg.Store, b, homeLife + homeSlack}})
 }
 
 // stocked takes the homes that a job made, if they are wanted still.
@@ -131,7 +131,7 @@ func (s *Session) stocked(now time.Duration, j *Job) {
 		s.homeBytes -= uint64(st.making) * uint64(ns.blockBytes)
 		st.making, st.rest = 0, now+stockRest
 		if s.dead || s.draining {
-			s.cfg.Holder.Abort(j.room.blocks)
+			s.cfg.Store.Abort(j.room.blocks)
 		}
 	}
 	if st.told == 0 && len(st.homes) > 0 {
@@ -177,7 +177,7 @@ func (s *Session) giveHomes(ns *openNS, n int) {
 	for i := range b {
 		b[i] = ns.stock.homes[i].block
 	}
-	s.cfg.Holder.Abort(b)
+	s.cfg.Store.Abort(b)
 	s.takeHomes(ns, n)
 }
 
@@ -246,7 +246,7 @@ func (s *Session) refuseKnown(b []Block) {
 		seen = append(seen, Block{NS: b[i].NS, Key: b[i].Key, Code: b[i].Code})
 	}
 	s.scratch.seen = seen
-	s.cfg.Holder.Stat(seen)
+	s.cfg.Store.Stat(seen)
 	for i := range b {
 		if b[i].Code == wire.CodeOK && seen[i].Code == wire.CodeOK {
 			b[i].Code, b[i].Slot, b[i].Gen = wire.CodeExists, seen[i].Slot, seen[i].Gen

@@ -8,41 +8,42 @@ import (
 	proto "meridian/wire/link"
 )
 
-// turn says whose the write side of a lane is. The session's lock guards it.
+// writing says which goroutine has the right to write to a lane's socket: one at a
+// time. The session's lock guards it.
 //
-// A goroutine that leaves the core with something to send takes a free turn and writes,
-// in the same goroutine and without waiting for the socket: to wake another one
-// for it would take longer than the write. The holder of the turn looks again
-// before it gives it back, so what is queued meanwhile needs no signal.
-type turn uint8
+// A goroutine that leaves the core with something to send takes the right if nobody
+// has it, and writes without waiting for the socket: waking another goroutine for it
+// would take longer than the write. It looks again before it gives the right back, so
+// what is queued meanwhile needs no signal.
+type writing uint8
 
 const (
-	turnFree   turn = iota
-	turnDirect      // a goroutine's that left the core, until the end of run
-	turnWriter      // the lane's writer's, which may wait for the socket
+	writingNone   writing = iota // nobody
+	writingDirect                // a goroutine that left the core, until the end of run
+	writingWriter                // the lane's writer, which may wait for the socket
 )
 
-// take makes the turn the caller's if it is free and there is something to send;
-// the caller owes run. Called with the lock.
+// take gives the caller the right to write if nobody has it and there is something to
+// send; the caller owes run. Called with the lock.
 func (l *lane) take() bool {
 	switch {
-	case l.turn != turnFree:
+	case l.writing != writingNone:
 		return false
 	case !l.core.TxPending():
 		l.tellEnd()
 		return false
 	case l.out.raw == nil:
-		l.pass()
+		l.passToWriter()
 		return false
 	}
-	l.turn = turnDirect
+	l.writing = writingDirect
 	l.gone.Add(1)
 	return true
 }
 
-// pass gives the turn to the writer. Called with the lock.
-func (l *lane) pass() {
-	l.turn = turnWriter
+// passToWriter gives the right to write to the lane's writer. Called with the lock.
+func (l *lane) passToWriter() {
+	l.writing = writingWriter
 	l.wake.Signal()
 }
 
@@ -54,10 +55,10 @@ func (l *lane) tellEnd() {
 	}
 }
 
-// run writes once, as much as the socket takes without waiting. The turn then
-// goes back if that was all; and to the writer if the socket is full, or if the
+// run writes once, as much as the socket takes without waiting. The right to
+// write then goes back if that was all, and to the writer if the socket is full, or if the
 // caller does not keep it. It reports whether the caller still has it, and
-// appends to todo the lanes whose turns the caller got besides.
+// appends to todo the other lanes that the caller may now write to.
 func (l *lane) run(keep bool, todo []*lane) (bool, []*lane) {
 	s := l.ses
 	s.mu.Lock()
@@ -68,24 +69,24 @@ func (l *lane) run(keep bool, todo []*lane) (bool, []*lane) {
 	l.core.TxDid(s.now(), l.out.n)
 	switch {
 	case !l.core.TxPending():
-		l.turn, keep = turnFree, false
+		l.writing, keep = writingNone, false
 		l.tellEnd()
 	case err == nil && keep:
 	case err == nil, err == unix.EAGAIN:
 		keep = false
-		l.pass()
+		l.passToWriter()
 	default:
-		keep = false // the turn stays taken: nobody writes any more
+		keep = false // the right stays taken: nobody writes any more
 		interrupt(l.base)
 	}
 	if !keep {
 		l.gone.Done()
 	}
-	return keep, s.leave(todo)
+	return keep, s.endVisit(todo)
 }
 
-// flush writes what lanes have whose turns the caller got: at most so many frames of
-// each while the socket takes them.
+// flush writes to the lanes that the caller has the right to write to: at most so many
+// frames of each while the socket takes them.
 func (s *session) flush(todo []*lane, frames int) {
 	for len(todo) > 0 {
 		l := todo[0]
@@ -132,17 +133,17 @@ func (l *lane) writer() {
 	}
 }
 
-// await gives the writer's turn back if there is nothing to send, and waits for
-// the next one, or for the lane's end.
+// await gives the writer's right back if there is nothing to send, and waits until the
+// writer gets it again, or for the lane's end.
 func (l *lane) await() (dead, flushed bool) {
 	l.ses.mu.Lock()
 	defer l.ses.mu.Unlock()
 	for {
-		if l.turn == turnWriter && !l.core.TxPending() {
-			l.turn = turnFree
+		if l.writing == writingWriter && !l.core.TxPending() {
+			l.writing = writingNone
 		}
 		dead, flushed = l.core.Dead(), l.core.TxFlushed()
-		if dead || flushed || l.turn == turnWriter {
+		if dead || flushed || l.writing == writingWriter {
 			return dead, flushed
 		}
 		l.wake.Wait()

@@ -22,11 +22,11 @@ type Block struct {
 // Lease is a holder's lease on pinned blocks.
 type Lease [16]byte
 
-// Holder is what a session needs of the block store. It is bound to one owner,
+// Store is what a session needs of the block store. It is bound to one owner,
 // so that a peer can name only its own leases. Calls do not block, and do not
 // call back. Every call with blocks leaves alone those whose Code is not OK,
 // and sets Code on the others.
-type Holder interface {
+type Store interface {
 	// Stat fills Slot, Gen, Head, Tier and Att, or Code.
 	Stat(b []Block)
 	// Pin is Stat, and pins what is there; Body is set. The lease is zero where
@@ -49,8 +49,8 @@ type Holder interface {
 	Drop()
 }
 
-// Registry knows the namespaces of this agent.
-type Registry interface {
+// Namespaces knows the namespaces of this agent.
+type Namespaces interface {
 	// Open takes a manifest of a tenant that the peer has proved. It returns
 	// the namespace, or a code and, for GEOMETRY, the field that differs with
 	// both values.

@@ -79,8 +79,8 @@ func bareLane(t *testing.T, s *session, idx uint8, c net.Conn, writer func(*lane
 	return l
 }
 
-// counting is a writer that counts how often it got the turn.
-func counting(turns *atomic.Int64) func(*lane) {
+// counting is a writer that counts how often it got the right to write.
+func counting(writes *atomic.Int64) func(*lane) {
 	return func(l *lane) {
 		defer l.gone.Done()
 		for {
@@ -89,7 +89,7 @@ func counting(turns *atomic.Int64) func(*lane) {
 				interrupt(l.base)
 				return
 			}
-			turns.Add(1)
+			writes.Add(1)
 			if err := l.out.write(); err != nil {
 				interrupt(l.base)
 				return
@@ -138,11 +138,11 @@ func TestWhatTheSocketTakesIsWrittenWithoutTheWriter(t *testing.T) {
 	noLeaks(t)
 	here, there := start(t, 1, 10, "", nil), start(t, 2, 20, "", nil)
 	a, b := bare(here, true), bare(there, false)
-	var turns atomic.Int64
+	var writes atomic.Int64
 	for idx := range uint8(2) {
 		x, y := tcpPair(t, 0)
-		bareLane(t, a, idx, x, counting(&turns))
-		bareLane(t, b, idx, y, counting(&turns))
+		bareLane(t, a, idx, x, counting(&writes))
+		bareLane(t, b, idx, y, counting(&writes))
 	}
 	sizes := []int{4000, 1, 12_000}
 	num, ns, bodies := opened(t, a, here, there, sizes...)
@@ -151,22 +151,22 @@ func TestWhatTheSocketTakesIsWrittenWithoutTheWriter(t *testing.T) {
 		a.call(testContext(t), c)
 		wantBodies(t, c, bodies)
 	}
-	if n := turns.Load(); n != 0 {
-		t.Errorf("the writers had the turn %d times, want never", n)
+	if n := writes.Load(); n != 0 {
+		t.Errorf("the writers wrote %d times, want never", n)
 	}
 }
 
-// With a socket that is full again and again, the turn goes to and fro between
+// With a socket that is full again and again, the right to write goes to and fro between
 // callers, readers, workers and the writer, and no byte goes twice or is lost.
 func TestDirectWritesAndTheWriterTakeTurns(t *testing.T) {
 	noLeaks(t)
 	here, there := start(t, 1, 10, "", nil), start(t, 2, 20, "", nil)
 	a, b := bare(here, true), bare(there, false)
-	var turns atomic.Int64
+	var writes atomic.Int64
 	for idx := range uint8(2) {
 		x, y := tcpPair(t, 64<<10)
-		bareLane(t, a, idx, x, counting(&turns))
-		bareLane(t, b, idx, y, counting(&turns))
+		bareLane(t, a, idx, x, counting(&writes))
+		bareLane(t, b, idx, y, counting(&writes))
 	}
 	sizes := []int{100, 300_000, 5000, 40_000, 700_001}
 	num, ns, bodies := opened(t, a, here, there, sizes...)
@@ -188,8 +188,8 @@ func TestDirectWritesAndTheWriterTakeTurns(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if turns.Load() == 0 {
-		t.Error("the writers never had the turn: the sockets were not full")
+	if writes.Load() == 0 {
+		t.Error("the writers never wrote: the sockets were not full")
 	}
 	until(t, func() bool { return quiet(a) && quiet(b) })
 }
@@ -201,12 +201,12 @@ func pushCall(num uint16, ns wire.Namespace, i int, body []byte) *core.Call {
 	}}}
 }
 
-// quiet reports whether a session runs nothing and every turn is back.
+// quiet reports whether a session runs nothing and nobody has the right to write.
 func quiet(s *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.lanes {
-		if l != nil && l.turn != turnFree {
+		if l != nil && l.writing != writingNone {
 			return false
 		}
 	}
@@ -301,7 +301,7 @@ func TestAnUrgentRequestOvertakesAnAnswerUnderWay(t *testing.T) {
 	until(t, func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return b.lanes[2].turn == turnWriter
+		return b.lanes[2].writing == writingWriter
 	})
 	urgent := m.pull(proto.ClassUrgent, num, ns, 1, 5000)
 	until(t, func() bool { return served(b).Totals.RequestsIn == 2 })

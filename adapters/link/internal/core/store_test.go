@@ -7,7 +7,7 @@ import (
 	"meridian/wire"
 )
 
-type memHolder struct {
+type memStore struct {
 	blocks   map[wire.Key]*Block
 	reserved map[uint32]Block
 	leases   map[Lease][]wire.Key
@@ -20,11 +20,11 @@ type memHolder struct {
 	faults   []string
 }
 
-func newMemHolder() *memHolder {
-	return &memHolder{blocks: map[wire.Key]*Block{}, reserved: map[uint32]Block{}, leases: map[Lease][]wire.Key{}}
+func newMemStore() *memStore {
+	return &memStore{blocks: map[wire.Key]*Block{}, reserved: map[uint32]Block{}, leases: map[Lease][]wire.Key{}}
 }
 
-func (h *memHolder) put(ns wire.Namespace, key wire.Key, body []byte) {
+func (h *memStore) put(ns wire.Namespace, key wire.Key, body []byte) {
 	h.nextSlot++
 	h.blocks[key] = &Block{
 		NS: ns, Key: key, Slot: h.nextSlot, Gen: 2, Body: body, Tier: wire.OutputCritical, Att: wire.AttestProducer,
@@ -32,7 +32,7 @@ func (h *memHolder) put(ns wire.Namespace, key wire.Key, body []byte) {
 	}
 }
 
-func (h *memHolder) find(b *Block) *Block {
+func (h *memStore) find(b *Block) *Block {
 	for _, x := range h.blocks {
 		switch {
 		case x.NS != b.NS:
@@ -43,7 +43,7 @@ func (h *memHolder) find(b *Block) *Block {
 	return nil
 }
 
-func (h *memHolder) Stat(b []Block) {
+func (h *memStore) Stat(b []Block) {
 	for i := range b {
 		if b[i].Code != wire.CodeOK {
 			continue
@@ -61,7 +61,7 @@ func (h *memHolder) Stat(b []Block) {
 	}
 }
 
-func (h *memHolder) Pin(b []Block, ttl time.Duration) Lease {
+func (h *memStore) Pin(b []Block, ttl time.Duration) Lease {
 	h.ttl = ttl
 	h.Stat(b)
 	var keys []wire.Key
@@ -80,7 +80,7 @@ func (h *memHolder) Pin(b []Block, ttl time.Duration) Lease {
 	return l
 }
 
-func (h *memHolder) Renew(l Lease, ttl time.Duration) wire.Code {
+func (h *memStore) Renew(l Lease, ttl time.Duration) wire.Code {
 	if h.leases[l] == nil {
 		return wire.CodeLeaseLost
 	}
@@ -90,14 +90,14 @@ func (h *memHolder) Renew(l Lease, ttl time.Duration) wire.Code {
 	return wire.CodeOK
 }
 
-func (h *memHolder) Unpin(l Lease) {
+func (h *memStore) Unpin(l Lease) {
 	if h.leases[l] == nil && l[0] != 0 && l[15] == 0 {
 		h.faults = append(h.faults, "a lease was given back twice")
 	}
 	delete(h.leases, l)
 }
 
-func (h *memHolder) Reserve(b []Block, ttl time.Duration) {
+func (h *memStore) Reserve(b []Block, ttl time.Duration) {
 	h.ttl = ttl
 	for i := range b {
 		switch {
@@ -115,16 +115,16 @@ func (h *memHolder) Reserve(b []Block, ttl time.Duration) {
 	}
 }
 
-func (h *memHolder) Stock(b []Block, ttl time.Duration) { h.Reserve(b, ttl) }
+func (h *memStore) Stock(b []Block, ttl time.Duration) { h.Reserve(b, ttl) }
 
-func (h *memHolder) take(slot uint32) {
+func (h *memStore) take(slot uint32) {
 	if _, ok := h.reserved[slot]; !ok {
 		h.faults = append(h.faults, fmt.Sprintf("slot %d was freed twice", slot))
 	}
 	delete(h.reserved, slot)
 }
 
-func (h *memHolder) Publish(b []Block) {
+func (h *memStore) Publish(b []Block) {
 	for i := range b {
 		if b[i].Code != wire.CodeOK {
 			continue
@@ -143,7 +143,7 @@ func (h *memHolder) Publish(b []Block) {
 	}
 }
 
-func (h *memHolder) Abort(b []Block) {
+func (h *memStore) Abort(b []Block) {
 	for i := range b {
 		if b[i].Code == wire.CodeOK {
 			h.take(b[i].Slot)
@@ -151,7 +151,7 @@ func (h *memHolder) Abort(b []Block) {
 	}
 }
 
-func (h *memHolder) Drop() {
+func (h *memStore) Drop() {
 	if h.dropped {
 		h.faults = append(h.faults, "dropped twice")
 	}
@@ -162,7 +162,7 @@ func (h *memHolder) Drop() {
 	h.leases = map[Lease][]wire.Key{}
 }
 
-type registry struct{}
+type namespaces struct{}
 
 func manifest(tenant string) wire.Manifest {
 	return wire.Manifest{Tenant: tenant, Model: "m", Role: "decode", BlockTokens: 16, BlockBytes: 1 << 20}
