@@ -1,7 +1,7 @@
 # Two commands do everything: `go run ./cmd/mrdn demo` and `make test`.
 GO ?= go
 
-.PHONY: test test-full need setup build bench bench-peers regressions mutation lint generate clean
+.PHONY: test test-full need setup build bench bench-peers bench-mooncake regressions mutation lint generate clean
 
 # Everything: sets up what the tests need, then runs them all.
 test: need setup
@@ -34,6 +34,11 @@ bench:
 # FLAGS are those of `mrdn bench peers`, such as FLAGS="--full --out results".
 bench-peers:
 	./internal/ci/bench-peers.sh $(FLAGS)
+
+# Meridian's transfer engine beside Mooncake's, each with itself and with the other:
+# some minutes. FLAGS are those of `mrdn bench mooncake`, such as FLAGS="--json".
+bench-mooncake:
+	./internal/ci/bench-peers.sh mooncake $(FLAGS)
 
 # Each fault that once was: its test fails on COMMIT and passes here. FLAGS are
 # those of regressions.sh, such as FLAGS="-only 1,2 -v".

@@ -16,6 +16,10 @@
 // far process, in the same order for all, which arrive in (or leave from) a
 // buffer of the near process that the stream uses again and again.
 //
+// Options.Transfer makes the run another comparison, of transfer engines of
+// Mooncake's protocol: each initiator, theirs and ours, with each target
+// (transfer.go).
+//
 // # Processes
 //
 // A pair is two processes, target and initiator, that run one or more of the

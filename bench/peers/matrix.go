@@ -75,6 +75,14 @@ func cell(op Op, size uint64, batch, streams int, hot bool, cold uint64) (c Cell
 	return c, !hot || c.Set <= maxHot
 }
 
+// whole is a cold cell of 16 blocks a batch, however many bytes that is.
+func whole(op Op, size uint64, streams int, cold uint64) Cell {
+	c := Cell{Op: op, Size: size, Batch: 16, Streams: streams}
+	c.Set = max(cold, c.near())
+	c.Set -= c.Set % size
+	return c
+}
+
 // matrix is the list of cells of a run: reads first, since a write spoils what
 // targets hold.
 func matrix(o Options) []Cell {
@@ -89,6 +97,9 @@ func matrix(o Options) []Cell {
 			continue
 		}
 		for _, size := range o.Sizes {
+			for _, n := range o.Streams {
+				out = append(out, whole(op, size, n, o.Set))
+			}
 			for _, w := range wishes(o, size) {
 				add(op, size, w.batch, w.streams, w.hot)
 			}
@@ -107,6 +118,8 @@ type wish struct {
 // batches, four streams and the hot set at some of them.
 func wishes(o Options, size uint64) []wish {
 	switch {
+	case len(o.Streams) > 0:
+		return nil
 	case o.Quick:
 		return []wish{{batch: 4, streams: 1}}
 	case o.Full:

@@ -11,14 +11,17 @@ import (
 
 // Options of a run. Zero values take the defaults.
 type Options struct {
-	Only   []string      // systems or groups of them; default all
-	Sizes  []uint64      // default 4 KiB to 64 MiB
-	Ops    []Op          // default both
-	Rounds int           // of which the median is shown; default 5
-	Round  time.Duration // of one measurement; default 250 ms
-	Set    uint64        // working set of cold cells; default 5/4 of the last cache, within 256 MiB..1 GiB
-	Full   bool          // the whole matrix
-	Quick  bool          // a smoke run: two sizes, one short round, a set of 8 MiB
+	Only  []string // systems or groups of them; default all
+	Sizes []uint64 // default 4 KiB to 64 MiB
+	Ops   []Op     // default both
+	// Streams has every size measured with batches of 16 whole blocks and each of these
+	// numbers of streams, cold; empty: a choice of cells.
+	Streams []int
+	Rounds  int           // of which the median is shown; default 5
+	Round   time.Duration // of one measurement; default 250 ms
+	Set     uint64        // working set of cold cells; default 5/4 of the last cache, within 256 MiB..1 GiB
+	Full    bool          // the whole matrix
+	Quick   bool          // a smoke run: two sizes, one short round, a set of 8 MiB
 
 	// Require makes a peer that is not installed an error; without it the report
 	// says which is skipped and why.

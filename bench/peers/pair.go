@@ -41,8 +41,10 @@ func (e *MissingError) Error() string { return e.System + " is not here: " + e.R
 // not installed.
 func (r *run) startPair(ctx context.Context, name string) (*pair, error) {
 	switch name {
-	case "mooncake":
-		return r.startPython(ctx, name, "mooncake_te.py")
+	case theirs:
+		return r.startPython(ctx, name, mooncakeDriver)
+	case oursToTheirs, theirsToOurs:
+		return r.startMixed(ctx, name)
 	case "nixl-tcp":
 		return r.startNIXL(ctx, name, "tcp,self")
 	case "nixl-cma":
@@ -56,6 +58,27 @@ func (r *run) startPair(ctx context.Context, name string) (*pair, error) {
 		return p, err
 	}
 	p.initiator, err = r.startOwn(ctx, name, roleInitiator)
+	return p, err
+}
+
+const mooncakeDriver = "mooncake_te.py"
+
+// startMixed starts a pair of which one side is Mooncake's and the other ours.
+func (r *run) startMixed(ctx context.Context, name string) (*pair, error) {
+	argv, env, err := r.python(name, mooncakeDriver)
+	if err != nil {
+		return nil, err
+	}
+	p := &pair{}
+	if name == oursToTheirs {
+		if p.target, err = r.startDriver(ctx, p, roleTarget, r.farRoom(), name, argv, env); err == nil {
+			p.initiator, err = r.startOwn(ctx, name, roleInitiator)
+		}
+		return p, err
+	}
+	if p.target, err = r.startOwn(ctx, name, roleTarget); err == nil {
+		p.initiator, err = r.startDriver(ctx, p, roleInitiator, r.nearRoom(), name, argv, env)
+	}
 	return p, err
 }
 
@@ -75,40 +98,48 @@ func (r *run) startOwn(ctx context.Context, pair, role string) (*process, error)
 var nixlEnv = []string{"UCX_PROTO_EMULATION_ENABLE=y", "UCX_NET_DEVICES=lo", "UCX_DEBUG_SIGNO=0", "UCX_WARN_UNUSED_ENV_VARS=n"}
 
 func (r *run) startPython(ctx context.Context, name, driver string, env ...string) (*pair, error) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		return nil, &MissingError{name, "python3 is not installed"}
-	}
-	if _, err := os.Stat(filepath.Join(r.opt.Python, ".installed")); err != nil {
-		return nil, &MissingError{name, fmt.Sprintf("no Python packages at %q; internal/ci/python.sh peers installs them", r.opt.Python)}
-	}
-	packages, err := filepath.Abs(r.opt.Python)
+	argv, env, err := r.python(name, driver, env...)
 	if err != nil {
 		return nil, err
 	}
-	return r.startDrivers(ctx, name, []string{python, filepath.Join(r.dir, driver)}, append(env, "PYTHONPATH="+packages))
+	return r.startDrivers(ctx, name, argv, env)
+}
+
+// python is how a driver is started.
+func (r *run) python(name, driver string, env ...string) (argv, environ []string, err error) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		return nil, nil, &MissingError{name, "python3 is not installed"}
+	}
+	if _, err := os.Stat(filepath.Join(r.opt.Python, ".installed")); err != nil {
+		return nil, nil, &MissingError{name, fmt.Sprintf("no Python packages at %q; internal/ci/python.sh peers installs them", r.opt.Python)}
+	}
+	packages, err := filepath.Abs(r.opt.Python)
+	return []string{python, filepath.Join(r.dir, driver)}, append(env, "PYTHONPATH="+packages), err
 }
 
 // startDrivers starts a target and an initiator in Python.
 func (r *run) startDrivers(ctx context.Context, name string, argv, env []string) (*pair, error) {
 	p := &pair{}
-	one := func(role string, bytes uint64) (*process, error) {
-		cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], role, strconv.FormatUint(bytes, 10))...)
-		cmd.Env = append(append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "HOME="+r.dir), env...)
-		q, err := start(r.dir, name+"-"+role, cmd, true)
-		if err != nil {
-			return nil, err
-		}
-		a, err := q.answer(ctx, "start", answerWait)
-		p.version = a.Version
-		return q, err
-	}
 	var err error
-	if p.target, err = one(roleTarget, r.farRoom()); err != nil {
+	if p.target, err = r.startDriver(ctx, p, roleTarget, r.farRoom(), name, argv, env); err != nil {
 		return p, err
 	}
-	p.initiator, err = one(roleInitiator, r.nearRoom())
+	p.initiator, err = r.startDriver(ctx, p, roleInitiator, r.nearRoom(), name, argv, env)
 	return p, err
+}
+
+// startDriver starts one side in Python, with so many bytes of memory, and notes its version.
+func (r *run) startDriver(ctx context.Context, p *pair, role string, bytes uint64, name string, argv, env []string) (*process, error) {
+	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], role, strconv.FormatUint(bytes, 10))...)
+	cmd.Env = append(append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "HOME="+r.dir), env...)
+	q, err := start(r.dir, name+"-"+role, cmd, true)
+	if err != nil {
+		return nil, err
+	}
+	a, err := q.answer(ctx, "start", answerWait)
+	p.version = a.Version
+	return q, err
 }
 
 // startNIXL is startPython for NIXL with UCX over some transports.

@@ -268,26 +268,7 @@ func TestMissingPeersAreSkippedOrRequired(t *testing.T) {
 func TestRealMooncakeAndNIXLMoveTheRightBytes(t *testing.T) {
 	realpart.Packages(t, "peers")
 	r := startRun(t, "mooncake", "nixl")
-	for _, op := range []Op{Read, Write} {
-		for _, streams := range []int{1, 4} {
-			c, _ := cell(op, 16<<10, 4, streams, true, hotSet)
-			for _, s := range r.systems(op) {
-				err := r.with(s, func(p *pair) error {
-					if err := p.prepare(t.Context(), s, c); err != nil {
-						return err
-					}
-					got, err := p.measure(t.Context(), s, c, 5*time.Millisecond)
-					if err == nil && (got.rate <= 0 || got.cpu <= 0) {
-						err = fmt.Errorf("%+v", got)
-					}
-					return err
-				})
-				if err != nil {
-					t.Errorf("%v: %s: %v", c, s.name, err)
-				}
-			}
-		}
-	}
+	everyWay(t, r)
 }
 
 // The drivers' common part, with the smallest system there can be: both

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"meridian/adapters/mooncake/handshake"
 	"meridian/bench/harness"
 	"meridian/bench/measure"
 )
@@ -194,6 +195,8 @@ func newTarget(pair, dir string) (target, error) {
 		return newPlainTarget(dir)
 	case pairMemory:
 		return &memoryTarget{}, nil
+	case ours, theirsToOurs:
+		return newTransferTarget(), nil
 	}
 	return nil, fmt.Errorf("no target of the pair %q here", pair)
 }
@@ -209,10 +212,15 @@ func newInitiator(pair, mode, dir string) (initiator, error) {
 	case "redis":
 		return &redisInitiator{mode: mode}, nil
 	case pairMemory:
-		if mode == "hash" {
+		switch mode {
+		case hashOnly:
 			return &hashInitiator{}, nil
+		case windowCost:
+			return &windowInitiator{}, nil
 		}
 		return &memoryInitiator{}, nil
+	case ours, oursToTheirs:
+		return &transferInitiator{resolver: &handshake.Client{}}, nil
 	}
 	return nil, fmt.Errorf("no initiator of the pair %q here", pair)
 }

@@ -76,6 +76,9 @@ type Result struct {
 	ToLink  float64 `json:"to_link_tcp"`
 	Bound   float64 `json:"bound_gbs,omitempty"`
 	ToBound float64 `json:"to_bound,omitempty"`
+	// The rate over that of Mooncake's engine with itself, and over the plain socket's.
+	ToMooncake float64 `json:"to_mooncake,omitempty"`
+	ToPlain    float64 `json:"to_plain_tcp,omitempty"`
 }
 
 // summarize makes a cell's report of its samples, one a round and system.
@@ -101,7 +104,7 @@ func summarize(c Cell, all []system, samples map[string][]sample, failed map[str
 		if !s.still {
 			res.Rate = measure.Median(rate)
 			res.Min, res.Max = measure.MinMax(rate)
-			res.ToLink = ratio(mine, samples[linkTCP])
+			res.ToLink, res.ToMooncake, res.ToPlain = ratio(mine, samples[linkTCP]), ratio(mine, samples[theirs]), ratio(mine, samples[plainTCP])
 			res.Bound, res.ToBound = boundOf(mine, samples[s.bound], samples[hashOnly])
 		} else {
 			res.CPU = 0 // a second a GB of bytes that nobody moved
@@ -155,7 +158,7 @@ func (r Report) Rows() (head []string, rows [][]string) {
 		rows = append(rows, []string{c.String()})
 		for _, res := range c.Results {
 			if res.Error != "" {
-				rows = append(rows, []string{"  " + res.System + " failed: " + strings.ReplaceAll(res.Error, "\n", " ")})
+				rows = append(rows, failedRow(res))
 				continue
 			}
 			rows = append(rows, []string{
@@ -163,11 +166,20 @@ func (r Report) Rows() (head []string, rows [][]string) {
 				number("%.2f", res.CPU), number("%.2f", res.ToLink), ofBound(res),
 			})
 		}
-		for _, s := range r.Skipped {
-			rows = append(rows, []string{"  " + s.System + " skipped: " + strings.SplitN(s.Reason, "\n", 2)[0]})
-		}
+		rows = append(rows, r.skippedRows()...)
 	}
 	return head, rows
+}
+
+func failedRow(r Result) []string {
+	return []string{"  " + r.System + " failed: " + strings.ReplaceAll(r.Error, "\n", " ")}
+}
+
+func (r Report) skippedRows() (rows [][]string) {
+	for _, s := range r.Skipped {
+		rows = append(rows, []string{"  " + s.System + " skipped: " + strings.SplitN(s.Reason, "\n", 2)[0]})
+	}
+	return rows
 }
 
 func number(format string, v float64) string {
@@ -193,6 +205,11 @@ func ofBound(r Result) string {
 
 // Note says on what it was measured, and what the names stand for.
 func (r Report) Note() string {
+	return r.where() + "The bound is 1/(1/S + 1/(cores × H)): S the plain sockets of the same transport, H the hash on one core, both of the same round."
+}
+
+// where is the machine, the versions and the systems, a line each.
+func (r Report) where() string {
 	var b strings.Builder
 	where := "one network namespace of its own"
 	if !r.Namespace {
@@ -207,7 +224,6 @@ func (r Report) Note() string {
 	for _, s := range r.Systems {
 		fmt.Fprintf(&b, "%s: %s; read: %s; write: %s; verification: %s\n", s.Name, s.About, orNot(s.Read), orNot(s.Write), s.Verify)
 	}
-	fmt.Fprintf(&b, "The bound is 1/(1/S + 1/(cores × H)): S the plain sockets of the same transport, H the hash on one core, both of the same round.")
 	return b.String()
 }
 

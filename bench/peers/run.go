@@ -101,7 +101,7 @@ func (r *run) describe() (Report, error) {
 func (r *run) systems(op Op) []system {
 	var out []system
 	for _, s := range systems {
-		asked := len(r.opt.Only) == 0 || slices.ContainsFunc(r.opt.Only, s.is)
+		asked := len(r.opt.Only) == 0 && !s.apart || slices.ContainsFunc(r.opt.Only, s.is)
 		if asked && (op == "" || s.does(op)) {
 			out = append(out, s)
 		}

@@ -14,6 +14,7 @@ type system struct {
 	bound  string // the plain system under it, for those who verify
 	about  string
 	still  bool // a read moves no bytes: a rate would say nothing
+	apart  bool // only where Options.Only has its very name
 }
 
 // What the report says about verification.
@@ -28,7 +29,15 @@ const (
 	groupPlain = "plain"
 	pairMemory = "memory"
 	linkTCP    = "link-tcp" // what ratios are against
-	hashOnly   = "hash"     // H of the bound
+	plainTCP   = "plain-tcp"
+	hashOnly   = "hash"      // H of the bound
+	windowCost = "copy-hash" // on one core too
+
+	// Transfer engines of Mooncake's kind: both sides theirs, initiator-target, both ours.
+	theirs       = "mooncake"
+	oursToTheirs = "te-mooncake"
+	theirsToOurs = "mooncake-te"
+	ours         = "te"
 )
 
 // systems in the order in which they are measured.
@@ -38,16 +47,20 @@ var systems = []system{
 	{name: "link-unix", group: groupLink, pair: groupLink, mode: "unix", read: "PULL", write: "PUSH", verify: verifiedAlways, bound: "plain-unix", about: "Meridian, agent to agent, Unix socket"},
 	{name: "engine", group: "engine", pair: "engine", mode: "touch", read: "ACQUIRE, every byte read in place", write: "PUT by the staging ring", verify: verifiedCommit, about: "Meridian, engine to its daemon"},
 	{name: "engine-map", group: "engine", pair: "engine", mode: "map", read: "ACQUIRE, nothing touched", verify: verifiedCommit, about: "Meridian, engine to its daemon", still: true},
-	{name: "mooncake", group: "mooncake", pair: "mooncake", read: "batch_transfer_sync_read", write: "batch_transfer_sync_write", verify: verifiedNever, about: "Mooncake transfer engine, tcp, P2PHANDSHAKE, pool of 4 lanes"},
+	{name: theirs, group: "mooncake", pair: theirs, read: "batch_transfer_sync_read", write: "batch_transfer_sync_write", verify: verifiedNever, about: "Mooncake transfer engine, tcp, P2PHANDSHAKE, pool of 4 lanes"},
+	{name: oursToTheirs, group: "mooncake", pair: oursToTheirs, read: "READ", write: "WRITE", verify: verifiedNever, about: "Meridian's initiator, Mooncake's target", apart: true},
+	{name: theirsToOurs, group: "mooncake", pair: theirsToOurs, read: "batch_transfer_sync_read", write: "batch_transfer_sync_write", verify: verifiedNever, about: "Mooncake's initiator, Meridian's target", apart: true},
+	{name: ours, group: ours, pair: ours, read: "READ", write: "WRITE", verify: verifiedNever, about: "Meridian's transfer engine of Mooncake's protocol, both sides", apart: true},
 	{name: "nixl-tcp", group: "nixl", pair: "nixl-tcp", read: "READ (emulated by UCX)", write: "WRITE", verify: verifiedNever, about: "NIXL, UCX over tcp"},
 	{name: "nixl-cma", group: "nixl", pair: "nixl-cma", read: "READ", write: "WRITE", verify: verifiedNever, about: "NIXL, UCX over cma: process_vm_readv and writev"},
 	{name: "redis-unix", group: "redis", pair: "redis", mode: "unix", read: "GET, pipelined", write: "SET, pipelined", verify: verifiedNever, about: "Redis, Unix socket"},
 	{name: "redis-tcp", group: "redis", pair: "redis", mode: "tcp", read: "GET, pipelined", write: "SET, pipelined", verify: verifiedNever, about: "Redis, TCP"},
-	{name: "plain-tcp", group: groupPlain, pair: groupPlain, mode: "tcp", read: "bytes", write: "bytes", verify: verifiedNever, about: "bound: sockets without a protocol"},
+	{name: plainTCP, group: groupPlain, pair: groupPlain, mode: "tcp", read: "bytes", write: "bytes", verify: verifiedNever, about: "bound: sockets without a protocol"},
 	{name: "plain-tls", group: groupPlain, pair: groupPlain, mode: "tls", read: "bytes", write: "bytes", verify: verifiedNever, about: "bound: sockets without a protocol, TLS 1.3"},
 	{name: "plain-unix", group: groupPlain, pair: groupPlain, mode: "unix", read: "bytes", write: "bytes", verify: verifiedNever, about: "bound: sockets without a protocol"},
 	{name: "memcpy", group: pairMemory, pair: pairMemory, mode: "copy", read: "copy from shared memory", write: "copy to shared memory", verify: verifiedNever, about: "bound: one copy, no system call"},
 	{name: hashOnly, group: pairMemory, pair: pairMemory, mode: "hash", read: "BLAKE3, one core", write: "BLAKE3, one core", verify: "nothing but that", about: "bound: what a core hashes of bytes just received"},
+	{name: windowCost, group: pairMemory, pair: pairMemory, mode: windowCost, write: "copy and BLAKE3, one core", verify: "nothing but that", about: "what it costs to take a block out of a window", apart: true},
 }
 
 // Names are the names that Options.Only takes: groups and systems.
@@ -55,7 +68,7 @@ func Names() []string {
 	var out []string
 	for _, s := range systems {
 		for _, n := range []string{s.group, s.name} {
-			if !slices.Contains(out, n) {
+			if !s.apart && !slices.Contains(out, n) {
 				out = append(out, n)
 			}
 		}
@@ -63,7 +76,7 @@ func Names() []string {
 	return out
 }
 
-func (s system) is(name string) bool { return name == s.name || name == s.group }
+func (s system) is(name string) bool { return name == s.name || name == s.group && !s.apart }
 
 // does tells whether the system has the direction.
 func (s system) does(op Op) bool {
@@ -73,10 +86,10 @@ func (s system) does(op Op) bool {
 	return s.read != ""
 }
 
-// of is the cell as the system runs it: the hash counts on one core, whatever
-// the streams.
+// of is the cell as the system runs it: what one core does is measured on one,
+// whatever the streams.
 func (s system) of(c Cell) Cell {
-	if s.name == hashOnly {
+	if s.name == hashOnly || s.name == windowCost {
 		c.Streams = 1
 	}
 	return c
@@ -84,5 +97,5 @@ func (s system) of(c Cell) Cell {
 
 // own tells whether both processes are this program.
 func (s system) own() bool {
-	return slices.Contains([]string{groupLink, "engine", groupPlain, pairMemory}, s.pair)
+	return slices.Contains([]string{groupLink, "engine", groupPlain, pairMemory, ours}, s.pair)
 }

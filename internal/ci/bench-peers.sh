@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# bench-peers.sh [FLAGS of mrdn bench peers]: installs what of the peers is
+# bench-peers.sh [mooncake] [FLAGS of mrdn bench peers, or of mrdn bench mooncake]:
+# installs what of the peers is
 # missing, then runs the comparison in a network namespace of its own, where
 # every TCP connection has one congestion control. Where something cannot be
 # had it says so and goes on; under CI, or with --require, the run then fails.
@@ -21,8 +22,10 @@ if [ "${1:-}" = --inside ]; then
   exec "$@"
 fi
 
+what=peers
+if [ "${1:-}" = mooncake ]; then what=mooncake; shift; fi
 packages=()
-command -v redis-server >/dev/null 2>&1 || packages+=(redis-server)
+[ $what = mooncake ] || command -v redis-server >/dev/null 2>&1 || packages+=(redis-server)
 libraries=$(ldconfig -p 2>/dev/null || true)
 for pair in libibverbs.so.1:libibverbs1 libnuma.so.1:libnuma1 libcurl.so.4:libcurl4; do
   case $libraries in *"${pair%%:*}"*) ;; *) packages+=("${pair#*:}") ;; esac
@@ -43,7 +46,7 @@ python=$(internal/ci/python.sh peers) || { say "no Python packages: Mooncake and
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
 CGO_ENABLED=0 ${GO:-go} build -trimpath -o "$bin/mrdn" ./cmd/mrdn
-run=("$bin/mrdn" bench peers --python "$python")
+run=("$bin/mrdn" bench $what --python "$python")
 
 unshare=(unshare -n)
 [ "$(id -u)" = 0 ] || unshare=(unshare -rn)

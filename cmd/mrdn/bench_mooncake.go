@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"meridian/agent"
+	"meridian/bench/peers"
+)
+
+func newBenchMooncakeCmd(a *app) *cobra.Command {
+	var opt peers.Options
+	var sizes, ops []string
+	var set string
+	c := &cobra.Command{
+		Use:   "mooncake",
+		Short: "Compare Meridian's transfer engine with Mooncake's",
+		Long: `Moves the same blocks from one process's memory to another's by transfer engines
+of Mooncake's protocol: Mooncake's own with itself, at its best (pool of 4
+connections); Meridian's initiator with Mooncake's target, and the other way
+round; and Meridian's with itself. Plain sockets are the bound. Batches have 16
+blocks; with one stream, and with four. Every round runs all of them in turn, and
+ratios are medians of the ratios of one round. Each proves first that the bytes
+it moves are right.
+
+A transfer engine checks no content. copy-hash is what it costs on one core to
+take blocks out of a window, copied and hashed, when they become Meridian's.
+
+The last column says which goal a row has met or missed; that is a report and
+never a failure. Mooncake is skipped and named where it is not installed; make
+bench-mooncake installs it, and gives all of it one network namespace with one
+congestion control. Stop other work first: it takes some minutes, both processors
+and 6 GiB of memory.`,
+		Example:     "  mrdn bench mooncake\n  mrdn bench mooncake --sizes 64KiB --ops read --rounds 9 --json",
+		Args:        exactly(),
+		Annotations: map[string]string{accessKey: readOnly},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&sizes, "sizes", nil, "block sizes, powers of two (default: 16KiB, 64KiB, 256KiB, 1MiB, 4MiB)")
+	f.StringSliceVar(&ops, "ops", nil, "directions: read, write (default: both)")
+	f.IntVar(&opt.Rounds, "rounds", 0, "rounds, of which the median is shown (default: 5)")
+	f.DurationVar(&opt.Round, "round", 0, "length of one measurement (default: 250ms)")
+	f.StringVar(&set, "set", "", "working set (default: above the last cache)")
+	f.BoolVar(&opt.Quick, "quick", false, "a smoke run: its figures say nothing")
+	f.BoolVar(&opt.Require, "require", false, "fail where Mooncake is not installed, as where $CI is set")
+	f.StringVar(&opt.Python, "python", filepath.Join(".tools", "py", "peers"), "folder of the Python packages of Mooncake")
+	f.BoolVar(&opt.Namespace, "namespace", false, "say in the report that this runs in a network namespace of its own")
+	c.RunE = a.longCommand(func(ctx context.Context, _ []string) (result, error) {
+		if err := parsePeers(&opt, sizes, ops, set); err != nil {
+			return nil, err
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		opt.Transfer()
+		opt.Require = opt.Require || a.variables()["CI"] != ""
+		opt.Self, opt.Version = []string{self, benchProcess, peersProcess}, agent.BuildVersion()
+		opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "bench mooncake:", s) }
+		if err := opt.Check(); err != nil {
+			return nil, usage("%w", err)
+		}
+		rep, err := peers.Run(ctx, opt)
+		return benchMooncakeResult{peers.NewTransferReport(rep)}, err
+	})
+	return c
+}
+
+type benchMooncakeResult struct{ peers.TransferReport }
+
+func (r benchMooncakeResult) grid(bool) grid {
+	head, rows := r.Rows()
+	return grid{head: head, rows: rows, note: r.Note()}
+}
