@@ -35,7 +35,7 @@ func main() {
 	flag.IntVar(&s.workers, "workers", runtime.NumCPU(), "changes that are tried side by side")
 	flag.DurationVar(&s.longest, "longest", 15*time.Second, "a test that takes longer by itself is left out")
 	flag.DurationVar(&s.grace, "grace", 10*time.Second, "what tests may take beyond three times what they took without a change")
-	flag.StringVar(&s.part, "files", "", "only changes in files whose path has this in it")
+	flag.StringVar(&s.part, "files", "", "only changes in files whose path has one of these in it, comma-separated")
 	flag.BoolVar(&s.again, "again", false, "only changes that lived in the last run")
 	flag.StringVar(&s.out, "out", ".run/mutation", "the folder of outcomes")
 	flag.Parse()

@@ -185,7 +185,8 @@ func (t *trial) all(ctx context.Context, changes []change) (lived int, err error
 		}
 	}
 	changes = slices.DeleteFunc(changes, func(c change) bool {
-		return !strings.Contains(c.Where, t.part) || only != nil && !only[c.Where+" "+c.What]
+		asked := slices.ContainsFunc(strings.Split(t.part, ","), func(part string) bool { return strings.Contains(c.Where, part) })
+		return !asked || only != nil && !only[c.Where+" "+c.What]
 	})
 	f, err := os.Create(name)
 	if err != nil {
