@@ -120,6 +120,9 @@ func TestProbesOfThePortAreNoWarning(t *testing.T) {
 	if n := len(log.Lines()); n > 10 {
 		t.Errorf("%d log lines, the first:\n%.1000s", n, log)
 	}
+	if n := seen.refusals(wire.CodeLaneLost); n != 0 { // one that had to make room first is another matter
+		t.Errorf("%d refusals of connections that asked for nothing", n)
+	}
 }
 
 // Each kind of line that a peer or a stranger can cause, ten thousand times.
