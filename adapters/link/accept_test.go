@@ -130,8 +130,8 @@ func TestADiallerByTLSReadsThatThereIsNoPlace(t *testing.T) {
 // over TCP, and nothing over TLS, whose handshake would have to come first.
 func TestWhoIsNotWaitedForIsToldInPlain(t *testing.T) {
 	b := full(t, "", newAuthority(t))
-	for range maxTurned {
-		b.turned <- struct{}{}
+	for range maxTurningAway {
+		b.turningAway <- struct{}{}
 	}
 	for via, told := range map[string]bool{viaTCP: true, viaTLS: false} {
 		c, there := net.Pipe()

@@ -10,7 +10,7 @@ import (
 )
 
 func TestASessionHasTheLanesOfTheProtocolAndEachOnce(t *testing.T) {
-	s := New(Config{Holder: newMemHolder(), Registry: registry{}})
+	s := New(Config{Store: newMemStore(), Namespaces: namespaces{}})
 	for _, idx := range []uint8{0, 1, proto.MaxLanes} {
 		if _, err := s.AddLane(time.Hour, idx, proto.Splitter{}); err != nil {
 			t.Errorf("lane %d: %v", idx, err)
@@ -29,7 +29,7 @@ func TestASessionHasTheLanesOfTheProtocolAndEachOnce(t *testing.T) {
 func TestOnlyALaneZeroThatWasLostEndsASession(t *testing.T) {
 	linger := time.Duration(DefaultLimits.LingerMS) * time.Millisecond
 	at := func(lane uint8) *Session {
-		s := New(Config{Holder: newMemHolder(), Registry: registry{}, Mine: DefaultLimits})
+		s := New(Config{Store: newMemStore(), Namespaces: namespaces{}, Mine: DefaultLimits})
 		if _, err := s.AddLane(time.Hour, lane, proto.Splitter{}); err != nil {
 			t.Fatal(err)
 		}
