@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"meridian/agent/finding"
 	"meridian/fabric"
 	"meridian/internal/loglimit"
 	"meridian/scheduler"
@@ -40,6 +41,7 @@ var (
 	dReady         = desc("ready", "1 while this daemon is ready: its self-test passed on every path and enough peers can be reached.")
 	dPeerReady     = desc("peer_ready", "1 while the peer is connected, by the transport that is really used.", "peer", "transport")
 	dPeerRTT       = desc("peer_rtt_seconds", "Last measured round-trip time to the peer, in seconds.", "peer")
+	dFinding       = desc("fabric_finding", "What mrdn doctor says of a fabric, by the id of the finding: 0 as it should be, 1 a warning, 2 an error. One that no longer applies is not there.", "fabric", "finding")
 	dMoved         = desc("transfer_bytes_total", "Bytes of block bodies moved to and from other daemons, by the transport that was really used.", "fabric", "transport", "direction")
 	dInFlight      = desc("transfers_in_flight", "Transfers (batches of blocks) that run now, by direction.", "direction")
 	dUsed          = desc("block_manager_used_bytes", "Bytes of the arena that are taken by blocks, reservations and quarantined slots.")
@@ -95,6 +97,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.windows(gauge, counter)
 	c.quota(gauge, counter)
 	c.peers(gauge)
+	c.fabrics(gauge)
 	gauge(dReady, oneIf(len(c.a.unready()) == 0))
 	for _, m := range c.a.moved.all() {
 		counter(dMoved, m.Bytes, m.Fabric, m.Transport, m.Direction)
@@ -166,6 +169,23 @@ func (c *collector) quota(gauge func(*prometheus.Desc, float64, ...string), coun
 			gauge(dQuotaLimit, float64(r.Limit), resource, kind)
 		}
 		counter(dQuotaRefused, r.Refused, resource, kind)
+	}
+}
+
+// fabrics shows what each fabric says of itself.
+func (c *collector) fabrics(gauge func(*prometheus.Desc, float64, ...string)) {
+	for name, f := range c.a.whole {
+		advisor, ok := f.(fabric.Advisor)
+		if !ok {
+			continue
+		}
+		worst := map[string]finding.Severity{} // several findings of a fabric may have one id
+		for _, one := range advisor.Findings() {
+			worst[one.ID] = max(worst[one.ID], severityOf(one))
+		}
+		for id, severity := range worst {
+			gauge(dFinding, float64(severity), name, id)
+		}
 	}
 }
 

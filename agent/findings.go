@@ -29,17 +29,24 @@ func (a *Agent) fabricFindings() []finding.Finding {
 			continue
 		}
 		for _, one := range advisor.Findings() {
-			to := finding.Finding{ID: name + "." + one.ID, Subject: one.Subject, Severity: finding.OK, Reason: "as it should be"}
+			to := finding.Finding{ID: name + "." + one.ID, Subject: one.Subject, Severity: severityOf(one), Reason: "as it should be"}
 			if one.Bad {
-				to.Severity, to.Reason, to.Fix = finding.Warn, one.Reason, one.Fix
-			}
-			if one.Bad && one.Severe {
-				to.Severity = finding.Err
+				to.Reason, to.Fix = one.Reason, one.Fix
 			}
 			out = append(out, to)
 		}
 	}
 	return out
+}
+
+func severityOf(f fabric.Finding) finding.Severity {
+	switch {
+	case f.Bad && f.Severe:
+		return finding.Err
+	case f.Bad:
+		return finding.Warn
+	}
+	return finding.OK
 }
 
 // stateFindings judges what a daemon counts and whom it reaches.

@@ -16,6 +16,7 @@ import (
 	"meridian/blocks/quota"
 	"meridian/conformance/chaos"
 	"meridian/deploy/grafana"
+	"meridian/fabric"
 	"meridian/wire"
 )
 
@@ -107,6 +108,9 @@ fabric = "link"
 	decode.mover.Log.Begin(transfer.Record{In: true})
 	decode.mover.Log.Begin(transfer.Record{})
 	moveObserver{decode.Agent}.Slow(linkFabric)
+	if err := decode.fabrics.Add("ill", ill{}); err != nil {
+		t.Fatal(err)
+	}
 	moved.scrape(t, prefill)
 	restart(t, dir, prefill, proxy, decode)
 	moved.scrape(t, decode)
@@ -132,6 +136,12 @@ fabric = "link"
 		}
 	}
 }
+
+// ill is a fabric with something wrong.
+type ill struct{ fabric.Fabric }
+
+func (ill) Findings() []fabric.Finding { return []fabric.Finding{{ID: "ill", Bad: true}} }
+func (ill) Close() error               { return nil }
 
 func driveLeases(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
 	keys := e.keys("leased", 2)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,9 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"meridian/adapters/mooncake/internal/realmeta"
 	"meridian/adapters/mooncake/internal/wheel"
+	"meridian/adapters/mooncake/metadata"
 	"meridian/agent"
 	"meridian/agent/client"
 	"meridian/agent/config"
@@ -22,13 +26,26 @@ import (
 	"meridian/wire"
 )
 
-// A daemon as its configuration makes it, an engine of Meridian, and a real engine of
-// Mooncake: a stored block goes out to the application, and one of the application
-// comes in and is read by the engine.
-func TestADaemonSharesBlocksWithARealEngine(t *testing.T) {
-	app := wheel.Start(t, 8<<20)
-	dir := testbed.ShortDir(t)
-	at := func(name string) string { return filepath.Join(dir, name) }
+// daemon is a running daemon.
+type daemon struct {
+	dir   string
+	ports map[string][]string
+	stop  func()
+}
+
+func (d *daemon) at(name string) string { return filepath.Join(d.dir, name) }
+
+// us is where it answers handshakes.
+func (d *daemon) us() string { return strings.TrimPrefix(d.ports["mooncake"][0], "mooncake://") }
+
+// page is what its HTTP listener answers.
+func (d *daemon) page(path string) string { return page(d.ports["http"][0] + path) }
+
+// start runs a daemon as its configuration makes it. more are lines of
+// [fabric.mooncake]; above, lines of other tables.
+func start(t *testing.T, above, more string) *daemon {
+	t.Helper()
+	d := &daemon{dir: testbed.ShortDir(t)}
 	text := fmt.Sprintf(`[agent]
 name = "house"
 state_dir = "state"
@@ -41,44 +58,90 @@ socket = %q
 tenants = ["acme"]
 [kv_memory]
 capacity_bytes = "16MiB"
-[disagg]
-enabled = true
-fabric = "mooncake"
-write_through = true
+%s
 [fabric.mooncake]
-peers = ["app=%s"]
 listen = "127.0.0.1:0"
 data = "127.0.0.1:0"
 tenants = ["acme"]
 notify = true
-`, at("e"), at("a"), app.Name)
-	if err := os.WriteFile(at("m.toml"), []byte(text), 0o600); err != nil {
+%s
+`, d.at("e"), d.at("a"), above, more)
+	if err := os.WriteFile(d.at("m.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Options{Path: at("m.toml"), Kinds: openers.Kinds()})
+	cfg, _, err := config.Load(config.Options{Path: d.at("m.toml"), Kinds: openers.Kinds()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- agent.Run(ctx, cfg, agent.Options{Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, at("ports"))
+		ended <- agent.Run(ctx, cfg, agent.Options{Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, d.at("ports"))
 	}()
-	defer func() {
+	d.stop = sync.OnceFunc(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-	}()
-	var ports map[string][]string
-	testbed.Until(t, "the daemon listens", func() bool {
-		b, err := os.ReadFile(at("ports"))
-		return err == nil && json.Unmarshal(b, &ports) == nil
 	})
-	testbed.Until(t, "the daemon is ready", func() bool { return strings.Contains(page(ports["http"][0]+"/readyz"), "ready") })
-	us := strings.TrimPrefix(ports["mooncake"][0], "mooncake://")
+	t.Cleanup(d.stop)
+	testbed.Until(t, "the daemon listens", func() bool {
+		b, err := os.ReadFile(d.at("ports"))
+		return err == nil && json.Unmarshal(b, &d.ports) == nil
+	})
+	return d
+}
 
-	e, err := client.DialEngine(t.Context(), at("e"), client.Options{})
+const offload = `[disagg]
+enabled = true
+fabric = "mooncake"
+write_through = true`
+
+// A daemon as its configuration makes it, an engine of Meridian, and a real engine of
+// Mooncake: a stored block goes out to the application, and one of the application
+// comes in and is read by the engine.
+func TestADaemonSharesBlocksWithARealEngine(t *testing.T) {
+	app := wheel.Start(t, 8<<20)
+	d := start(t, offload, fmt.Sprintf("peers = [\"app=%s\"]", app.Name))
+	share(t, d, app, d.us())
+}
+
+// The same where both are found by a metadata server, by names that are no addresses. A
+// daemon that ends is no longer found there.
+func TestADaemonAndARealEngineFindEachOtherByEachMetadataServer(t *testing.T) {
+	for _, s := range realmeta.Servers[1:] {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			server := s.Start(t)
+			app := wheel.StartAt(t, 8<<20, "app:12345", server)
+			d := start(t, offload, fmt.Sprintf("peers = [\"app=%s\"]\nmetadata = %q\nsegment = \"house\"", app.Name, server))
+			plane, err := metadata.Open(metadata.Config{Server: server})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = plane.Close() }()
+			testbed.Until(t, "the daemon's segment is published", func() bool {
+				_, _, err := plane.Get(t.Context(), "house")
+				return err == nil
+			})
+			share(t, d, app, "house")
+			if want := `meridian_fabric_finding{fabric="mooncake",finding="published"} 0`; !strings.Contains(d.page("/metrics"), want) {
+				t.Errorf("/metrics has no %s", want)
+			}
+			d.stop()
+			if _, err := plane.Endpoint(t.Context(), "house"); !errors.Is(err, wire.CodeAbsent) {
+				t.Error("after the daemon's end:", err)
+			}
+		})
+	}
+}
+
+// share moves a block from an engine of a daemon to an application, and one back. us is
+// the name by which the application opens the daemon's segment.
+func share(t *testing.T, d *daemon, app *wheel.Engine, us string) {
+	t.Helper()
+	testbed.Until(t, "the daemon is ready", func() bool { return strings.Contains(d.page("/readyz"), "ready") })
+	e, err := client.DialEngine(t.Context(), d.at("e"), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

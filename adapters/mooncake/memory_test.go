@@ -89,10 +89,14 @@ func TestABlockThatItsPeerOverwroteIsForgotten(t *testing.T) {
 	}
 }
 
-// The table has several addresses; the text says which entry has the wrong name.
+// A peer whose name has no address does not stop the daemon: it may have one later. The
+// finding says which entry it is.
 func TestAPeerWithoutAnAddressIsToldAsItsEntry(t *testing.T) {
-	_, err := New(t.Context(), Config{Label: "mooncake", Peers: []PeerConfig{{"app", "a..b:9"}}, Serve: &ServeConfig{}})
-	if err == nil || !strings.HasPrefix(err.Error(), `peer app: "a..b:9" in peers: lookup a..b`) {
-		t.Error(err)
+	h := newHouse(t, []PeerConfig{{"app", "a..b:9"}, {"far", "127.0.0.1:9"}}, nil)
+	if f := findingOf(t, h.Node, "source.app"); !f.Bad || !strings.Contains(f.Reason, `"a..b:9" in peers: `) {
+		t.Errorf("%+v", f)
+	}
+	if f := findingOf(t, h.Node, "source.far"); f.Bad {
+		t.Errorf("%+v", f)
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/maphash"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
 
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/metadata"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -38,8 +40,11 @@ type Config struct {
 	Peers []PeerConfig
 	Lent  uint64 // bytes of each peer's first buffer that are this daemon's to write; 0: all
 	Lanes int    // connections to each peer; 0: engine.DefaultLanes
-	// Resolver finds segments; nil: by the handshake with the peer itself.
-	Resolver engine.Resolver
+	// Plane is the metadata server that peers and this daemon are found by; nil: there is
+	// none, and a peer's name is the address of its handshake. The Node closes it.
+	Plane metadata.Plane
+	// Dial looks where an entry of the metadata server leads to.
+	Dial metadata.Dialer
 	// Notify has peers told of each block that was written into their memory. Their
 	// engine keeps the messages until the application takes them.
 	Notify bool
@@ -47,6 +52,7 @@ type Config struct {
 	// of its segment's name.
 	Allow []netip.Prefix
 	Serve *ServeConfig // nil: nothing is served
+	Log   *slog.Logger // nil: nothing is logged
 }
 
 // group is some of the listed peers as one fabric: all of them, or one.
@@ -73,6 +79,8 @@ type Node struct {
 	closed bool
 	calls  sync.WaitGroup
 
+	planeOnce sync.Once
+
 	count counters
 }
 
@@ -91,15 +99,20 @@ var (
 // first needed.
 func New(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, client: &handshake.Client{}, seed: maphash.MakeSeed(), each: map[string]*onePeer{}, maxBlocks: maxBlocks}
-	resolver := cfg.Resolver
-	if resolver == nil {
-		resolver = n.client
+	if cfg.Log == nil {
+		n.cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	var resolver engine.Resolver = n.client
+	if cfg.Plane != nil {
+		resolver = cfg.Plane
+		n.client.Dial = cfg.Dial
 	}
 	if len(cfg.Peers) > maxPeers {
+		_ = n.closePlane()
 		return nil, &fabric.Error{Code: wire.CodeConfig, Fabric: cfg.Label, Text: "peers", Have: maxPeers, Need: uint64(len(cfg.Peers))}
 	}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
-	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes, Allow: func(a netip.Addr) bool {
+	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes, Dial: cfg.Dial, Allow: func(a netip.Addr) bool {
 		return slices.ContainsFunc(cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
 	}})
 	for _, p := range cfg.Peers {
@@ -411,7 +424,24 @@ func (n *Node) Close() error {
 	}
 	n.initiator.Close()
 	n.calls.Wait()
-	return nil
+	return n.closePlane()
+}
+
+// closePlane closes it once: the daemon closes what serves before it closes all.
+func (n *Node) closePlane() (err error) {
+	if n.cfg.Plane != nil {
+		n.planeOnce.Do(func() { err = n.cfg.Plane.Close() })
+	}
+	return err
+}
+
+// handshakeOf is where a peer answers handshakes.
+func (n *Node) handshakeOf(ctx context.Context, p *peer) (string, error) {
+	if n.cfg.Plane == nil {
+		return p.Segment, nil
+	}
+	at, err := n.cfg.Plane.Endpoint(ctx, p.Segment)
+	return at.Addr(), err
 }
 
 // Probe writes 64 KiB into the memory of a peer, reads them back and compares them; ""

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/segment"
 	"meridian/blocks"
 	"meridian/blocks/quota"
@@ -36,6 +36,8 @@ type ServeConfig struct {
 	Data      string // HOST:PORT of the data plane
 	Advertise string // host that peers connect to; "": that of Listen
 	Window    uint64 // bytes of the window of each listed peer
+	Segment   string // the name on the metadata server; "": HOST:PORT of the handshake
+	Epoch     uint64 // of this start: grows with each; for the metadata server
 	// Allow are the source addresses that may connect; none: the same host only.
 	Allow []netip.Prefix
 	// Tenants are those whose blocks peers may bring and take. Mooncake proves none.
@@ -76,11 +78,14 @@ type server struct {
 
 	data, at netip.AddrPort
 	guests   map[string]*guest // by name
-	hosts    map[netip.Addr]*guest
-	daemon   *handshake.Server
-	target   *engine.Target
-	doing    atomic.Int64 // notifies that are being done
-	drains   atomic.Bool
+	sources
+	daemon    *handshake.Server
+	target    *engine.Target
+	publisher *publisher    // nil: there is no metadata server
+	common    window.Window // whose address every peer has for its own, on a metadata server
+	began     string        // the timestamp of our descriptor
+	doing     atomic.Int64  // notifies that are being done
+	drains    atomic.Bool
 }
 
 // guest is a listed peer as it comes in.
@@ -93,8 +98,8 @@ type guest struct {
 }
 
 func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
-	s := &server{ServeConfig: c, node: n, guests: map[string]*guest{}, hosts: map[netip.Addr]*guest{}}
-	s.target = engine.NewTarget(engine.TargetConfig{Memory: c.Windows, Admit: s.admit, Refused: s.refused, Served: n.count.served})
+	s := &server{ServeConfig: c, node: n, guests: map[string]*guest{}, began: time.Now().UTC().Format("2006-01-02 15:04:05.000000")}
+	s.target = engine.NewTarget(engine.TargetConfig{Memory: s, Admit: s.admit, Refused: s.refused, Served: n.count.served})
 	s.daemon = handshake.NewServer(handshake.Config{Descriptor: s.descriptor, Notified: s.notified, Admit: s.admit, Refused: s.refused})
 	err := s.open(ctx)
 	if err != nil {
@@ -107,9 +112,15 @@ func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
 // open makes the windows first, and the ports when they are there.
 func (s *server) open(ctx context.Context) error {
 	for _, p := range s.node.peers {
-		if err := s.invite(ctx, p); err != nil {
+		if err := s.invite(p); err != nil {
 			return fmt.Errorf("peer %s: %w", p.Name, err)
 		}
+	}
+	if err := s.firstLook(ctx); err != nil {
+		return err
+	}
+	if s.node.cfg.Plane != nil && len(s.node.peers) > 0 {
+		s.common = s.guests[s.node.peers[0].Name].window
 	}
 	var err error
 	if s.data, err = s.target.Listen(ctx, s.Data); err != nil {
@@ -118,32 +129,17 @@ func (s *server) open(ctx context.Context) error {
 	if s.at, err = s.daemon.Listen(ctx, s.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	if s.node.cfg.Plane != nil {
+		s.publisher = publish(ctx, s.node.cfg.Plane, s.node.cfg.Log, time.After, s.published)
+	}
 	return nil
 }
 
-// invite gives a listed peer its window. It is known by the address that its segment's
-// name has; two at one address are one, since they cannot be told apart.
-func (s *server) invite(ctx context.Context, p *peer) error {
-	host, _, err := segment.SplitName(p.Segment)
-	if err != nil {
-		return err
-	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return fmt.Errorf("%q in peers: %w", p.Segment, err)
-	}
-	for i, a := range addrs {
-		addrs[i] = a.Unmap().WithZone("")
-		if other := s.hosts[addrs[i]]; other != nil {
-			return fmt.Errorf("peer %s has the address %v too, and peers are told apart by it: %w", other.Name, addrs[i], wire.CodeConfig)
-		}
-	}
+// invite gives a listed peer its window.
+func (s *server) invite(p *peer) (err error) {
 	who := quota.Holder{Kind: quota.Peer, Name: p.Name}
 	g := &guest{peer: p, owner: s.Store.NewOwnerFor(who, 0), gets: make(chan struct{}, getsOfPeer), tasks: make(chan struct{}, notifiesOfPeer)}
 	s.guests[p.Name] = g
-	for _, a := range addrs {
-		s.hosts[a] = g
-	}
 	g.window, err = s.Windows.Open(g.owner, window.Spec{
 		Bytes: s.Window, TTL: window.Forever, Read: true, Write: true, Peers: []string{p.Name}, For: []quota.Holder{who},
 	})
@@ -153,7 +149,7 @@ func (s *server) invite(ctx context.Context, p *peer) error {
 // admit says who comes from an address: a listed peer, or somebody who may look.
 func (s *server) admit(source netip.Addr) (string, error) {
 	source = source.WithZone("")
-	switch g := s.hosts[source]; {
+	switch g := s.from(source); {
 	case !source.IsLoopback() && !s.allows(source):
 	case g != nil:
 		return g.Name, nil
@@ -175,18 +171,49 @@ func (s *server) ourHost() string {
 	return s.at.Addr().String()
 }
 
-func (s *server) ourName() string { return segment.Name(s.ourHost(), s.at.Port()) }
+func (s *server) ourName() string {
+	if s.Segment != "" {
+		return s.Segment
+	}
+	return segment.Name(s.ourHost(), s.at.Port())
+}
 
 // descriptor is our segment as a peer sees it: its own window, if it is listed.
 func (s *server) descriptor(name string) segment.Descriptor {
+	if g := s.guests[name]; g != nil {
+		return s.describe(g.window)
+	}
+	return s.describe(window.Window{})
+}
+
+func (s *server) describe(w window.Window) segment.Descriptor {
 	d := segment.Descriptor{
 		Name: s.ourName(), Protocols: []string{segment.TCP}, DataHost: s.ourHost(), DataPort: s.data.Port(), Proto: engine.ProtoOurs,
-		Timestamp: time.Now().UTC().Format("2006-01-02 15:04:05.000000"),
+		Timestamp: s.began,
 	}
-	if g := s.guests[name]; g != nil {
-		d.Buffers = []segment.Buffer{{Name: d.Name, Addr: g.window.Addr, Len: g.window.Len}}
+	if w.Len > 0 {
+		d.Buffers = []segment.Buffer{{Name: d.Name, Addr: w.Addr, Len: w.Len}}
 	}
 	return d
+}
+
+// published is what the metadata server is to have: one descriptor for all peers.
+func (s *server) published() metadata.Node {
+	return metadata.Node{At: metadata.Endpoint{Host: s.ourHost(), Port: s.at.Port(), Epoch: s.Epoch}, Segment: s.describe(s.common)}
+}
+
+// own is an address as its peer means it. A metadata server has one descriptor for all,
+// so that each peer reaches its own window by the one address that stands there.
+func (s *server) own(g *guest, addr uint64) uint64 {
+	if g != nil && addr-s.common.Addr < s.common.Len {
+		return g.window.Addr + (addr - s.common.Addr)
+	}
+	return addr
+}
+
+// Enter implements engine.Memory.
+func (s *server) Enter(peer string, addr, n uint64, write bool) (b []byte, leave func(wrote uint64), err error) {
+	return s.Windows.Enter(peer, s.own(s.guests[peer], addr), n, write)
 }
 
 func (s *server) refused(peer string, err error) {
@@ -223,7 +250,9 @@ func (s *server) notified(name string, n handshake.Notify) error {
 	var body uint64
 	switch m.verb {
 	case verbPut:
-		body, err = m.n-wire.HeaderLen, s.put(g, m)
+		at := m
+		at.addr = s.own(g, m.addr)
+		body, err = m.n-wire.HeaderLen, s.put(g, at)
 	case verbGet:
 		body, err = s.get(g, m)
 	default:
@@ -338,8 +367,13 @@ func (s *server) drain() {
 // active is how many requests and notifies are under way.
 func (s *server) active() int { return s.target.Active() + int(s.doing.Load()) }
 
-// close ends what is served: first who comes, then what they can reach.
+// close ends what is served: first that it is found, then who comes, then what they can
+// reach.
 func (s *server) close() {
+	s.sources.close()
+	if s.publisher != nil {
+		s.publisher.close()
+	}
 	s.daemon.Close()
 	s.target.Close()
 	for _, g := range s.guests {

@@ -14,6 +14,7 @@ import (
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
 	"meridian/adapters/mooncake/internal/wheel"
+	"meridian/adapters/mooncake/metadata"
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/spaces"
@@ -37,6 +38,11 @@ type house struct {
 }
 
 func newHouse(t *testing.T, peers []PeerConfig, change func(*ServeConfig)) *house {
+	t.Helper()
+	return newHouseAt(t, nil, peers, change)
+}
+
+func newHouseAt(t *testing.T, plane metadata.Plane, peers []PeerConfig, change func(*ServeConfig)) *house {
 	t.Helper()
 	st, err := blocks.Open(blocks.Config{Capacity: 64 << 20, Agent: [16]byte{1}, Incarnation: 1})
 	if err != nil {
@@ -72,7 +78,7 @@ func newHouse(t *testing.T, peers []PeerConfig, change func(*ServeConfig)) *hous
 	if change != nil {
 		change(&c)
 	}
-	h.Node = newNode(t, Config{Label: "mooncake", Peers: peers, Notify: true, Serve: &c})
+	h.Node = newNode(t, Config{Label: "mooncake", Peers: peers, Notify: true, Serve: &c, Plane: plane})
 	return h
 }
 

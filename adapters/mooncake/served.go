@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,11 @@ func (n *Node) Drain(ctx context.Context) {
 		return
 	}
 	n.server.drain()
+	var leaving sync.WaitGroup
+	defer leaving.Wait()
+	if n.server.publisher != nil {
+		leaving.Go(n.server.publisher.close)
+	}
 	tick := time.NewTicker(drainTick)
 	defer tick.Stop()
 	for n.server.active() > 0 {
@@ -106,7 +112,11 @@ func (n *Node) send(ctx context.Context, p *peer, text string, about int) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, notifyTime)
 	defer cancel()
-	if n.client.Notify(ctx, p.Segment, handshake.Notify{Name: name, Text: text}) != nil {
+	at, err := n.handshakeOf(ctx, p)
+	if err == nil {
+		err = n.client.Notify(ctx, at, handshake.Notify{Name: name, Text: text})
+	}
+	if err != nil {
 		n.count.untold.Add(uint64(about))
 	}
 }
@@ -129,6 +139,10 @@ func (n *Node) Findings() []fabric.Finding {
 			Subject: "address that peers are told to connect to: " + s.ourHost(),
 			Reason:  "peers on other hosts cannot reach it", Fix: "set advertise to an address of this host that they can reach",
 		})
+		out = append(out, s.sourceFindings()...)
+		if s.publisher != nil {
+			out = append(out, s.publisher.finding())
+		}
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package openers
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 
 	"meridian/adapters/mooncake"
 	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/segment"
 	"meridian/agent/config"
 	"meridian/fabric"
@@ -27,13 +29,15 @@ type mooncakeSettings struct {
 	memory, window          uint64
 	lanes                   int
 	notify, insecure        bool
+	metadata, cluster       string
+	segment                 string
 	metaListen              string
 	metaHosts               []string
 }
 
 var openMooncake = New(
 	config.ListsPeers(config.NewFabricKind(mooncakeKind, "Applications that speak Mooncake's transfer engine over TCP, and nothing else: their registered memory holds blocks, and they bring and take blocks. docs/mooncake.md tells how.", checkMooncake,
-		config.Key("peers", func(s *mooncakeSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter the name of the segment, an IPv6 address in brackets; without :PORT it is 12001. The first buffer of each is memory for blocks. Where two have one address, this daemon cannot serve them, since Mooncake proves nothing else."),
+		config.Key("peers", func(s *mooncakeSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter the name of the segment, an IPv6 address in brackets; without :PORT it is 12001. With a metadata server the segment's name may be any. The first buffer of each is memory for blocks. Where two have one address, this daemon cannot serve them, since Mooncake proves nothing else."),
 		config.Key("memory_bytes", func(s *mooncakeSettings) *uint64 { return &s.memory }, config.Sizes, 0, config.BytesWithin(0, 1<<46), "Bytes of each peer's first buffer, from its begin, that this daemon may write. 0: all of it."),
 		config.Key("lanes", func(s *mooncakeSettings) *int { return &s.lanes }, config.Integers, engine.DefaultLanes, config.Within(1, engine.MaxLanes), "Connections to each peer."),
 		config.Key("notify", func(s *mooncakeSettings) *bool { return &s.notify }, config.Booleans, false, config.Free[bool](), "Tell a peer by a notify which block lies where in its memory. Its engine keeps these until the application takes them."),
@@ -43,12 +47,15 @@ var openMooncake = New(
 		config.Key("window_bytes", func(s *mooncakeSettings) *uint64 { return &s.window }, config.Sizes, 64<<20, config.BytesWithin(1<<16, 1<<40), "Bytes of the window that each listed peer may write and read."),
 		config.Key("tenants", func(s *mooncakeSettings) *[]string { return &s.tenants }, config.Lists, nil, config.Free[[]string](), "Tenants whose blocks listed peers may bring and take. Mooncake proves no tenant: a host that has a peer's address has these."),
 		config.Key("allow", func(s *mooncakeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect, ADDRESS/BITS, and where a peer may have its data plane besides the host of its segment's name. Empty: this host's only, and nowhere else."),
+		config.Key("metadata", func(s *mooncakeSettings) *string { return &s.metadata }, config.Words, metadata.P2P, config.Free[string](), "The metadata server by which peers are found, and this daemon's segment by them, as engines take it: P2PHANDSHAKE is none; http://HOST:PORT/metadata; etcd://HOST:PORT;HOST:PORT. The daemon starts without it, and tries again. Beyond loopback it takes insecure, and allow for where its entries may lead."),
+		config.Key("metadata_cluster", func(s *mooncakeSettings) *string { return &s.cluster }, config.Words, "", config.Free[string](), "What the engines have as MC_METADATA_CLUSTER_ID."),
+		config.Key("segment", func(s *mooncakeSettings) *string { return &s.segment }, config.Words, "", config.Free[string](), "Name of this daemon's segment on the metadata server. Empty: HOST:PORT of listen."),
 		config.Key("metadata_listen", func(s *mooncakeSettings) *string { return &s.metaListen }, config.Words, "", config.Free[string](), "HOST:PORT of an HTTP metadata server that Mooncake nodes may use: http://HOST:PORT/metadata. Empty: none. Who may connect may read all of it. Beyond loopback it takes insecure and allow; the keys metadata_* and source_metadata_* of [quota] bound it."),
 		config.Key("metadata_hosts", func(s *mooncakeSettings) *[]string { return &s.metaHosts }, config.Lists, nil, config.Free[[]string](), "Host names by which nodes call the metadata server. Addresses need no entry."),
 		config.Key("insecure", func(s *mooncakeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow Mooncake beyond loopback: it has no TLS, and a source address is all that it proves."),
 	), mooncakePeers),
 	func(ctx context.Context, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
-		c := mooncake.Config{Label: at.Name, Lent: s.memory, Lanes: s.lanes, Notify: s.notify}
+		c := mooncake.Config{Label: at.Name, Lent: s.memory, Lanes: s.lanes, Notify: s.notify, Log: at.Log}
 		for _, p := range s.peers {
 			name, seg, _ := strings.Cut(p, "=")
 			c.Peers = append(c.Peers, mooncake.PeerConfig{Name: name, Segment: seg})
@@ -57,6 +64,14 @@ var openMooncake = New(
 		if s.listen != "" {
 			c.Serve = mooncakeServe(at, s)
 			c.Serve.Allow = c.Allow
+		}
+		if s.metadata != metadata.P2P {
+			var err error
+			c.Dial = metadata.DialAllowed(s.reachable())
+			c.Plane, err = metadata.Open(metadata.Config{Server: s.metadata, Cluster: s.cluster, Dial: c.Dial})
+			if err != nil {
+				return nil, fmt.Errorf("metadata: %w", err)
+			}
 		}
 		n, err := mooncake.New(ctx, c)
 		if err != nil {
@@ -81,6 +96,7 @@ func (s *mooncakeSettings) allowed() (out []netip.Prefix) {
 func mooncakeServe(at Site, s *mooncakeSettings) *mooncake.ServeConfig {
 	c := &mooncake.ServeConfig{
 		Listen: s.listen, Data: s.data, Advertise: s.advertise, Window: s.window, Tenants: s.tenants,
+		Segment: s.segment, Epoch: at.Incarnation,
 		Store: at.Store, Windows: at.Windows, Tenant: at.Spaces.Tenant,
 		Observer: mooncake.Observer{
 			Moved: func(peer string, in bool, bytes uint64, took time.Duration) {
@@ -117,6 +133,9 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 	for _, p := range s.peers {
 		name, seg, ok := strings.Cut(p, "=")
 		host, _, err := segment.SplitName(seg)
+		if s.metadata != metadata.P2P { // any name; its host is not known yet
+			host, err = "localhost", metadata.Key{Name: seg}.Check()
+		}
 		switch {
 		case !ok || !mooncakePeerName.MatchString(name):
 			bad("peers", "%q must be NAME=HOST:PORT, the name 1 to 32 lower-case letters, digits or hyphens", p)
@@ -134,9 +153,10 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 			bad("allow", "%q must be ADDRESS/BITS", a)
 		}
 	}
+	checkPlane(s, bad)
 	checkMetadata(s, bad)
 	if s.listen == "" {
-		for key, value := range map[string]string{"data": s.data, "advertise": s.advertise} {
+		for key, value := range map[string]string{"data": s.data, "advertise": s.advertise, "segment": s.segment} {
 			if value != "" {
 				bad(key, "%q is of no use without listen", value)
 			}

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
 
 	"meridian/adapters/mooncake"
 	"meridian/adapters/mooncake/metadata"
@@ -68,6 +72,60 @@ func (m *moonNode) Findings() []fabric.Finding {
 		f.Fix = "look whether they run, and whether this host reaches the address that they publish (MC_TCP_BIND_ADDRESS)"
 	}
 	return append(m.Node.Findings(), f)
+}
+
+// checkPlane checks what is said of the metadata server that is used.
+func checkPlane(s *mooncakeSettings, bad config.Bad) {
+	if s.metadata == metadata.P2P {
+		for key, value := range map[string]string{"metadata_cluster": s.cluster, "segment": s.segment} {
+			if value != "" {
+				bad(key, "%q is of no use with metadata = %q", value, metadata.P2P)
+			}
+		}
+		return
+	}
+	plane, err := metadata.Open(metadata.Config{Server: s.metadata, Cluster: s.cluster})
+	if err != nil {
+		bad("metadata", "%v", err)
+		return
+	}
+	_ = plane.Close()
+	if s.segment != "" {
+		if err := (metadata.Key{Name: s.segment}).Check(); err != nil {
+			bad("segment", "%v", err)
+		}
+	}
+	switch local := s.planeOnThisHost(); {
+	case !local && !s.insecure:
+		bad("metadata", "%q is beyond loopback, and proves nothing of what it says: set insecure = true", s.metadata)
+	case !local && len(s.allow) == 0:
+		bad("allow", "empty, and metadata %q is beyond loopback: name the addresses to which its entries may lead", s.metadata)
+	}
+}
+
+// planeOnThisHost says that the metadata server is reached without leaving this host.
+func (s *mooncakeSettings) planeOnThisHost() bool {
+	_, rest, found := strings.Cut(s.metadata, "://")
+	if !found {
+		rest = s.metadata
+	}
+	rest, _, _ = strings.Cut(rest, "/")
+	for _, at := range strings.FieldsFunc(rest, func(r rune) bool { return r == ';' || r == ',' }) {
+		u, err := url.Parse("any://" + at)
+		if err != nil || !onThisHost(u.Hostname()) {
+			return false
+		}
+	}
+	return true
+}
+
+// reachable says where an entry of the metadata server may lead: to addresses in allow,
+// and to this host where the server is here too.
+func (s *mooncakeSettings) reachable() func(netip.Addr) bool {
+	local, allow := s.planeOnThisHost(), s.allowed()
+	return func(a netip.Addr) bool {
+		return local && a.IsLoopback() || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
 }
 
 // checkMetadata checks the keys of the metadata server.

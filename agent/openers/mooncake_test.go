@@ -44,17 +44,25 @@ func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
 		`metadata_listen: "x" must be HOST:PORT`:               func(s *mooncakeSettings) { s.metaListen = "x" },
 		`metadata_listen: ":80" is beyond loopback`:            func(s *mooncakeSettings) { s.metaListen = ":80" },
 		`allow: empty, and metadata_listen ":80"`:              func(s *mooncakeSettings) { s.metaListen, s.insecure = ":80", true },
-		`metadata_hosts: ["m"] is of no use`:                   func(s *mooncakeSettings) { s.metaHosts = []string{"m"} },
-		`data: "[::1]:2" is not at the address of listen`:      func(s *mooncakeSettings) { s.data = "[::1]:2" },
-		`advertise: "[::1]" must be a host alone`:              func(s *mooncakeSettings) { s.advertise = "[::1]" },
-		`advertise: "10.0.0.5:1" must be a host alone`:         func(s *mooncakeSettings) { s.advertise = "10.0.0.5:1" },
-		`advertise: "0.0.0.0" is every address`:                func(s *mooncakeSettings) { s.advertise = "0.0.0.0" },
+		`segment: "us" is of no use`:                           func(s *mooncakeSettings) { s.segment = "us" },
+		`metadata: metadata server redis`:                      func(s *mooncakeSettings) { s.metadata = "redis://127.0.0.1:1" },
+		`metadata: "http://10.0.0.1:1/metadata" is beyond`:     func(s *mooncakeSettings) { s.metadata = "http://10.0.0.1:1/metadata" },
+		`metadata: "127.0.0.1:1;10.0.0.1:1" is beyond loop`:    func(s *mooncakeSettings) { s.metadata = "127.0.0.1:1;10.0.0.1:1" },
+		`allow: empty, and metadata "etcd://e:1" is beyond`: func(s *mooncakeSettings) {
+			s.metadata, s.insecure = "etcd://e:1", true
+		},
+		`segment: metadata key`:                           func(s *mooncakeSettings) { s.metadata, s.segment = "http://[::1]:1/metadata", "a\n" },
+		`metadata_hosts: ["m"] is of no use`:              func(s *mooncakeSettings) { s.metaHosts = []string{"m"} },
+		`data: "[::1]:2" is not at the address of listen`: func(s *mooncakeSettings) { s.data = "[::1]:2" },
+		`advertise: "[::1]" must be a host alone`:         func(s *mooncakeSettings) { s.advertise = "[::1]" },
+		`advertise: "10.0.0.5:1" must be a host alone`:    func(s *mooncakeSettings) { s.advertise = "10.0.0.5:1" },
+		`advertise: "0.0.0.0" is every address`:           func(s *mooncakeSettings) { s.advertise = "0.0.0.0" },
 		`advertise: empty, and listen "0.0.0.0:1" is every`: func(s *mooncakeSettings) {
 			s.listen, s.data, s.insecure, s.allow = "0.0.0.0:1", "0.0.0.0:2", true, []string{"10.0.0.0/8"}
 		},
 		`allow: empty, and listen "10.0.0.5:1" is beyond loop`: func(s *mooncakeSettings) { s.listen, s.insecure = "10.0.0.5:1", true },
 	} {
-		s := &mooncakeSettings{peers: []string{"a=[::1]:9", "b=localhost:9"}, listen: "127.0.0.1:1", data: "127.0.0.1:2"}
+		s := &mooncakeSettings{metadata: metadata.P2P, peers: []string{"a=[::1]:9", "b=localhost:9"}, listen: "127.0.0.1:1", data: "127.0.0.1:2"}
 		change(s)
 		var got []string
 		checkMooncake(s, func(key, format string, args ...any) { got = append(got, key+": "+fmt.Sprintf(format, args...)) })
@@ -111,7 +119,7 @@ func TestAMooncakeFabricThatCannotListenNamesTheKey(t *testing.T) {
 		"data":            func(s *mooncakeSettings) { s.data = taken.Addr().String() },
 		"metadata_listen": func(s *mooncakeSettings) { s.metaListen = taken.Addr().String() },
 	} {
-		s := &mooncakeSettings{peers: []string{"a=127.0.0.1:9"}, listen: "127.0.0.1:0", data: "127.0.0.1:0", window: 1 << 16}
+		s := &mooncakeSettings{metadata: metadata.P2P, peers: []string{"a=127.0.0.1:9"}, listen: "127.0.0.1:0", data: "127.0.0.1:0", window: 1 << 16}
 		change(s)
 		f, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, site)
 		if err == nil {
@@ -134,7 +142,7 @@ func TestAMooncakeFabricOpensAndServesAsItsTableSays(t *testing.T) {
 		Store: st, Spaces: spaces.New(st.AddNamespace), Observer: nobody{},
 		Windows: window.New(st, func() time.Duration { return time.Since(began) }, 0, &quota.Book{}),
 	}
-	s := &mooncakeSettings{peers: []string{"a=127.0.0.1:9"}, listen: "127.0.0.1:0", data: "127.0.0.1:0", window: 1 << 16, allow: []string{"10.0.0.0/8"}}
+	s := &mooncakeSettings{metadata: metadata.P2P, peers: []string{"a=127.0.0.1:9"}, listen: "127.0.0.1:0", data: "127.0.0.1:0", window: 1 << 16, allow: []string{"10.0.0.0/8"}}
 	f, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, site)
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +160,7 @@ func TestAMooncakeFabricOpensAndServesAsItsTableSays(t *testing.T) {
 }
 
 func TestAMooncakeFabricHasItsMetadataServer(t *testing.T) {
-	s := &mooncakeSettings{peers: []string{"a=127.0.0.1:9"}, metaListen: "127.0.0.1:0"}
+	s := &mooncakeSettings{metadata: metadata.P2P, peers: []string{"a=127.0.0.1:9"}, metaListen: "127.0.0.1:0"}
 	f, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, Site{Observer: nobody{}, Quota: &quota.Book{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +213,7 @@ func TestStrangersOfAMooncakeFabricAreOneKindOfLogLine(t *testing.T) {
 		Windows: window.New(st, func() time.Duration { return time.Since(began) }, 0, &quota.Book{}),
 	}
 	for peer, want := range map[string]string{"127.0.0.1:9": " peer=a ", "192.0.2.1:9": " from=127.0.0.1 "} {
-		s := &mooncakeSettings{peers: []string{"a=" + peer}, listen: "127.0.0.1:0", data: "127.0.0.1:0", window: 1 << 16}
+		s := &mooncakeSettings{metadata: metadata.P2P, peers: []string{"a=" + peer}, listen: "127.0.0.1:0", data: "127.0.0.1:0", window: 1 << 16}
 		f, err := Open(t.Context(), config.Fabric{Name: "moon", Kind: mooncakeKind, Settings: s}, site)
 		if err != nil {
 			t.Fatal(err)

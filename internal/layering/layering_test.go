@@ -50,6 +50,8 @@ var rules = map[string][]string{
 	"meridian/agent/openers":               {"meridian/agent/openers", "meridian/agent/config", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/adapters"},
 	"meridian/internal/dirfabric":          {"meridian/fabric", "meridian/wire", "meridian/agent/config", "meridian/agent/openers"},
 
+	"meridian/adapters/mooncake/internal/realmeta": {"meridian/adapters/mooncake", "meridian/bench/harness", "meridian/blocks/quota", "meridian/internal"},
+
 	"meridian/adapters/mooncake/structpack": {},
 	"meridian/adapters/mooncake/rpc":        {"meridian/adapters/mooncake/structpack"},
 	"meridian/adapters/mooncake/store":      {"meridian/adapters/mooncake/structpack", "meridian/adapters/mooncake/rpc", "meridian/adapters/mooncake/engine", "meridian/wire", "golang.org/x/sys"},

@@ -2,118 +2,23 @@ package metadata_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/internal/realmeta"
 	"meridian/adapters/mooncake/internal/wheel"
 	"meridian/adapters/mooncake/metadata"
-	"meridian/adapters/mooncake/metaserver"
 	"meridian/adapters/mooncake/segment"
-	"meridian/bench/harness"
-	"meridian/blocks/quota"
 	"meridian/internal/invariants/leak"
-	"meridian/internal/realpart"
-	"meridian/internal/realpart/etcdnode"
 	"meridian/wire"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// realWait bounds what a real part may take to start on a busy machine.
-const realWait = time.Minute
-
 const base = 0x7f00_0000_0000_1000 // above 2^53, as addresses are
-
-// servers are the metadata servers that engines can use: each starts one, and returns
-// what engines are told.
-var servers = []struct {
-	name  string
-	start func(t *testing.T) string
-}{
-	{"without a server", func(*testing.T) string { return metadata.P2P }},
-	{"our HTTP server", ourServer},
-	{"the wheel's HTTP server", pythonServer},
-	{"the master's HTTP server", masterServer},
-	{"etcd", func(t *testing.T) string { return "etcd://" + etcdnode.Start(t).Endpoint }},
-}
-
-func ourServer(t *testing.T) string {
-	s, err := metaserver.Listen(t.Context(), metaserver.Config{Listen: "127.0.0.1:0", Quota: &quota.Book{}, Table: "fabric.mooncake"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return "http://" + s.Address() + metadata.HTTPPath
-}
-
-// freePort is one that was free a moment ago.
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
-func pythonServer(t *testing.T) string {
-	port := freePort(t)
-	// The module of the server alone: the package's __init__ loads what it does not need.
-	cmd := exec.Command(realpart.Python(t), filepath.Join(realpart.Packages(t, "peers"), "mooncake", "http_metadata_server.py"), "--host", "127.0.0.1", "--port", port)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+realpart.Packages(t, "aiohttp"))
-	return started(t, "python", cmd, "http://127.0.0.1:"+port+metadata.HTTPPath)
-}
-
-func masterServer(t *testing.T) string {
-	port := freePort(t)
-	cmd := exec.Command(filepath.Join(realpart.Packages(t, "peers"), "mooncake", "mooncake_master"),
-		"--rpc_address=127.0.0.1", "--rpc_port="+freePort(t), "--metrics_host=127.0.0.1", "--metrics_port="+freePort(t), "--rpc_thread_num=2",
-		"--enable_http_metadata_server=true", "--http_metadata_server_host=127.0.0.1", "--http_metadata_server_port="+port, "--logtostderr=1")
-	return started(t, "mooncake_master", cmd, "http://127.0.0.1:"+port+metadata.HTTPPath)
-}
-
-// started starts a server and waits until it says that it has no such key.
-func started(t *testing.T, name string, cmd *exec.Cmd, url string) string {
-	t.Helper()
-	p, err := harness.Start(name, cmd, harness.Options{Log: harness.LogIn(t.TempDir(), name), Term: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Kill()
-		<-p.Done()
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), realWait)
-	defer cancel()
-	err = harness.Poll(ctx, p, func() error {
-		resp, err := http.Get(url + "?key=mooncake%2Fram%2Fnobody")
-		if err != nil {
-			return err
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusNotFound {
-			return fmt.Errorf("status %d", resp.StatusCode)
-		}
-		return nil
-	})
-	http.DefaultClient.CloseIdleConnections()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, p.Tail())
-	}
-	return url
-}
 
 // flat is one piece of memory that everybody may read and write.
 type flat []byte
@@ -182,10 +87,10 @@ func open(t *testing.T, server string) metadata.Plane {
 
 func TestARealEngineAndWeFindEachOtherInEachMode(t *testing.T) {
 	const n = 1 << 20
-	for _, s := range servers {
-		t.Run(s.name, func(t *testing.T) {
+	for _, s := range realmeta.Servers {
+		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			server := s.start(t)
+			server := s.Start(t)
 			p := open(t, server)
 			var ours string
 			var theirs *wheel.Engine
@@ -226,10 +131,10 @@ func TestARealEngineAndWeFindEachOtherInEachMode(t *testing.T) {
 
 // What a node does on the servers that keep what nodes publish.
 func TestANameHasOneOwnerOnEachServer(t *testing.T) {
-	for _, s := range servers[1:] {
-		t.Run(s.name, func(t *testing.T) {
+	for _, s := range realmeta.Servers[1:] {
+		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			p := open(t, s.start(t))
+			p := open(t, s.Start(t))
 			if _, _, err := p.Get(t.Context(), "nobody"); !errors.Is(err, wire.CodeAbsent) {
 				t.Error("a name that nobody has:", err)
 			}
