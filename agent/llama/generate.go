@@ -98,7 +98,7 @@ func (n *Node) generate(ctx context.Context, r *openai.Request, emit func(openai
 		if !again || seen || !errors.Is(err, llamacpp.ErrGone) && !errors.Is(err, ErrDown) {
 			return res, err
 		}
-		sleep(ctx, downTimeout, s.proc.gone) // its supervisor may not have noticed
+		sleep(ctx, downTimeout, s.proc.Gone) // its supervisor may not have noticed
 	}
 }
 
@@ -106,10 +106,10 @@ func (n *Node) generate(ctx context.Context, r *openai.Request, emit func(openai
 // its session with the daemon is closed then too.
 func (s *server) whyDown(ctx context.Context, err error) error {
 	var said *openai.Error
-	if err == nil || s.proc.alive() || ctx.Err() != nil || errors.As(err, &said) {
+	if err == nil || s.proc.Alive() || ctx.Err() != nil || errors.As(err, &said) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrDown, s.proc.death)
+	return fmt.Errorf("%w: %w", ErrDown, s.proc.Death)
 }
 
 // soon waits a little for a server that is starting.
@@ -153,7 +153,7 @@ func (n *Node) open(ctx context.Context, s *server, r *openai.Request, p *prompt
 	if err := s.intact(); err != nil {
 		return nil, err
 	}
-	f, err := s.slots.take(ctx, p.tokens, s.proc.gone)
+	f, err := s.slots.take(ctx, p.tokens, s.proc.Gone)
 	if err != nil {
 		return nil, err
 	}

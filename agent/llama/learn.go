@@ -10,6 +10,7 @@ import (
 	"meridian/adapters/llamacpp"
 	"meridian/agent/client"
 	"meridian/agent/llama/identity"
+	"meridian/internal/child"
 	"meridian/wire"
 )
 
@@ -26,7 +27,7 @@ func (n *Node) meet(ctx context.Context, p *process, files *identity.Files) (*se
 	if err := n.awaitHealth(ctx, p, s.api); err != nil {
 		return nil, err
 	}
-	n.wait("llama-server (pid %d) has loaded the model and has not computed its first token", p.cmd.Process.Pid)
+	n.wait("llama-server (pid %d) has loaded the model and has not computed its first token", p.Pid())
 	props, err := s.api.Props(ctx)
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func (n *Node) meet(ctx context.Context, p *process, files *identity.Files) (*se
 	}
 	s.manifest = llamacpp.Manifest(n.cfg.Tenant, llamacpp.Model{Name: n.cfg.Name, Hash: id.Model, Build: id.Build}, s.geometry, n.cfg.BlockTokens)
 	if err := s.manifest.Check(); err != nil {
-		return nil, permanent("", err)
+		return nil, child.Permanent("", err)
 	}
 	if err := n.learnMarks(ctx, s); err != nil {
 		return nil, err
@@ -50,11 +51,11 @@ func (n *Node) meet(ctx context.Context, p *process, files *identity.Files) (*se
 	s.learnTemplate(ctx, props.Template)
 	n.wait("the daemon's engine socket has not answered")
 	if s.engine, err = n.cfg.Engine(ctx, client.Options{}); err != nil {
-		return nil, &daemonError{fmt.Errorf("the daemon's engine socket: %w", err)}
+		return nil, &child.Ours{Err: fmt.Errorf("the daemon's engine socket: %w", err)}
 	}
 	if s.ns, err = s.engine.Open(ctx, s.manifest); err != nil {
 		_ = s.engine.Close()
-		return nil, &daemonError{fmt.Errorf("the daemon does not take the manifest: %w", err)}
+		return nil, &child.Ours{Err: fmt.Errorf("the daemon does not take the manifest: %w", err)}
 	}
 	return s, nil
 }
@@ -63,7 +64,7 @@ func (n *Node) meet(ctx context.Context, p *process, files *identity.Files) (*se
 // that says that it loads, and one that takes a connection and says nothing are told
 // apart for a reader of the log.
 func (n *Node) awaitHealth(ctx context.Context, p *process, api *llamacpp.Server) error {
-	loads := fmt.Sprintf("llama-server (pid %d) has not answered: it loads %s, or hangs", p.cmd.Process.Pid, n.cfg.Model)
+	loads := fmt.Sprintf("llama-server (pid %d) has not answered: it loads %s, or hangs", p.Pid(), n.cfg.Model)
 	n.wait("%s", loads)
 	for said := loads; ; {
 		try, cancel := context.WithTimeout(ctx, healthTimeout)
@@ -72,8 +73,8 @@ func (n *Node) awaitHealth(ctx context.Context, p *process, api *llamacpp.Server
 		if err == nil {
 			return nil
 		}
-		if !p.alive() {
-			return p.death
+		if !p.Alive() {
+			return p.Death
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("llama-server did not become healthy within %v: %w", loadTimeout, errors.Join(ctx.Err(), err))
@@ -82,15 +83,15 @@ func (n *Node) awaitHealth(ctx context.Context, p *process, api *llamacpp.Server
 		var status *llamacpp.Error
 		switch {
 		case errors.As(err, &status):
-			now = fmt.Sprintf("llama-server (pid %d) loads %s: %s", p.cmd.Process.Pid, n.cfg.Model, status.Message)
+			now = fmt.Sprintf("llama-server (pid %d) loads %s: %s", p.Pid(), n.cfg.Model, status.Message)
 		case errors.Is(err, context.DeadlineExceeded):
-			now = fmt.Sprintf("llama-server (pid %d) takes connections and does not answer them", p.cmd.Process.Pid)
+			now = fmt.Sprintf("llama-server (pid %d) takes connections and does not answer them", p.Pid())
 		}
 		if now != said {
 			n.wait("%s", now)
 			said = now
 		}
-		sleep(ctx, healthEvery, p.gone)
+		sleep(ctx, healthEvery, p.Gone)
 	}
 }
 
@@ -99,7 +100,7 @@ func unreadState(err error) error {
 	err = fmt.Errorf("llama-server's slot state: %w", err)
 	var state *llamacpp.StateError
 	if errors.As(err, &state) && state.Err == nil { // the file was read, and is not understood
-		return permanent("use a llama-server whose states this build reads, such as the one that mrdn llama up --fetch installs", err)
+		return child.Permanent("use a llama-server whose states this build reads, such as the one that mrdn llama up --fetch installs", err)
 	}
 	return err
 }

@@ -131,7 +131,7 @@ func (n *Node) current(ctx context.Context) (*server, error) {
 		n.mu.Lock()
 		s, changed, down := n.up, n.changed, n.down
 		n.mu.Unlock()
-		if s != nil && s.proc.alive() {
+		if s != nil && s.proc.Alive() {
 			return s, nil
 		}
 		if errors.Is(down, ErrFailed) {

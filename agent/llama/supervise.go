@@ -8,43 +8,12 @@ import (
 	"time"
 
 	"meridian/agent/llama/identity"
-)
-
-// Restarts of a llama-server that ended: the first at once, later ones after a
-// pause that doubles up to maxPause. One that served for settled starts anew.
-const (
-	firstPause = 250 * time.Millisecond
-	maxPause   = 15 * time.Second
-	settled    = time.Minute
-
-	// A server that ends within quickDeath of its start without having served, for
-	// mostDeaths times in a row, is not started again.
-	quickDeath = 30 * time.Second
-	mostDeaths = 3
+	"meridian/internal/child"
 )
 
 // ErrFailed is why a node will never serve: llama-server is not started again until
 // the daemon is.
-var ErrFailed = errors.New("llama-server cannot be run")
-
-// Failure says why, and what to do.
-type Failure struct {
-	Err    error
-	Advice string
-}
-
-func (f *Failure) Error() string {
-	if f.Advice == "" {
-		return f.Err.Error()
-	}
-	return f.Err.Error() + ". What to do: " + f.Advice
-}
-
-// Unwrap returns the cause and ErrFailed.
-func (f *Failure) Unwrap() []error { return []error{f.Err, ErrFailed} }
-
-// permanent is an error that another attempt would meet again.
-func permanent(advice string, err error) error { return &Failure{Err: err, Advice: advice} }
+var ErrFailed = child.ErrFailed
 
 // waiting says what a node waits for, and for how long it has.
 type waiting struct {
@@ -64,16 +33,10 @@ func (n *Node) wait(format string, args ...any) {
 	n.publish(nil, &waiting{fmt.Sprintf(format, args...), time.Now()})
 }
 
-// daemonError is a fault of the daemon and not of llama-server.
-type daemonError struct{ err error }
-
-func (e *daemonError) Error() string { return e.err.Error() }
-func (e *daemonError) Unwrap() error { return e.err }
-
 // supervise keeps a llama-server running until Close, or until it is clear that
 // none will run.
 func (n *Node) supervise() {
-	var r restarts
+	r := child.Restarts{Name: program, Advice: advice}
 	for n.run.Err() == nil {
 		began := time.Now()
 		served, err := n.serveOnce()
@@ -81,7 +44,7 @@ func (n *Node) supervise() {
 			break
 		}
 		n.stats.restarts.Add(1)
-		pause, failure := r.after(err, served, time.Since(began))
+		pause, failure := r.After(err, served, time.Since(began))
 		if failure != nil {
 			n.log.Error("llama-server cannot be run, and is not started again until the daemon is", "err", failure.Err, "what_to_do", failure.Advice)
 			n.publish(nil, failure)
@@ -92,39 +55,6 @@ func (n *Node) supervise() {
 		sleep(n.run, pause, nil)
 	}
 	n.publish(nil, errors.New("the node is closed"))
-}
-
-// restarts decides whether and when a llama-server that ended is started again.
-type restarts struct {
-	pause time.Duration
-	quick int // deaths in a row without having served
-}
-
-// after a run that ended with err, having served or not, and took so long.
-func (r *restarts) after(err error, served bool, took time.Duration) (time.Duration, *Failure) {
-	var failure *Failure
-	var daemon *daemonError
-	var death *Death
-	switch {
-	case errors.As(err, &failure):
-		return 0, failure
-	case served:
-		r.quick = 0
-		if took > settled {
-			r.pause = 0
-		}
-	case took < quickDeath && !errors.As(err, &daemon):
-		if r.quick++; r.quick == mostDeaths {
-			failure = &Failure{Err: fmt.Errorf("llama-server failed %d times in a row before it served: %w", r.quick, err)}
-			if errors.As(err, &death) {
-				failure.Advice = death.advice()
-			}
-			return 0, failure
-		}
-	}
-	pause := r.pause
-	r.pause = min(max(2*r.pause, firstPause), maxPause)
-	return pause, nil
 }
 
 // serveOnce runs one llama-server from its start to its end, or to the end of
@@ -140,14 +70,14 @@ func (n *Node) serveOnce() (served bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer proc.stop()
+	defer proc.Stop()
 	ctx, cancel := context.WithTimeout(n.run, loadTimeout)
 	defer cancel()
 	s, err := n.meet(ctx, proc, files)
 	if err != nil {
-		if !proc.alive() {
+		if !proc.Alive() {
 			n.tellWords(proc)
-			return false, proc.death
+			return false, proc.Death
 		}
 		return false, err
 	}
@@ -155,11 +85,11 @@ func (n *Node) serveOnce() (served bool, err error) {
 	n.publish(s, nil)
 	n.log.Info("llama-server serves", "slots", s.slots.size, "context", s.context, "namespace", s.manifest.Namespace().String())
 	select {
-	case <-proc.gone:
+	case <-proc.Gone:
 		n.tellWords(proc)
-		return true, proc.death
+		return true, proc.Death
 	case <-s.engine.Gone():
-		return true, &daemonError{fmt.Errorf("the daemon's engine socket: %w", s.engine.Err())}
+		return true, &child.Ours{Err: fmt.Errorf("the daemon's engine socket: %w", s.engine.Err())}
 	case err := <-s.changed:
 		return true, err
 	case <-n.run.Done():
@@ -171,7 +101,7 @@ func (n *Node) serveOnce() (served bool, err error) {
 // tellWords logs the last lines of a llama-server that ended by itself. The error
 // has only the one that names the cause.
 func (n *Node) tellWords(p *process) {
-	for _, line := range p.words() {
+	for _, line := range p.Words() {
 		n.log.Warn("llama-server's last words", "line", line)
 	}
 }

@@ -1,4 +1,4 @@
-package llama
+package child
 
 import (
 	"fmt"
@@ -11,22 +11,23 @@ import (
 	"unicode/utf8"
 )
 
-// Death is how one run of llama-server ended.
+// Death is how one run of a child ended.
 type Death struct {
+	Name   string         // of the program
 	Signal syscall.Signal // that ended it; 0: none
 	Status int            // its exit status, where no signal ended it
 	Lived  time.Duration
 	// Lacks are the instruction sets that this processor does not have: those that
-	// the server said it was built for, else those that newer processors have. After
+	// the child said it was built for, else those that newer processors have. After
 	// SIGILL only.
 	Lacks []string
-	// Said is whether the server said that it was built for those in Lacks.
+	// Said is whether the child said that it was built for those in Lacks.
 	Said bool
 	// Last is what it said last that names a cause, one line; may be empty.
 	Last string
 }
 
-// maxLast bounds what is told of a server's own words, in bytes.
+// maxLast bounds what is told of a child's own words, in bytes.
 const maxLast = 240
 
 func (d *Death) Error() string {
@@ -34,7 +35,7 @@ func (d *Death) Error() string {
 	if d.Signal != 0 {
 		how = "was ended by " + signalName(d.Signal) + ","
 	}
-	text := fmt.Sprintf("llama-server %s %v after its start", how, d.Lived.Round(10*time.Millisecond))
+	text := fmt.Sprintf("%s %s %v after its start", d.Name, how, d.Lived.Round(10*time.Millisecond))
 	switch {
 	case len(d.Lacks) > 0:
 		cause := ": it was built for another processor, and this one lacks "
@@ -46,19 +47,6 @@ func (d *Death) Error() string {
 		text += "; it said: " + d.Last
 	}
 	return text
-}
-
-// advice is what a user can do about a server that dies so.
-func (d *Death) advice() string {
-	switch d.Signal {
-	case syscall.SIGILL:
-		return "use a llama-server that was built for this processor, or the one for any x86-64 with AVX2 that mrdn llama up --fetch installs"
-	case syscall.SIGKILL:
-		return "the kernel kills what needs more memory than there is: see its log, and take a smaller model, llama.context or llama.slots"
-	case 0:
-		return "correct what it names in llama.server, llama.model or llama.args"
-	}
-	return "try the same command by hand, or another build of llama-server"
 }
 
 // signals are those that end programs.
@@ -77,12 +65,12 @@ func signalName(s syscall.Signal) string {
 }
 
 // shellSignal is what a shell adds to a signal's number for the exit status of a
-// program that the signal ended: the server may be a script.
+// program that the signal ended: the child may be a script.
 const shellSignal = 128
 
 // deathOf reads how a process ended, and what of its log names the cause.
-func deathOf(cmd *exec.Cmd, lived time.Duration, tail []string, built string) *Death {
-	d := &Death{Lived: lived, Status: -1, Last: lastWords(tail)}
+func deathOf(name string, cmd *exec.Cmd, lived time.Duration, tail []string, built string) *Death {
+	d := &Death{Name: name, Lived: lived, Status: -1, Last: lastWords(tail)}
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
 		switch {
 		case ws.Signaled():
@@ -132,7 +120,7 @@ func lastWords(tail []string) string {
 }
 
 // instructionSets are those that llama.cpp's builds use, by its own name for each
-// and by the kernel's.
+// and by the kernel's. UCX needs AVX.
 var instructionSets = []struct{ name, flag string }{
 	{"SSE3", "pni"}, {"SSSE3", "ssse3"}, {"AVX", "avx"}, {"F16C", "f16c"}, {"AVX2", "avx2"}, {"FMA", "fma"}, {"BMI2", "bmi2"},
 	{"AVX_VNNI", "avx_vnni"}, {"AVX512", "avx512f"}, {"AVX512_VBMI", "avx512vbmi"}, {"AVX512_VNNI", "avx512_vnni"},
@@ -140,7 +128,7 @@ var instructionSets = []struct{ name, flag string }{
 }
 
 // lacking lists the instruction sets that the processor of cpuinfo does not have,
-// of those that the server's line system_info says it was built for, else of all.
+// of those that the child's line says it was built for, else of all.
 // None where cpuinfo does not tell.
 func lacking(cpuinfo, built string) (lacks []string, said bool) {
 	var flags string

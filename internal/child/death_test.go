@@ -1,4 +1,4 @@
-package llama
+package child
 
 import (
 	"errors"
@@ -16,21 +16,20 @@ func TestADeathIsNamedByItsSignalOrStatusInOneShortLine(t *testing.T) {
 	for _, c := range []struct {
 		script string
 		want   []string
-		advice string
 	}{
-		{"kill -ILL $$", []string{"SIGILL, an illegal instruction"}, "built for this processor"},
-		{"kill -SEGV $$", []string{"SIGSEGV"}, "by hand"},
-		{"kill -KILL $$", []string{"SIGKILL"}, "memory"},
-		{"kill -ABRT $$", []string{"SIGABRT", "it said: GGML_ASSERT failed"}, "by hand"},
-		{"exit 132", []string{"SIGILL"}, "built for this processor"}, // a script, of a program that it ran
-		{"exit 3", []string{"exit status 3", "it said: GGML_ASSERT failed"}, "llama.args"},
-		{"exit 255", []string{"exit status 255"}, "llama.args"},
-		{"exit 0", []string{"exit status 0"}, "llama.args"},
-		{"kill -USR1 $$", []string{"signal 10"}, "by hand"},
+		{"kill -ILL $$", []string{"SIGILL, an illegal instruction"}},
+		{"kill -SEGV $$", []string{"SIGSEGV"}},
+		{"kill -KILL $$", []string{"SIGKILL"}},
+		{"kill -ABRT $$", []string{"SIGABRT", "it said: GGML_ASSERT failed"}},
+		{"exit 132", []string{"SIGILL"}}, // a script, of a program that it ran
+		{"exit 3", []string{"exit status 3", "it said: GGML_ASSERT failed"}},
+		{"exit 255", []string{"exit status 255"}},
+		{"exit 0", []string{"exit status 0"}},
+		{"kill -USR1 $$", []string{"signal 10"}},
 	} {
 		cmd := exec.Command("/bin/sh", "-c", c.script)
 		_ = cmd.Run() // ProcessState says how it ended
-		d := deathOf(cmd, 1234*time.Millisecond, []string{"loading", "GGML_ASSERT failed", "bye"}, "")
+		d := deathOf("llama-server", cmd, 1234*time.Millisecond, []string{"loading", "GGML_ASSERT failed", "bye"}, "")
 		text := d.Error()
 		for _, want := range append(c.want, "1.23s after its start") {
 			if !strings.Contains(text, want) {
@@ -39,9 +38,6 @@ func TestADeathIsNamedByItsSignalOrStatusInOneShortLine(t *testing.T) {
 		}
 		if len(text) > 2*maxLast || strings.Contains(text, "\n") {
 			t.Errorf("%s: %q is no short line", c.script, text)
-		}
-		if !strings.Contains(d.advice(), c.advice) {
-			t.Errorf("%s: advice %q, want %q", c.script, d.advice(), c.advice)
 		}
 	}
 }
@@ -96,13 +92,13 @@ func TestLastWordsAreTheLineThatNamesTheCause(t *testing.T) {
 
 func TestThreeQuickDeathsInARowAreTheEnd(t *testing.T) {
 	death := &Death{Signal: syscall.SIGILL, Lacks: []string{"AVX_VNNI"}}
-	var r restarts
+	r := Restarts{Name: "x", Advice: advice}
 	for i := range mostDeaths - 1 {
-		if pause, failure := r.after(death, false, time.Second); failure != nil || pause > firstPause {
+		if pause, failure := r.After(death, false, time.Second); failure != nil || pause > firstPause {
 			t.Fatalf("death %d: %v, %v", i, pause, failure)
 		}
 	}
-	_, failure := r.after(death, false, time.Second)
+	_, failure := r.After(death, false, time.Second)
 	if failure == nil || !errors.Is(failure, ErrFailed) || !strings.Contains(failure.Error(), "3 times in a row") ||
 		!strings.Contains(failure.Error(), "SIGILL") || !strings.Contains(failure.Error(), "What to do: ") {
 		t.Errorf("%v", failure)
@@ -110,25 +106,25 @@ func TestThreeQuickDeathsInARowAreTheEnd(t *testing.T) {
 }
 
 func TestARefusalThatStaysIsNotTriedAgain(t *testing.T) {
-	var r restarts
-	err := fmt.Errorf("slot state: %w", permanent("use another", errors.New("state version 3")))
-	if _, failure := r.after(err, false, time.Minute); failure == nil || !errors.Is(failure, ErrFailed) || failure.Advice != "use another" {
+	var r Restarts
+	err := fmt.Errorf("slot state: %w", Permanent("use another", errors.New("state version 3")))
+	if _, failure := r.After(err, false, time.Minute); failure == nil || !errors.Is(failure, ErrFailed) || failure.Advice != "use another" {
 		t.Errorf("%v", failure)
 	}
 }
 
 func TestWhatMayPassIsTriedForEver(t *testing.T) {
 	death := &Death{Status: 1}
-	for name, run := range map[string]func(r *restarts, i int) *Failure{
-		"one that served":  func(r *restarts, _ int) *Failure { _, f := r.after(death, true, time.Second); return f },
-		"one that is slow": func(r *restarts, _ int) *Failure { _, f := r.after(death, false, quickDeath); return f },
-		"the daemon's":     func(r *restarts, _ int) *Failure { _, f := r.after(&daemonError{death}, false, 0); return f },
-		"two, and one that served": func(r *restarts, i int) *Failure {
-			_, f := r.after(death, i%mostDeaths == 2, 0)
+	for name, run := range map[string]func(r *Restarts, i int) *Failure{
+		"one that served":  func(r *Restarts, _ int) *Failure { _, f := r.After(death, true, time.Second); return f },
+		"one that is slow": func(r *Restarts, _ int) *Failure { _, f := r.After(death, false, quickDeath); return f },
+		"the daemon's":     func(r *Restarts, _ int) *Failure { _, f := r.After(&Ours{death}, false, 0); return f },
+		"two, and one that served": func(r *Restarts, i int) *Failure {
+			_, f := r.After(death, i%mostDeaths == 2, 0)
 			return f
 		},
 	} {
-		var r restarts
+		var r Restarts
 		for i := range 10 {
 			if failure := run(&r, i); failure != nil {
 				t.Errorf("%s, run %d: %v", name, i, failure)
@@ -138,12 +134,12 @@ func TestWhatMayPassIsTriedForEver(t *testing.T) {
 			t.Errorf("%s: the pause is %v after ten ends, want %v", name, r.pause, maxPause)
 		}
 	}
-	var r restarts
+	var r Restarts
 	for range 5 {
-		r.after(death, true, time.Second)
+		r.After(death, true, time.Second)
 	}
-	r.after(death, true, settled+1)
-	if pause, _ := r.after(death, true, time.Second); pause != firstPause {
+	r.After(death, true, settled+1)
+	if pause, _ := r.After(death, true, time.Second); pause != firstPause {
 		t.Errorf("after one that served long the pause is %v, want %v", pause, firstPause)
 	}
 }
@@ -156,13 +152,15 @@ func TestAProgramThatCannotBeStartedIsAPermanentRefusal(t *testing.T) {
 		"/proc/self/maps": "permission denied",
 		"/etc/passwd/x":   "not a directory",
 	} {
-		_, err := startProcess(&Config{Server: path}, dir+"/s", dir, nil)
+		_, err := Start(exec.Command(path), Options{Name: "prog", Key: "table.key"})
 		var failure *Failure
-		if !errors.As(err, &failure) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if !errors.As(err, &failure) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) || !strings.Contains(failure.Advice, "table.key") {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
-	if err := notStarted("/x", syscall.EAGAIN); errors.Is(err, ErrFailed) {
+	if err := (&Options{}).notStarted("/x", syscall.EAGAIN); errors.Is(err, ErrFailed) {
 		t.Errorf("too many processes is taken for permanent: %v", err)
 	}
 }
+
+func advice(*Death) string { return "do this" }
