@@ -76,6 +76,11 @@ var (
 	dLogLost       = desc("log_lost_lines_total", "Log lines that were dropped because the log's output was closed, or was read too slowly.")
 	dLogLeftOut    = desc("log_left_out_lines_total", "Log lines that were counted and not written, because more of their kind came than quota.log_lines.")
 	dSessions      = desc("engine_sessions", "Engines that are connected now.")
+	dRelayBytes    = desc("relay_bytes_total", "Bytes that a relay between Mooncake engines carried, by source and by direction: in is what the source wrote to the target, out what it read.", "fabric", "source", "direction")
+	dRelayRequests = desc("relay_requests_total", "Requests, reads and writes, that a relay carried to their end, by source.", "fabric", "source")
+	dRelayNotifies = desc("relay_notifies_total", "Notifies that a relay handed on and that the target took, by source.", "fabric", "source")
+	dRelayRefused  = desc("relay_refusals_total", "Connections and requests that a relay turned away or could not carry to their end, by source and the name of the error code. Not there before the first one.", "fabric", "source", "reason")
+	dRelayConns    = desc("relay_connections", "Data connections of a relay's sources that are open now.", "fabric", "source")
 	dQuotaUsed     = desc("quota_used", "How much of a resource its largest holder holds now, by resource and kind of holder.", "resource", "kind")
 	dQuotaLimit    = desc("quota_limit", "How much of a resource one holder may hold, by resource and kind of holder. Not there where the limit is the whole of it. Of guaranteed_bytes: what others leave free for a holder now.", "resource", "kind")
 	dQuotaRefused  = desc("quota_refused_total", "Requests that were refused because a holder had reached its limit, by resource and kind of holder.", "resource", "kind")
@@ -98,6 +103,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.quota(gauge, counter)
 	c.peers(gauge)
 	c.fabrics(gauge)
+	c.relays(gauge, counter)
 	gauge(dReady, oneIf(len(c.a.unready()) == 0))
 	for _, m := range c.a.moved.all() {
 		counter(dMoved, m.Bytes, m.Fabric, m.Transport, m.Direction)
@@ -193,6 +199,26 @@ func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {
 	for _, p := range onePerName(c.a.peers()) {
 		gauge(dPeerReady, oneIf(p.State == fabric.PeerReady), p.Name, p.Via)
 		gauge(dPeerRTT, p.RTT.Seconds(), p.Name)
+	}
+}
+
+// relays shows what was carried for others. Sources are names of the configuration.
+func (c *collector) relays(gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	for name, f := range c.a.whole {
+		r, ok := f.(fabric.Relay)
+		if !ok {
+			continue
+		}
+		for _, n := range r.Relayed() {
+			gauge(dRelayConns, float64(n.Connections), name, n.Source)
+			counter(dRelayBytes, n.Written, name, n.Source, direction(true))
+			counter(dRelayBytes, n.Read, name, n.Source, direction(false))
+			counter(dRelayRequests, n.Requests, name, n.Source)
+			counter(dRelayNotifies, n.Notifies, name, n.Source)
+			for code, refused := range n.Refused {
+				counter(dRelayRefused, refused, name, n.Source, reasonOf(code))
+			}
+		}
 	}
 }
 

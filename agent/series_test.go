@@ -17,6 +17,7 @@ import (
 	"meridian/conformance/chaos"
 	"meridian/deploy/grafana"
 	"meridian/fabric"
+	"meridian/fabric/synthetic"
 	"meridian/wire"
 )
 
@@ -99,6 +100,9 @@ fabric = "link"
 	driveLeases(t, decode, b, moved)
 	driveQuota(t, decode, moved)
 	driveWindows(t, decode, b, moved)
+	if err := decode.fabrics.Add("relay", aRelay{synthetic.New(synthetic.Options{})}); err != nil {
+		t.Fatal(err)
+	}
 	for range decode.cfg.Quota.LogLines + 1 {
 		decode.Agent.log.Info("one kind of line")
 	}
@@ -142,6 +146,16 @@ type ill struct{ fabric.Fabric }
 
 func (ill) Findings() []fabric.Finding { return []fabric.Finding{{ID: "ill", Bad: true}} }
 func (ill) Close() error               { return nil }
+
+// aRelay is a fabric that has carried something.
+type aRelay struct{ fabric.Fabric }
+
+func (aRelay) Relayed() []fabric.Relayed {
+	return []fabric.Relayed{
+		{Source: "other", Refused: map[wire.Code]uint64{}},
+		{Source: "app", Connections: 1, Written: 1, Read: 1, Requests: 1, Notifies: 1, Refused: map[wire.Code]uint64{wire.CodeInvalid: 1}},
+	}
+}
 
 func driveLeases(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
 	keys := e.keys("leased", 2)

@@ -159,3 +159,19 @@ type Stats struct {
 	RequestsIn, RequestsOut    uint64 // total
 	ChecksumFailures, Refusals uint64 // total
 }
+
+// Relay is a fabric that carries requests of others to others, and has none of their
+// bytes.
+type Relay interface {
+	// Relayed is what was carried for each source, in an order that does not change.
+	Relayed() []Relayed
+}
+
+// Relayed are the counts of one source of a relay. The totals only rise.
+type Relayed struct {
+	Source             string // a name of the configuration, or one for all others
+	Connections        int    // now
+	Written, Read      uint64 // bytes that it wrote to, and read from, the target; total
+	Requests, Notifies uint64 // that were carried; total
+	Refused            map[wire.Code]uint64
+}

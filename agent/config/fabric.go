@@ -24,6 +24,8 @@ type FabricKind struct {
 	doc  string
 	keys []described
 	make func() made
+
+	noBlocks bool // no route can name it
 }
 
 // made are the settings of one table.
@@ -62,6 +64,13 @@ func ListsPeers[S any](k FabricKind, peers func(s *S) []string) FabricKind {
 		m.peers = func() []string { return peers(m.settings.(*S)) }
 		return m
 	}
+	return k
+}
+
+// CarriesNoBlocks declares a kind to which no block can be sent: a route that names one
+// of its tables is wrong.
+func CarriesNoBlocks(k FabricKind) FabricKind {
+	k.noBlocks = true
 	return k
 }
 
@@ -238,12 +247,20 @@ func (l *loader) checkFabrics() {
 	}
 }
 
+// carriesNoBlocks says that a fabric of the file cannot take blocks.
+func (l *loader) carriesNoBlocks(name string) bool {
+	f := l.fabric(name)
+	return f != nil && slices.ContainsFunc(l.kinds, func(k FabricKind) bool { return k.Name == f.Kind && k.noBlocks })
+}
+
 // checkFabric tests a name that a key uses; one that is not in use may lack peers.
 func (l *loader) checkFabric(key, fabric string, used bool) {
 	switch {
 	case l.tried[fabric]: // what is wrong with its table has been said
 	case !slices.Contains(l.fabricNames(), fabric):
 		l.fail(key, "%q is no [fabric.NAME] of the file, and not in this build, which has %s%s", fabric, strings.Join(l.fabricNames(), ", "), didYouMean(Nearest(fabric, l.fabricNames())))
+	case l.carriesNoBlocks(fabric):
+		l.fail(key, "%q is of a kind that carries no blocks of this daemon", fabric)
 	case used && fabric == linkFabric && len(l.cfg.Link.Peers) == 0:
 		l.fail(key, "\"link\" needs a peer: add [[link.peer]]")
 	}

@@ -93,7 +93,7 @@ func New[S any](kind config.FabricKind, open func(ctx context.Context, s Site, s
 }
 
 // shipped are the kinds that a table or a route can name in every daemon.
-var shipped = []Opener{openSynthetic, openMooncake}
+var shipped = []Opener{openSynthetic, openMooncake, openMooncakeRelay}
 
 // always are opened in every daemon, named or not. Their tables are in package
 // config.

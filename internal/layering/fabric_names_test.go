@@ -14,8 +14,8 @@ import (
 
 // fabrics are the packages that are fabrics, and the names of their kinds.
 var fabrics = struct{ packages, names []string }{
-	packages: []string{"meridian/adapters/link", "meridian/adapters/mooncake", "meridian/fabric/synthetic"},
-	names:    []string{"link", "nixl-synth", "nixl", "mooncake"},
+	packages: []string{"meridian/adapters/link", "meridian/adapters/mooncake", "meridian/adapters/mooncake/relay", "meridian/fabric/synthetic"},
+	names:    []string{"link", "nixl-synth", "nixl", "mooncake", "mooncake-relay"},
 }
 
 // exempt are what names a fabric in agent, and why.

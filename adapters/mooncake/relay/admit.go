@@ -1,0 +1,80 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"meridian/adapters/mooncake/internal/reach"
+	"meridian/adapters/mooncake/metadata"
+	"meridian/adapters/mooncake/segment"
+	"meridian/wire"
+)
+
+// Source is who may connect.
+type Source struct {
+	Name string // for metrics; "": one of Others
+	From netip.Prefix
+}
+
+// Others is the name that all sources without one have in metrics.
+const Others = "other"
+
+// narrowFirst orders sources so that the first one that has an address is the one that
+// says most about it.
+func narrowFirst(list []Source) []Source {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b Source) int { return cmp.Compare(b.From.Bits(), a.From.Bits()) })
+	return list
+}
+
+// admit says who comes from an address: the source's name, or the address of one that
+// has none. This host may always connect.
+func (r *Relay) admit(source netip.Addr) (string, error) {
+	source = source.Unmap().WithZone("")
+	for _, s := range r.sources {
+		if s.From.Contains(source) {
+			return cmp.Or(s.Name, source.String()), nil
+		}
+	}
+	if source.IsLoopback() {
+		return source.String(), nil
+	}
+	return source.String(), fmt.Errorf("mooncake relay: source address %v is in none of the ranges of allow: %w", source, wire.CodeAuth)
+}
+
+// dial connects to the target, whose host is said by the configuration, or by itself or
+// a metadata server: the latter must not send the relay to what is none of its business.
+func (r *Relay) dial(ctx context.Context, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	var own []netip.Addr
+	if host := r.ownHost(); host != "" {
+		var err error
+		if own, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+			return nil, err
+		}
+	}
+	d := reach.Dialer(func(a netip.Addr) error {
+		same := func(o netip.Addr) bool { return o.Unmap().WithZone("") == a }
+		in := func(p netip.Prefix) bool { return p.Contains(a) }
+		if slices.ContainsFunc(own, same) || slices.ContainsFunc(r.cfg.Reach, in) || len(r.cfg.Reach) == 0 && own == nil && a.IsLoopback() {
+			return nil
+		}
+		return fmt.Errorf("the target is said to be at %v, which is in none of the ranges of reach: %w", a, wire.CodeDenied)
+	})
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// ownHost is the host that the target's name in the configuration has; "" where the name
+// is one of a metadata server.
+func (r *Relay) ownHost() string {
+	if r.cfg.Server != metadata.P2P {
+		return ""
+	}
+	host, _, _ := segment.SplitName(r.cfg.Target) // checked by New
+	return host
+}

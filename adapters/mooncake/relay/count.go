@@ -1,0 +1,51 @@
+package relay
+
+import (
+	"maps"
+	"sync"
+
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// counts are what was carried for one source, or for all that have no name.
+type counts struct {
+	mu sync.Mutex
+	n  fabric.Relayed
+}
+
+// of are the counts of a source, as admit calls it.
+func (r *Relay) of(source string) *counts {
+	if c := r.counts[source]; c != nil {
+		return c
+	}
+	return r.counts[Others]
+}
+
+func (c *counts) add(f func(n *fabric.Relayed)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.n)
+}
+
+// refused counts, and tells, what was turned away.
+func (r *Relay) refused(source string, err error) {
+	code := wire.CodeOf(err)
+	r.of(source).add(func(n *fabric.Relayed) { n.Refused[code]++ })
+	_, named := r.counts[source]
+	r.cfg.Refused(source, named, err)
+}
+
+// Relayed implements fabric.Relay.
+func (r *Relay) Relayed() []fabric.Relayed {
+	out := make([]fabric.Relayed, 0, len(r.names))
+	for _, name := range r.names {
+		c := r.counts[name]
+		c.mu.Lock()
+		n := c.n
+		n.Refused = maps.Clone(n.Refused)
+		c.mu.Unlock()
+		out = append(out, n)
+	}
+	return out
+}

@@ -1,0 +1,9 @@
+package relay
+
+import (
+	"testing"
+
+	"meridian/internal/invariants/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }

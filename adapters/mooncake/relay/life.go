@@ -1,0 +1,181 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"meridian/adapters/mooncake/internal/door"
+	"meridian/adapters/mooncake/segment"
+	"meridian/wire"
+)
+
+// life is the target from when it showed its memory until it showed other memory.
+type life struct {
+	r     *Relay
+	addr  string         // of its data plane
+	at    netip.AddrPort // of the relay's, for this life
+	door  *door.Door
+	desc  atomic.Pointer[segment.Descriptor] // the target's own, as it was last seen
+	lanes lanes
+
+	ctx  context.Context // ends with the life
+	stop context.CancelFunc
+}
+
+// target is what is known of the target.
+type target struct {
+	looking chan struct{} // whose turn it is to look
+
+	mu    sync.Mutex
+	looks uint64    // that have begun
+	at    time.Time // when the last one began
+	err   error     // of the last one
+	now   *life     // nil: it was never seen
+	lives uint64
+	used  map[uint16]bool // data ports that a life had; of whose turn it is
+}
+
+// current is the life that sources are told of, and why the target cannot be reached.
+func (t *target) current() (*life, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.now, t.err
+}
+
+// count is how many lives were seen.
+func (t *target) count() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lives
+}
+
+// look asks for the target's descriptor, and returns the life that it shows. What is
+// returned was asked for after the call began; calls at the same time share the question.
+func (r *Relay) look(ctx context.Context) (*life, error) {
+	t := &r.target
+	t.mu.Lock()
+	before := t.looks
+	t.mu.Unlock()
+	select {
+	case t.looking <- struct{}{}:
+		defer func() { <-t.looking }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("mooncake relay: waiting for a look at the target: %w", wire.CodeOf(ctx.Err()))
+	}
+	t.mu.Lock()
+	shared, now, err := t.looks > before, t.now, t.err
+	if !shared {
+		t.looks++
+		t.at = time.Now()
+	}
+	t.mu.Unlock()
+	if shared {
+		return now, err
+	}
+	now, err = r.ask()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+	return now, err
+}
+
+// lookLately is look, where nobody has looked for lookPause: what any source can cause as
+// often as it likes.
+func (r *Relay) lookLately(ctx context.Context) (*life, error) {
+	r.target.mu.Lock()
+	lately := time.Since(r.target.at) < lookPause
+	r.target.mu.Unlock()
+	if lately {
+		return r.target.current()
+	}
+	return r.look(ctx)
+}
+
+// ask is a look by the one whose turn it is.
+func (r *Relay) ask() (*life, error) {
+	ctx, cancel := context.WithTimeout(r.life, lookTime)
+	defer cancel()
+	d, host, err := r.plane.Get(ctx, r.cfg.Target)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := d.DataAddr(host)
+	if err != nil {
+		return nil, err
+	}
+	now, _ := r.target.current()
+	if now != nil && now.is(addr, &d) {
+		now.desc.Store(&d)
+		return now, nil
+	}
+	return r.begin(now, addr, d)
+}
+
+// is says whether a descriptor is of this life: the same data plane, and a buffer that
+// was there. Memory that is registered or given up makes no other life.
+func (l *life) is(addr string, d *segment.Descriptor) bool {
+	was := l.desc.Load()
+	shared := slices.ContainsFunc(d.Buffers, func(b segment.Buffer) bool { return slices.Contains(was.Buffers, b) })
+	return addr == l.addr && d.Acked() == was.Acked() && (shared || len(was.Buffers) == 0 || len(d.Buffers) == 0)
+}
+
+// begin ends the life before, and opens a port for the new one.
+func (r *Relay) begin(before *life, addr string, d segment.Descriptor) (*life, error) {
+	t := &r.target
+	if before != nil {
+		before.door.Shut()
+		r.running.Go(before.end)
+		t.mu.Lock()
+		t.now = nil
+		t.mu.Unlock()
+	}
+	l := &life{r: r, addr: addr}
+	l.desc.Store(&d)
+	l.ctx, l.stop = context.WithCancel(r.life)
+	l.door = door.New(door.Config{Conns: r.cfg.Conns, PerSource: r.cfg.PerSource, Admit: r.admit, Refused: r.refused, Serve: l.serve})
+	var err error
+	if l.at, err = t.open(l.ctx, l.door, r.cfg.Data, addr); err != nil {
+		l.stop()
+		l.door.Close()
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	t.mu.Lock()
+	t.now = l
+	t.lives++
+	t.mu.Unlock()
+	return l, nil
+}
+
+// end closes all connections of a life.
+func (l *life) end() {
+	l.stop()
+	l.lanes.close()
+	l.door.Close()
+}
+
+// mirror is the target's descriptor as sources see it.
+func (l *life) mirror(name, host string) segment.Descriptor {
+	d := *l.desc.Load()
+	d.Name, d.Protocols, d.DataHost, d.DataPort = name, []string{segment.TCP}, host, l.at.Port()
+	return d
+}
+
+// watch looks at the target for as long as the relay lives, so that one that was
+// restarted is noticed also while nobody asks.
+func (r *Relay) watch() {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		_, _ = r.look(r.life)
+		select {
+		case <-r.life.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/metadata"
+	"meridian/adapters/mooncake/segment"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+// Bounds and defaults of a relay. Those of a request are of package engine.
+const (
+	connectTime = 5 * time.Second
+	lookTime    = 5 * time.Second  // for the target's descriptor
+	lookEvery   = 5 * time.Second  // and once a lane is lost
+	lookPause   = time.Second      // between looks that wrong requests cause
+	waitTime    = 10 * time.Second // for a place among what is carried
+	askTime     = 5 * time.Second  // for a probe or a notify at the target
+
+	pieceLen = 256 << 10 // bytes of a body that are in memory
+	partLen  = 1 << 20   // bytes of a body for which a side has engine.ProgressTime
+
+	// DefaultInFlight bounds the pieces of all requests that are carried at a time, bytes.
+	DefaultInFlight = 64 << 20
+	asksAtATime     = 128 // probes and notifies at the target; of one source half of them
+)
+
+var pieces = sync.Pool{New: func() any { return new([pieceLen]byte) }}
+
+// Config is what a Relay needs.
+type Config struct {
+	Label  string // of the fabric
+	Peer   string // what the target is called here
+	Target string // the name of its segment
+	Server string // metadata server as engines take it; metadata.P2P
+
+	Listen    string // HOST:PORT of the handshake
+	Data      Ports  // of the data plane
+	Advertise string // host that sources connect to; "": that of Listen
+
+	Sources []Source       // who may connect, besides this host
+	Reach   []netip.Prefix // where the target may be, besides the host that Target names
+
+	Conns, PerSource int    // data connections at a time; 0: those of package engine
+	InFlight         uint64 // bytes; 0: DefaultInFlight
+
+	// Refused hears of each connection and request that was turned away. named: the
+	// source has a name of the configuration. It must not block.
+	Refused func(source string, named bool, err error)
+}
+
+// Relay carries requests of sources to the target.
+type Relay struct {
+	cfg     Config
+	sources []Source
+	names   []string // of counts, in the order of the configuration
+	counts  map[string]*counts
+	plane   metadata.Plane
+	client  *handshake.Client
+	daemon  *handshake.Server
+	at      netip.AddrPort // of the handshake
+	target  target
+	path    *way
+	pieces  *shares
+	asks    *shares
+	active  atomic.Int64 // requests and notifies under way
+	drains  atomic.Bool
+
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+// New opens the relay's handshake. The target may come later: until then nobody is
+// answered.
+func New(ctx context.Context, cfg Config) (*Relay, error) {
+	if cfg.Conns == 0 {
+		cfg.Conns = engine.DefaultConns
+	}
+	if cfg.PerSource == 0 {
+		cfg.PerSource = min(engine.DefaultPerSource, cfg.Conns)
+	}
+	if cfg.InFlight == 0 {
+		cfg.InFlight = DefaultInFlight
+	}
+	if cfg.Server == metadata.P2P {
+		if _, _, err := segment.SplitName(cfg.Target); err != nil {
+			return nil, fmt.Errorf("target: %w", err)
+		}
+	}
+	n := max(int(cfg.InFlight/pieceLen), 2)
+	r := &Relay{
+		cfg: cfg, sources: narrowFirst(cfg.Sources), counts: map[string]*counts{},
+		pieces: newShares("requests", n, n/2, waitTime), asks: newShares("probes and notifies", asksAtATime, asksAtATime/2, waitTime),
+		target: target{looking: make(chan struct{}, 1), used: map[uint16]bool{}, err: unreachable("nobody has asked for it yet", nil)},
+	}
+	r.path = &way{r}
+	for _, s := range append(slices.Clone(cfg.Sources), Source{Name: Others}) {
+		if s.Name != "" && r.counts[s.Name] == nil {
+			r.names = append(r.names, s.Name)
+			r.counts[s.Name] = &counts{n: fabric.Relayed{Source: s.Name, Refused: map[wire.Code]uint64{}}}
+		}
+	}
+	r.life, r.end = context.WithCancel(context.WithoutCancel(ctx))
+	r.client = &handshake.Client{Dial: r.dial}
+	var err error
+	if r.plane, err = metadata.Open(metadata.Config{Server: cfg.Server, Dial: r.dial, Peers: r.client}); err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	if err := cfg.Data.try(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("data: %w", err), r.plane.Close())
+	}
+	r.daemon = handshake.NewServer(handshake.Config{Descriptor: r.descriptor, Notified: r.notified, Asked: r.asked, Admit: r.admit, Refused: r.refused})
+	if r.at, err = r.daemon.Listen(ctx, cfg.Listen); err != nil {
+		_ = r.Close()
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	r.running.Go(r.watch)
+	return r, nil
+}
+
+// Close ends all connections, and returns when nothing is carried any more.
+func (r *Relay) Close() error {
+	r.end()
+	r.daemon.Close()
+	r.running.Wait()
+	if now, _ := r.target.current(); now != nil {
+		now.end()
+	}
+	return r.plane.Close()
+}
+
+// unreachable is a target that is not there.
+func unreachable(step string, err error) error {
+	if err == nil {
+		return fmt.Errorf("mooncake relay: the target: %s: %w", step, wire.CodeUnreachable)
+	}
+	if code := wire.CodeOf(err); code == wire.CodeDenied {
+		return fmt.Errorf("mooncake relay: the target: %s: %w", step, err)
+	}
+	return fmt.Errorf("mooncake relay: the target: %s: %w: %w", step, wire.CodeUnreachable, err)
+}
+
+func (r *Relay) ourHost() string {
+	if r.cfg.Advertise != "" {
+		return r.cfg.Advertise
+	}
+	return r.at.Addr().String()
+}
+
+// Name is that of the relay's segment: what sources open.
+func (r *Relay) Name() string { return segment.Name(r.ourHost(), r.at.Port()) }
+
+// asked looks at the target before the relay answers in its place.
+func (r *Relay) asked(source string, t handshake.Type) error {
+	if t != handshake.TypeProbe {
+		_, err := r.look(r.life)
+		return err
+	}
+	return r.atTarget(source, r.client.Probe)
+}
+
+// notified hands a notify on. The target's answer is the source's.
+func (r *Relay) notified(source string, n handshake.Notify) error {
+	err := r.atTarget(source, func(ctx context.Context, name string) error { return r.client.Notify(ctx, name, n) })
+	if err == nil {
+		r.of(source).add(func(c *fabric.Relayed) { c.Notifies++ })
+	}
+	return err
+}
+
+// atTarget makes a call to the target's handshake for a source.
+func (r *Relay) atTarget(source string, call func(ctx context.Context, name string) error) error {
+	if r.drains.Load() {
+		return fmt.Errorf("mooncake relay: a probe or a notify: %w", wire.CodeDraining)
+	}
+	r.active.Add(1)
+	defer r.active.Add(-1)
+	give, err := r.asks.take(r.life, source)
+	if err != nil {
+		return err
+	}
+	defer give()
+	ctx, cancel := context.WithTimeout(r.life, askTime)
+	defer cancel()
+	at, err := r.plane.Endpoint(ctx, r.cfg.Target)
+	if err != nil {
+		return unreachable("where it answers handshakes", err)
+	}
+	return call(ctx, segment.Name(at.Host, at.Port))
+}
+
+// descriptor is the mirror. A target that went since asked has nothing to show.
+func (r *Relay) descriptor(string) segment.Descriptor {
+	if now, _ := r.target.current(); now != nil {
+		return now.mirror(r.Name(), r.ourHost())
+	}
+	return segment.Descriptor{Name: r.Name(), Protocols: []string{segment.TCP}}
+}
