@@ -5,7 +5,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"meridian/adapters/link/internal/memstore"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/wire"
@@ -97,5 +99,69 @@ func TestACodeOfThePeerKeepsItsText(t *testing.T) {
 	}
 	if err := codeError(wire.CodeFull, "the reason"); !errors.Is(err, wire.CodeFull) || !strings.Contains(err.Error(), "the reason") {
 		t.Errorf("FULL with text is %v", err)
+	}
+}
+
+// probed is the namespace of a's probes of a tenant.
+func probed(tenant string) wire.Namespace {
+	m := wire.Manifest{Tenant: tenant, Model: probeModel, Role: probeRole, BlockBytes: probeBytes}
+	return m.Namespace()
+}
+
+// A probe says by which way a block went and how fast, also where the peer has it from
+// another probe, and what the peer said where it took none.
+func TestAProbeMeasuresOrSaysWhyNot(t *testing.T) {
+	_, b, p := pair(t, "tcp://127.0.0.1:0")
+	for range 2 { // this store keeps the block of the first
+		via, gbps, err := p.Probe(testContext(t), "b")
+		if err != nil || via != viaTCP || gbps < 1e-6 || gbps > 1e6 {
+			t.Errorf("by %s, %v GB/s, %v", via, gbps, err)
+		}
+	}
+	if b.store.Lookup(probed("t"), []wire.Key{wire.KeyOf(probed("t"), []byte(probeModel))}, make([]blocks.View, 1)) != 1 {
+		t.Error("the block is not in the namespace of probes")
+	}
+	if _, _, err := p.Probe(testContext(t), "c"); !errors.Is(err, wire.CodeUnreachable) {
+		t.Errorf("a probe of another peer: %v", err)
+	}
+	small := start(t, 3, 30, "tcp://127.0.0.1:0", func(c *Config) { c.Store = memstore.New(agentID(3), 30, probeBytes-1) })
+	still := start(t, 4, 40, "", func(c *Config) {
+		c.Clock = func() time.Duration { return time.Hour }
+		c.Peers = []PeerConfig{{Name: "b", Addr: b.addr}, {Name: "small", Addr: small.addr}}
+	})
+	ready(t, still.Peer("small"))
+	if _, _, err := still.Peer("small").Probe(testContext(t), ""); !errors.Is(err, wire.CodeFull) {
+		t.Errorf("a peer without room: %v, want FULL", err)
+	}
+	ready(t, still.Peer("b"))
+	if _, gbps, err := still.Peer("b").Probe(testContext(t), ""); err != nil || gbps != 0 {
+		t.Errorf("in no time: %v GB/s, %v; want 0, which is unknown", gbps, err)
+	}
+}
+
+// A probe is of a tenant that the two sides share already, and not of the first that was
+// proved.
+func TestAProbeIsOfATenantThatIsOpen(t *testing.T) {
+	noLeaks(t)
+	both := []string{"a tenant", "t"}
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) { c.Peers = []PeerConfig{{Name: "agent1", Tenants: []string{"t"}}} })
+	a := start(t, 1, 10, "", func(c *Config) { c.Peers = []PeerConfig{{Name: "b", Addr: b.addr, Tenants: both}} })
+	p := a.Peer("b")
+	ready(t, p)
+	s, err := p.session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range both { // the peer refuses the first
+		ns, err := a.ns.Add(testManifest(tenant))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.open(testContext(t), ns); (err == nil) != (tenant == "t") {
+			t.Fatalf("%s: %v", tenant, err)
+		}
+	}
+	if ns, err := p.probeNamespace(s); err != nil || ns != probed("t") {
+		t.Errorf("%v; it is of %q: %v", err, both[0], ns == probed(both[0]))
 	}
 }

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"encoding/hex"
 	"slices"
 	"time"
 
@@ -53,12 +52,7 @@ func newSessionStore(st Store, spaces *sessionNamespaces, agent [16]byte, inc ui
 
 // account is who a peer's shares are counted for: what it proved, else where it
 // comes from, since it can call itself what it likes.
-func (id *identity) account() quota.Holder {
-	if id.who == "" {
-		return quota.Holder{Kind: quota.Peer, Name: hex.EncodeToString(id.agent[:])}
-	}
-	return quota.Holder{Kind: quota.Peer, Name: id.who}
-}
+func (id *identity) account() quota.Holder { return quota.Holder{Kind: quota.Peer, Name: id.who} }
 
 // fill copies what a view tells to b.
 func fill(b *core.Block, v *blocks.View) {

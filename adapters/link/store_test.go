@@ -19,7 +19,13 @@ type asked struct {
 	*memstore.Store
 	reserved  []string
 	transient []bool
+	aborts    int
 	failing   error // what Acquire says
+}
+
+func (a *asked) Abort(o blocks.Owner, slots []uint32) {
+	a.aborts++
+	a.Store.Abort(o, slots)
 }
 
 func (a *asked) ReserveTier(o blocks.Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration) ([]blocks.View, error) {
@@ -147,8 +153,9 @@ func TestReserveAsksByNamespaceAndTier(t *testing.T) {
 		}
 	}
 	s.Abort(b)
-	if _, reserved, _, _ := st.Counts(); reserved != 0 {
-		t.Errorf("%d reservations are left", reserved)
+	s.Abort(b[1:3]) // nothing that has room: the store is not asked
+	if _, reserved, _, _ := st.Counts(); reserved != 0 || st.aborts != 1 {
+		t.Errorf("%d reservations are left after %d aborts", reserved, st.aborts)
 	}
 }
 
