@@ -220,10 +220,11 @@ func (n *Node) replace(id *identity, older []*session) {
 	}
 }
 
-// roomFor takes a peer's share for one more accepted session. Where it has all that
-// it may have, one that has lost its lane 0 and only lingers goes for it: the
-// caller drops it, and the older ones too. Peers on no list are counted together too, by where they come
-// from. The caller holds n.mu.
+// roomFor takes a peer's share for one more accepted session, in exchange for those of
+// the older ones. Where it has all that it may have, one that has lost its lane 0 and only
+// lingers goes for it too, and the caller drops it. Where that is not enough all keep what
+// they have. Peers on no list are counted together too, by where they come from. The
+// caller holds n.mu.
 func (n *Node) roomFor(id *identity, older []*session) (share *quota.Hold, spare *session, err error) {
 	for _, s := range n.sessions {
 		if s.dialled || s.peer.key() != id.key() || s.peer.instance() != id.instance() {
@@ -235,20 +236,17 @@ func (n *Node) roomFor(id *identity, older []*session) (share *quota.Hold, spare
 		}
 		s.mu.Unlock()
 	}
-	for _, s := range older {
-		s.share.Give()
-	}
 	who := []quota.Holder{{Kind: quota.Peer, Name: id.key()}}
 	if !id.listed {
 		who = append(who, quota.Holder{Kind: quota.Source, Name: id.who})
 	}
-	if share, err = n.cfg.Quota.Take(quota.Sessions, 1, who...); err == nil {
-		return share, nil, nil
+	var old []*quota.Hold
+	for _, s := range older {
+		old = append(old, s.share)
 	}
-	if spare == nil {
-		return nil, nil, err
+	if share, err = n.cfg.Quota.Exchange(old, quota.Sessions, 1, who...); err == nil || spare == nil {
+		return share, nil, err
 	}
-	spare.share.Give()
-	share, err = n.cfg.Quota.Take(quota.Sessions, 1, who...)
+	share, err = n.cfg.Quota.Exchange(append(old, spare.share), quota.Sessions, 1, who...)
 	return share, spare, err
 }

@@ -68,6 +68,32 @@ func (b *Book) account(r Resource, k Kind) *account {
 func (b *Book) Take(r Resource, n uint64, who ...Holder) (*Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.take(r, n, who)
+}
+
+// Exchange is Take once the old holds were given back. Where it refuses, they keep
+// what they have. An old hold may be nil.
+func (b *Book) Exchange(old []*Hold, r Resource, n uint64, who ...Holder) (*Hold, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, h := range old {
+		h.uncount()
+	}
+	hold, err := b.take(r, n, who)
+	for _, h := range old {
+		switch {
+		case h == nil:
+		case err == nil:
+			h.who = nil
+		default:
+			h.count()
+		}
+	}
+	return hold, err
+}
+
+// take: the caller holds b.mu.
+func (b *Book) take(r Resource, n uint64, who []Holder) (*Hold, error) {
 	for i, h := range who {
 		if slices.Contains(who[:i], h) {
 			continue
@@ -85,10 +111,8 @@ func (b *Book) Take(r Resource, n uint64, who ...Holder) (*Hold, error) {
 			continue
 		}
 		hold.who = append(hold.who, h)
-		if n > 0 {
-			b.account(r, h.Kind).used[h.Name] += n
-		}
 	}
+	hold.count()
 	return hold, nil
 }
 
@@ -125,16 +149,32 @@ func (h *Hold) Give() {
 	if h == nil {
 		return
 	}
-	b := h.book
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	h.book.mu.Lock()
+	defer h.book.mu.Unlock()
+	h.uncount()
+	h.who = nil
+}
+
+// count and uncount keep the accounts of who holds it. The caller holds book.mu.
+func (h *Hold) count() {
+	if h.n == 0 {
+		return // no entry of 0
+	}
 	for _, w := range h.who {
-		a := b.account(h.r, w.Kind)
+		h.book.account(h.r, w.Kind).used[w.Name] += h.n
+	}
+}
+
+func (h *Hold) uncount() {
+	if h == nil {
+		return
+	}
+	for _, w := range h.who {
+		a := h.book.account(h.r, w.Kind)
 		if a.used[w.Name] -= h.n; a.used[w.Name] == 0 {
 			delete(a.used, w.Name)
 		}
 	}
-	h.who = nil
 }
 
 // Row is the state of one resource for one kind of holder: what the metrics

@@ -75,6 +75,44 @@ func TestTakeIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// What is given in exchange counts for the new amount, and is kept where that is refused.
+func TestAnExchangeIsAllOrNothing(t *testing.T) {
+	var b quota.Book
+	b.SetLimit(quota.Sessions, quota.Peer, 2)
+	b.SetLimit(quota.Sessions, quota.All, 3)
+	var old []*quota.Hold
+	for range 2 {
+		h, err := b.Take(quota.Sessions, 1, peer("a"), quota.Total)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old = append(old, h)
+	}
+	if _, err := b.Take(quota.Sessions, 1, peer("b"), quota.Total); err != nil {
+		t.Fatal(err)
+	}
+	used := func(want uint64) {
+		t.Helper()
+		if a, all := b.Used(quota.Sessions, peer("a")), b.Used(quota.Sessions, quota.Total); a != want || all != want+1 {
+			t.Errorf("a has %d and all have %d, want %d and %d", a, all, want, want+1)
+		}
+	}
+	var e *quota.Error
+	if h, err := b.Exchange(old[:1], quota.Sessions, 2, peer("a"), quota.Total); h != nil || !errors.As(err, &e) || e.InUse != 1 {
+		t.Errorf("2 for 1: %v, %v", h, err)
+	}
+	used(2)
+	h, err := b.Exchange(append(old[:1], nil), quota.Sessions, 1, peer("a"), quota.Total)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used(2)
+	old[0].Give() // has nothing any more
+	used(2)
+	h.Give()
+	used(1)
+}
+
 func TestAHoldIsGivenBackOnce(t *testing.T) {
 	var b quota.Book
 	b.SetLimit(quota.HalfOpen, quota.Source, 2)
