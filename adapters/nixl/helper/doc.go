@@ -1,0 +1,14 @@
+// Package helper is the inside of the program that owns NIXL's library, for the daemon
+// that started it.
+//
+//	server.go  the loop: requests of the daemon, transfers under way, notifications
+//	apply.go   each request: checked against what is there, then done
+//	engine.go  what is done, by the library
+//
+// One goroutine calls the library; another one reads the socket. The process ends with
+// the socket. It may die at any time, by the library's doing: nothing here cleans up,
+// since the daemon takes the process's end as the end of everything in it.
+//
+// It maps only windows that the daemon hands it, and never unmaps one: the library or a
+// peer may still use it.
+package helper

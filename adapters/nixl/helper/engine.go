@@ -1,0 +1,101 @@
+package helper
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"unsafe"
+
+	"meridian/adapters/nixl/capi"
+	"meridian/adapters/nixl/control"
+)
+
+// engine is what the server needs of the library. A test has another.
+type engine interface {
+	Register(b []byte) (addr uint64, err error)
+	Metadata() ([]byte, error)
+	Load(blob []byte) (peer string, err error)
+	Forget(peer string) error
+	Notify(peer string, text []byte) error
+	Take(f func(capi.Notif)) error
+	// Begin begins a transfer. quiet says of an error that no memory is touched.
+	Begin(op capi.Op, local, remote []capi.Span, peer string, notif []byte) (t transfer, quiet bool, err error)
+}
+
+// transfer is one under way.
+type transfer interface {
+	Poll() (done bool, err error)
+	Release() error
+}
+
+// nixl is the library's engine.
+type nixl struct {
+	agent   *capi.Agent
+	backend *capi.Backend
+	box     *capi.Mailbox
+}
+
+// UserHome is the variable with the home of the daemon's user. HOME is another folder,
+// so that UCX and NIXL find no configuration of their own there.
+const UserHome = "MERIDIAN_USER_HOME"
+
+func environment(name string) string {
+	if name == "HOME" {
+		name = UserHome
+	}
+	return os.Getenv(name)
+}
+
+// open is what Start asks for. stays says of an error that it will come again.
+func open(m *control.Start) (e engine, answer *control.Started, stays bool, err error) {
+	lib, err := capi.Load(m.Library, environment)
+	if err != nil {
+		return nil, nil, true, err
+	}
+	if missing := lib.Missing(); len(missing) > 0 {
+		return nil, nil, true, fmt.Errorf("%s lacks %s: it is of a NIXL that this build does not know", lib.Path(), strings.Join(missing, ", "))
+	}
+	n := &nixl{}
+	if n.agent, err = lib.NewAgent(m.Agent); err != nil {
+		return nil, nil, false, err
+	}
+	plugins, err := n.agent.Plugins()
+	if err != nil {
+		return nil, nil, false, err
+	}
+	params := map[string]string{}
+	for _, p := range m.Params {
+		params[p.Key] = p.Value
+	}
+	if n.backend, err = n.agent.NewBackend(m.Backend, params); err != nil {
+		return nil, nil, false, fmt.Errorf("%w (plugins of %s: %s)", err, lib.Path(), strings.Join(plugins, ", "))
+	}
+	if n.box, err = n.agent.NewMailbox(); err != nil {
+		return nil, nil, false, err
+	}
+	return n, &control.Started{Req: m.Req, Library: lib.Path(), Plugins: plugins[:min(len(plugins), control.MaxList)]}, false, nil
+}
+
+func (n *nixl) Register(b []byte) (uint64, error) {
+	addr := uintptr(unsafe.Pointer(&b[0]))
+	_, err := n.agent.Register(n.backend, addr, uint64(len(b)))
+	return uint64(addr), err
+}
+
+func (n *nixl) Metadata() ([]byte, error)          { return n.agent.Metadata() }
+func (n *nixl) Load(blob []byte) (string, error)   { return n.agent.Load(blob) }
+func (n *nixl) Forget(peer string) error           { return n.agent.Forget(peer) }
+func (n *nixl) Notify(peer string, b []byte) error { return n.agent.Notify(n.backend, peer, b) }
+func (n *nixl) Take(f func(capi.Notif)) error      { return n.box.Take(f) }
+
+func (n *nixl) Begin(op capi.Op, local, remote []capi.Span, peer string, notif []byte) (transfer, bool, error) {
+	r, err := n.agent.NewRequest(n.backend, op, local, remote, peer, notif)
+	if err != nil {
+		return nil, true, err
+	}
+	if _, err := r.Post(); err != nil { // Poll tells whether it is done already
+		_ = r.Release() // the error is Post's
+		return nil, false, err
+	}
+	return r, false, nil
+}

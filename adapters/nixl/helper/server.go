@@ -1,0 +1,167 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"meridian/adapters/nixl/capi"
+	"meridian/adapters/nixl/control"
+)
+
+const (
+	// spinTime is how long transfers are polled without a pause, and pause the time
+	// between two looks after that: a poll without end takes a core from the peer.
+	spinTime = 200 * time.Microsecond
+	pause    = 20 * time.Microsecond
+	// notifEvery is how often notifications are looked for; the look takes the lock that
+	// transfers share.
+	notifEvery = time.Millisecond
+	// queued are messages that came and wait for the loop.
+	queued = 64
+)
+
+// incoming is a message of the daemon.
+type incoming struct {
+	m  control.Message
+	fd int
+}
+
+// server is the state of the loop.
+type server struct {
+	send    func(control.Message) error
+	open    func(*control.Start) (engine, *control.Started, bool, error)
+	engine  engine
+	windows map[uint32]*mapped
+	moves   []move
+}
+
+func newServer(send func(control.Message) error) *server {
+	return &server{send: send, open: open, windows: map[uint32]*mapped{}}
+}
+
+// Run serves the daemon at the other end of a socket, until it closes that.
+func Run(socket *os.File) error {
+	conn, err := control.NewConn(socket)
+	if err != nil {
+		return err
+	}
+	s := newServer(func(m control.Message) error { return conn.Send(m, -1) })
+	in := make(chan incoming, queued)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			m, fd, err := conn.Receive()
+			if err != nil {
+				ended <- err
+				return
+			}
+			in <- incoming{m, fd}
+		}
+	}()
+	err = s.loop(in, ended)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// loop does what the daemon asks, and polls.
+func (s *server) loop(in <-chan incoming, ended <-chan error) error {
+	var looked, progress time.Time
+	timer := time.NewTimer(notifEvery)
+	for {
+		wait := notifEvery
+		if now := time.Now(); len(s.moves) > 0 {
+			did, err := s.poll()
+			if err != nil {
+				return err
+			}
+			if did {
+				progress = now
+			}
+			if wait = 0; now.Sub(progress) > spinTime {
+				wait = pause
+			}
+		}
+		if now := time.Now(); s.engine != nil && now.Sub(looked) >= notifEvery {
+			looked = now
+			if err := s.takeNotifs(); err != nil {
+				return err
+			}
+		}
+		m, err := next(in, ended, timer, wait)
+		if err != nil {
+			return err
+		}
+		if m.m != nil {
+			progress = time.Now()
+			if err := s.apply(m.m, m.fd); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// next is a message, if one comes in time.
+func next(in <-chan incoming, ended <-chan error, timer *time.Timer, wait time.Duration) (incoming, error) {
+	if wait == 0 {
+		select {
+		case m := <-in:
+			return m, nil
+		case err := <-ended:
+			return incoming{}, err
+		default:
+			return incoming{}, nil
+		}
+	}
+	timer.Reset(wait)
+	select {
+	case m := <-in:
+		return m, nil
+	case err := <-ended:
+		return incoming{}, err
+	case <-timer.C:
+		return incoming{}, nil
+	}
+}
+
+// poll looks at each transfer, and answers those that have ended.
+func (s *server) poll() (did bool, err error) {
+	s.moves = slices.DeleteFunc(s.moves, func(m move) bool {
+		done, failed := m.t.Poll()
+		if err != nil || !done && failed == nil {
+			return false
+		}
+		did = true
+		if e := m.t.Release(); failed == nil {
+			failed = e
+		}
+		if failed != nil {
+			err = s.send(&control.Failed{Req: m.req, Text: clip(failed)})
+		} else {
+			err = s.send(&control.Done{Req: m.req})
+		}
+		return true
+	})
+	return did, err
+}
+
+// takeNotifs hands on what has come. What is too long, and what has no name, is not
+// handed on: no peer of ours sends it.
+func (s *server) takeNotifs() error {
+	var failed error
+	err := s.engine.Take(func(n capi.Notif) {
+		if failed != nil || len(n.Text) > control.MaxNotif || n.From == "" || len(n.From) > control.MaxName {
+			return
+		}
+		failed = s.send(&control.Notified{Peer: n.From, Text: n.Text})
+	})
+	if err != nil {
+		return fmt.Errorf("notifications: %w", err)
+	}
+	return failed
+}
