@@ -127,11 +127,12 @@ func TestMessagesAndTheirDescriptorsArriveTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
+	window := int(file.Fd())
 	go func() {
 		for i := range Req(20) {
 			m, fd := Message(&Load{i, make([]byte, MaxMetadata/int(i+1))}), -1
 			if i%3 == 0 {
-				m, fd = &Map{Req: i}, int(file.Fd())
+				m, fd = &Map{Req: i}, window
 			}
 			if err := a.Send(m, fd); err != nil {
 				t.Error(err)
