@@ -45,6 +45,12 @@ func (d *daemon) page(path string) string { return page(d.ports["http"][0] + pat
 // [fabric.mooncake]; above, lines of other tables.
 func start(t *testing.T, above, more string) *daemon {
 	t.Helper()
+	return startAt(t, "127.0.0.1:0", "127.0.0.1:0", above, more)
+}
+
+// startAt is start at given addresses of handshake and data plane.
+func startAt(t *testing.T, listen, data, above, more string) *daemon {
+	t.Helper()
 	d := &daemon{dir: testbed.ShortDir(t)}
 	text := fmt.Sprintf(`[agent]
 name = "house"
@@ -60,12 +66,12 @@ tenants = ["acme"]
 capacity_bytes = "16MiB"
 %s
 [fabric.mooncake]
-listen = "127.0.0.1:0"
-data = "127.0.0.1:0"
+listen = %q
+data = %q
 tenants = ["acme"]
 notify = true
 %s
-`, d.at("e"), d.at("a"), above, more)
+`, d.at("e"), d.at("a"), above, listen, data, more)
 	if err := os.WriteFile(d.at("m.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -32,12 +32,13 @@ type Store interface {
 
 // ServeConfig is what peers may do here.
 type ServeConfig struct {
-	Listen    string // HOST:PORT of the handshake
-	Data      string // HOST:PORT of the data plane
-	Advertise string // host that peers connect to; "": that of Listen
-	Window    uint64 // bytes of the window of each listed peer
-	Segment   string // the name on the metadata server; "": HOST:PORT of the handshake
-	Epoch     uint64 // of this start: grows with each; for the metadata server
+	Listen    string      // HOST:PORT of the handshake
+	Data      string      // HOST:PORT of the data plane
+	Advertise string      // host that peers connect to; "": that of Listen
+	Window    uint64      // bytes of the window of each listed peer
+	Segment   string      // the name on the metadata server; "": HOST:PORT of the handshake
+	Epoch     uint64      // of this start: grows with each; for the metadata server
+	Lend      *LendConfig // nil: this daemon is no storage node
 	// Allow are the source addresses that may connect; none: the same host only.
 	Allow []netip.Prefix
 	// Tenants are those whose blocks peers may bring and take. Mooncake proves none.
@@ -82,6 +83,7 @@ type server struct {
 	daemon    *handshake.Server
 	target    *engine.Target
 	publisher *publisher    // nil: there is no metadata server
+	storage   *storage      // nil: nothing is lent
 	common    window.Window // whose address every peer has for its own, on a metadata server
 	began     string        // the timestamp of our descriptor
 	doing     atomic.Int64  // notifies that are being done
@@ -122,7 +124,10 @@ func (s *server) open(ctx context.Context) error {
 	if s.node.cfg.Plane != nil && len(s.node.peers) > 0 {
 		s.common = s.guests[s.node.peers[0].Name].window
 	}
-	var err error
+	err := s.lend()
+	if err != nil {
+		return fmt.Errorf("store_node_bytes: %w", err)
+	}
 	if s.data, err = s.target.Listen(ctx, s.Data); err != nil {
 		return fmt.Errorf("data: %w", err)
 	}
@@ -132,7 +137,7 @@ func (s *server) open(ctx context.Context) error {
 	if s.node.cfg.Plane != nil {
 		s.publisher = publish(ctx, s.node.cfg.Plane, s.node.cfg.Log, time.After, s.published)
 	}
-	return nil
+	return s.offer(ctx)
 }
 
 // invite gives a listed peer its window.
@@ -194,6 +199,7 @@ func (s *server) describe(w window.Window) segment.Descriptor {
 	if w.Len > 0 {
 		d.Buffers = []segment.Buffer{{Name: d.Name, Addr: w.Addr, Len: w.Len}}
 	}
+	d.Buffers = append(d.Buffers, s.storage.buffers(d.Name)...)
 	return d
 }
 
@@ -213,6 +219,9 @@ func (s *server) own(g *guest, addr uint64) uint64 {
 
 // Enter implements engine.Memory.
 func (s *server) Enter(peer string, addr, n uint64, write bool) (b []byte, leave func(wrote uint64), err error) {
+	if b, leave, err, ours := s.storage.enter(peer, addr, n, write); ours {
+		return b, leave, err
+	}
 	return s.Windows.Enter(peer, s.own(s.guests[peer], addr), n, write)
 }
 
@@ -358,12 +367,6 @@ func (p *peer) give(ctx context.Context, addr uint64, payload []byte) error {
 	return ops[0].Err
 }
 
-// drain refuses what is new.
-func (s *server) drain() {
-	s.drains.Store(true)
-	s.target.Drain()
-}
-
 // active is how many requests and notifies are under way.
 func (s *server) active() int { return s.target.Active() + int(s.doing.Load()) }
 
@@ -373,6 +376,9 @@ func (s *server) close() {
 	s.sources.close()
 	if s.publisher != nil {
 		s.publisher.close()
+	}
+	if err := s.storage.close(); err != nil {
+		s.node.cfg.Log.Warn("mooncake store node: the master was not told of the end; it notices by itself", "err", err)
 	}
 	s.daemon.Close()
 	s.target.Close()

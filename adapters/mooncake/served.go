@@ -52,12 +52,14 @@ func (n *Node) Drain(ctx context.Context) {
 	if n.server == nil {
 		return
 	}
-	n.server.drain()
 	var leaving sync.WaitGroup
 	defer leaving.Wait()
 	if n.server.publisher != nil {
 		leaving.Go(n.server.publisher.close)
 	}
+	n.server.drains.Store(true)
+	n.server.storage.drain(ctx)
+	n.server.target.Drain() // last: readers of the storage node come by it
 	tick := time.NewTicker(drainTick)
 	defer tick.Stop()
 	for n.server.active() > 0 {
@@ -143,6 +145,7 @@ func (n *Node) Findings() []fabric.Finding {
 		if s.publisher != nil {
 			out = append(out, s.publisher.finding())
 		}
+		out = append(out, s.storage.finding()...)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package openers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/segment"
+	"meridian/adapters/mooncake/store"
 	"meridian/agent/config"
 	"meridian/fabric"
 	"meridian/wire"
@@ -31,6 +33,8 @@ type mooncakeSettings struct {
 	notify, insecure        bool
 	metadata, cluster       string
 	segment                 string
+	masters, storeCluster   string
+	lend                    uint64
 	metaListen              string
 	metaHosts               []string
 }
@@ -50,28 +54,17 @@ var openMooncake = New(
 		config.Key("metadata", func(s *mooncakeSettings) *string { return &s.metadata }, config.Words, metadata.P2P, config.Free[string](), "The metadata server by which peers are found, and this daemon's segment by them, as engines take it: P2PHANDSHAKE is none; http://HOST:PORT/metadata; etcd://HOST:PORT;HOST:PORT. The daemon starts without it, and tries again. Beyond loopback it takes insecure, and allow for where its entries may lead."),
 		config.Key("metadata_cluster", func(s *mooncakeSettings) *string { return &s.cluster }, config.Words, "", config.Free[string](), "What the engines have as MC_METADATA_CLUSTER_ID."),
 		config.Key("segment", func(s *mooncakeSettings) *string { return &s.segment }, config.Words, "", config.Free[string](), "Name of this daemon's segment on the metadata server. Empty: HOST:PORT of listen."),
+		config.Key("store_node_bytes", func(s *mooncakeSettings) *uint64 { return &s.lend }, config.Sizes, 0, config.BytesWithin(0, store.MaxLent), "Bytes of memory that this daemon lends to a Mooncake Store, apart from its own blocks: it is a storage node then, and needs listen and store_masters. 0: it is none; 16 MiB at least. The memory is taken when it is written."),
+		config.Key("store_masters", func(s *mooncakeSettings) *string { return &s.masters }, config.Words, "", config.Free[string](), "Where mooncake_master is: HOST:PORT, several of them with commas between, or etcd://HOST:PORT;HOST:PORT. The daemon starts without it, and tries again."),
+		config.Key("store_cluster", func(s *mooncakeSettings) *string { return &s.storeCluster }, config.Words, "", config.Free[string](), "What the masters have as --cluster_id, for etcd://. Empty: "+store.DefaultCluster+"."),
 		config.Key("metadata_listen", func(s *mooncakeSettings) *string { return &s.metaListen }, config.Words, "", config.Free[string](), "HOST:PORT of an HTTP metadata server that Mooncake nodes may use: http://HOST:PORT/metadata. Empty: none. Who may connect may read all of it. Beyond loopback it takes insecure and allow; the keys metadata_* and source_metadata_* of [quota] bound it."),
 		config.Key("metadata_hosts", func(s *mooncakeSettings) *[]string { return &s.metaHosts }, config.Lists, nil, config.Free[[]string](), "Host names by which nodes call the metadata server. Addresses need no entry."),
 		config.Key("insecure", func(s *mooncakeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow Mooncake beyond loopback: it has no TLS, and a source address is all that it proves."),
 	), mooncakePeers),
 	func(ctx context.Context, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
-		c := mooncake.Config{Label: at.Name, Lent: s.memory, Lanes: s.lanes, Notify: s.notify, Log: at.Log}
-		for _, p := range s.peers {
-			name, seg, _ := strings.Cut(p, "=")
-			c.Peers = append(c.Peers, mooncake.PeerConfig{Name: name, Segment: seg})
-		}
-		c.Allow = s.allowed()
-		if s.listen != "" {
-			c.Serve = mooncakeServe(at, s)
-			c.Serve.Allow = c.Allow
-		}
-		if s.metadata != metadata.P2P {
-			var err error
-			c.Dial = metadata.DialAllowed(s.reachable())
-			c.Plane, err = metadata.Open(metadata.Config{Server: s.metadata, Cluster: s.cluster, Dial: c.Dial})
-			if err != nil {
-				return nil, fmt.Errorf("metadata: %w", err)
-			}
+		c, err := mooncakeConfig(at, s)
+		if err != nil {
+			return nil, err
 		}
 		n, err := mooncake.New(ctx, c)
 		if err != nil {
@@ -83,6 +76,37 @@ var openMooncake = New(
 		return n, nil
 	},
 )
+
+// mooncakeConfig is what the fabric takes of its table.
+func mooncakeConfig(at Site, s *mooncakeSettings) (mooncake.Config, error) {
+	c := mooncake.Config{Label: at.Name, Lent: s.memory, Lanes: s.lanes, Notify: s.notify, Log: at.Log, Allow: s.allowed()}
+	for _, p := range s.peers {
+		name, seg, _ := strings.Cut(p, "=")
+		c.Peers = append(c.Peers, mooncake.PeerConfig{Name: name, Segment: seg})
+	}
+	if s.listen != "" {
+		c.Serve = mooncakeServe(at, s)
+		c.Serve.Allow = c.Allow
+	}
+	if s.lend > 0 {
+		m, closing, err := mooncake.Masters(s.masters, s.storeCluster)
+		if err != nil {
+			return c, fmt.Errorf("store_masters: %w", err)
+		}
+		c.Serve.Lend = &mooncake.LendConfig{Masters: m, Bytes: s.lend, Close: closing}
+	}
+	if s.metadata != metadata.P2P {
+		var err error
+		c.Dial = metadata.DialAllowed(s.reachable())
+		if c.Plane, err = metadata.Open(metadata.Config{Server: s.metadata, Cluster: s.cluster, Dial: c.Dial}); err != nil {
+			if s.lend > 0 {
+				err = errors.Join(err, c.Serve.Lend.Close())
+			}
+			return c, fmt.Errorf("metadata: %w", err)
+		}
+	}
+	return c, nil
+}
 
 // allowed is allow, which was checked with the file.
 func (s *mooncakeSettings) allowed() (out []netip.Prefix) {
@@ -154,6 +178,7 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 		}
 	}
 	checkPlane(s, bad)
+	checkStoreNode(s, bad)
 	checkMetadata(s, bad)
 	if s.listen == "" {
 		for key, value := range map[string]string{"data": s.data, "advertise": s.advertise, "segment": s.segment} {

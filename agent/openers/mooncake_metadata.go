@@ -110,7 +110,12 @@ func (s *mooncakeSettings) planeOnThisHost() bool {
 		rest = s.metadata
 	}
 	rest, _, _ = strings.Cut(rest, "/")
-	for _, at := range strings.FieldsFunc(rest, func(r rune) bool { return r == ';' || r == ',' }) {
+	return allOnThisHost(rest)
+}
+
+// allOnThisHost says that a list of HOST:PORT reaches no other host.
+func allOnThisHost(list string) bool {
+	for _, at := range strings.FieldsFunc(list, func(r rune) bool { return r == ';' || r == ',' }) {
 		u, err := url.Parse("any://" + at)
 		if err != nil || !onThisHost(u.Hostname()) {
 			return false

@@ -51,6 +51,14 @@ func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
 		`allow: empty, and metadata "etcd://e:1" is beyond`: func(s *mooncakeSettings) {
 			s.metadata, s.insecure = "etcd://e:1", true
 		},
+		`store_masters: "m:1" is of no use without`:   func(s *mooncakeSettings) { s.masters = "m:1" },
+		`store_masters: empty, and store_node_bytes`:  func(s *mooncakeSettings) { s.lend = 16 << 20 },
+		`store_node_bytes: 1, want 16777216 at least`: func(s *mooncakeSettings) { s.lend, s.masters = 1, "127.0.0.1:1" },
+		`store_node_bytes: 16777216 is of no use`: func(s *mooncakeSettings) {
+			s.lend, s.masters, s.listen, s.data = 16<<20, "127.0.0.1:1", "", ""
+		},
+		`store_masters: "m:1" is beyond loopback`:         func(s *mooncakeSettings) { s.lend, s.masters = 16<<20, "m:1" },
+		`store_masters: CONFIG: masters "redis`:           func(s *mooncakeSettings) { s.lend, s.masters = 16<<20, "redis://127.0.0.1:1" },
 		`segment: metadata key`:                           func(s *mooncakeSettings) { s.metadata, s.segment = "http://[::1]:1/metadata", "a\n" },
 		`metadata_hosts: ["m"] is of no use`:              func(s *mooncakeSettings) { s.metaHosts = []string{"m"} },
 		`data: "[::1]:2" is not at the address of listen`: func(s *mooncakeSettings) { s.data = "[::1]:2" },

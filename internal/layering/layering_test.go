@@ -55,7 +55,8 @@ var rules = map[string][]string{
 	"meridian/agent/openers":               {"meridian/agent/openers", "meridian/agent/config", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/adapters"},
 	"meridian/internal/dirfabric":          {"meridian/fabric", "meridian/wire", "meridian/agent/config", "meridian/agent/openers"},
 
-	"meridian/adapters/mooncake/internal/realmeta": {"meridian/adapters/mooncake", "meridian/bench/harness", "meridian/blocks/quota", "meridian/internal"},
+	"meridian/adapters/mooncake/internal/realmeta":  {"meridian/adapters/mooncake", "meridian/bench/harness", "meridian/blocks/quota", "meridian/internal"},
+	"meridian/adapters/mooncake/internal/realstore": {"meridian/bench/harness", "meridian/internal"},
 
 	"meridian/adapters/mooncake/structpack": {},
 	"meridian/adapters/mooncake/rpc":        {"meridian/adapters/mooncake/structpack"},

@@ -9,18 +9,19 @@ import (
 	"testing"
 	"time"
 
+	"meridian/adapters/mooncake/internal/realstore"
 	"meridian/wire"
 )
 
 // What the real master refuses, and what it makes of leases, ranges, batches, a drain
 // and a probe.
 func TestTheRealMasterAnswers(t *testing.T) {
-	master := startMaster(t, "--default_kv_lease_ttl=2000")
+	master := realstore.StartMaster(t, "--default_kv_lease_ttl=2000")
 	node := ourNode(t, master, 64<<20)
 	ours := ourClient(t, master)
-	theirs := startClient(t, master.address, 0, withChecksum...)
+	theirs := realstore.StartClient(t, master.Address, 0, realstore.WithChecksum...)
 	t.Run("a probe finds no difference", func(t *testing.T) {
-		r, err := ours.Probe(bounded(t))
+		r, err := ours.Probe(realstore.Bounded(t))
 		if err != nil || !r.Fits() {
 			t.Fatal(err, r)
 		}
@@ -33,15 +34,15 @@ func TestTheRealMasterAnswers(t *testing.T) {
 	t.Run("a lease that ran out", func(t *testing.T) { leases(t, ours) })
 	// Last but one: a put that finds no space has the master evict objects.
 	t.Run("no space", func(t *testing.T) {
-		if _, err := ours.Put(bounded(t), "large", make([]byte, 65<<20)); !errors.Is(err, CodeNoSpace) {
+		if _, err := ours.Put(realstore.Bounded(t), "large", make([]byte, 65<<20)); !errors.Is(err, CodeNoSpace) {
 			t.Errorf("put of more than there is: %v, want %v", err, CodeNoSpace)
 		}
 	})
 	t.Run("a drain", func(t *testing.T) { drain(t, node, ours) })
 }
 
-func refusals(t *testing.T, ours *Client, theirs *realClient) {
-	ctx := bounded(t)
+func refusals(t *testing.T, ours *Client, theirs *realstore.Client) {
+	ctx := realstore.Bounded(t)
 	if _, _, err := ours.Get(ctx, "nothing", 1); !errors.Is(err, CodeNotFound) {
 		t.Errorf("get of nothing: %v, want %v", err, CodeNotFound)
 	}
@@ -51,7 +52,7 @@ func refusals(t *testing.T, ours *Client, theirs *realClient) {
 	if _, err := ours.Put(ctx, "empty", nil); !errors.Is(err, CodeBadArgument) {
 		t.Errorf("put of no bytes: %v, want %v", err, CodeBadArgument)
 	}
-	theirs.put("leased", []byte("first"))
+	theirs.Put("leased", []byte("first"))
 	if existed, err := ours.Put(ctx, "leased", []byte("second")); !existed || err != nil {
 		t.Errorf("put of what exists: existed %v, %v", existed, err)
 	}
@@ -69,16 +70,16 @@ func refusals(t *testing.T, ours *Client, theirs *realClient) {
 	}
 }
 
-func mrdnPayload(t *testing.T, ours *Client, theirs *realClient) {
+func mrdnPayload(t *testing.T, ours *Client, theirs *realstore.Client) {
 	body := randomBody(9, 20_000)
 	h, err := wire.Mint(wire.ThinkActive, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ours.Put(bounded(t), "mrdn/1", append(h.Append(nil), body...)); err != nil {
+	if _, err := ours.Put(realstore.Bounded(t), "mrdn/1", append(h.Append(nil), body...)); err != nil {
 		t.Fatal(err)
 	}
-	got := ask[struct {
+	got := realstore.Ask[struct {
 		Right bool
 		Tier  int
 		Body  string
@@ -88,8 +89,8 @@ func mrdnPayload(t *testing.T, ours *Client, theirs *realClient) {
 	}
 }
 
-func batches(t *testing.T, ours *Client, theirs *realClient) {
-	ctx := bounded(t)
+func batches(t *testing.T, ours *Client, theirs *realstore.Client) {
+	ctx := realstore.Bounded(t)
 	const n = 1500 // more than one call takes
 	items, wants, all := make([]Item, n), make([]Want, n), make([]string, n)
 	for i := range n {
@@ -118,7 +119,7 @@ func batches(t *testing.T, ours *Client, theirs *realClient) {
 			t.Fatal(i, w.Object, w.Err)
 		}
 	}
-	if got := theirs.get(all[n-1]); !bytes.Equal(got, items[n-1].Body) {
+	if got := theirs.Get(all[n-1]); !bytes.Equal(got, items[n-1].Body) {
 		t.Error("the real client got other bytes")
 	}
 	ours.PutBatch(ctx, items[:2])
@@ -141,10 +142,10 @@ func batches(t *testing.T, ours *Client, theirs *realClient) {
 	}
 }
 
-func ranges(t *testing.T, ours *Client, theirs *realClient) {
-	ctx := bounded(t)
+func ranges(t *testing.T, ours *Client, theirs *realstore.Client) {
+	ctx := realstore.Bounded(t)
 	body := randomBody(3, 70_000)
-	theirs.put("range", body)
+	theirs.Put("range", body)
 	part := make([]byte, 1000)
 	if err := ours.GetRange(ctx, "range", 69_000, part); err != nil || !bytes.Equal(part, body[69_000:]) {
 		t.Error("the last bytes:", err)
@@ -170,7 +171,7 @@ func (e slowEngine) Read(ctx context.Context, segment string, address uint64, to
 }
 
 func leases(t *testing.T, ours *Client) {
-	ctx := bounded(t)
+	ctx := realstore.Bounded(t)
 	if _, err := ours.Put(ctx, "slow", []byte("bytes")); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +198,7 @@ func leases(t *testing.T, ours *Client) {
 }
 
 func drain(t *testing.T, node *Node, ours *Client) {
-	ctx := bounded(t)
+	ctx := realstore.Bounded(t)
 	if _, err := ours.Put(ctx, "drained", []byte("bytes")); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"meridian/adapters/mooncake/internal/realstore"
 	"meridian/bench/harness"
 	"meridian/internal/realpart"
 )
@@ -45,7 +46,7 @@ func startEtcd(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("etcd")
 	realpart.Need(t, err, exec.ErrNotFound, "make setup installs Debian's etcd-server")
-	at, peers := freeAddress(t), freeAddress(t)
+	at, peers := realstore.FreeAddress(t), realstore.FreeAddress(t)
 	dir := t.TempDir()
 	p, err := harness.Start("etcd", exec.Command(path, "--data-dir", dir, "--listen-client-urls", "http://"+at, "--advertise-client-urls", "http://"+at,
 		"--listen-peer-urls", "http://"+peers, "--initial-advertise-peer-urls", "http://"+peers, "--initial-cluster", "default=http://"+peers),
@@ -57,7 +58,7 @@ func startEtcd(t *testing.T) string {
 		p.Kill()
 		<-p.Done()
 	})
-	err = harness.Poll(bounded(t), p, func() error {
+	err = harness.Poll(realstore.Bounded(t), p, func() error {
 		_, _, err := gateway(at).Get(t.Context(), "any")
 		return err
 	})
@@ -74,36 +75,34 @@ func TestClientAndNodeFollowTheLeaderOfTwoMasters(t *testing.T) {
 	t.Parallel() // it mostly waits for what others forget
 	etcd := startEtcd(t)
 	ha := []string{"--enable_ha=true", "--ha_backend_type=etcd", "--ha_backend_connstring=" + etcd}
-	first := startMaster(t, ha...)
-	second := &realMaster{t: t, address: freeAddress(t), admin: freeAddress(t), flags: ha, standby: true}
-	second.start()
-	t.Cleanup(second.stop)
+	first := realstore.StartMaster(t, ha...)
+	second := realstore.StartStandby(t, ha...)
 
 	byKey, err := ParseMasters("etcd://"+etcd, "", func(endpoints []string) (KV, error) { return gateway(endpoints[0]), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	byList, err := ParseMasters(second.address+","+first.address, "", nil)
+	byList, err := ParseMasters(second.Address+","+first.Address, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	node := newHost(t, 64<<20).nodeOf(t, byKey)
 	ours := ourClientOf(t, byList)
 	body := randomBody(1, 10_000)
-	if _, err := ours.Put(bounded(t), "before", body); err != nil {
+	if _, err := ours.Put(realstore.Bounded(t), "before", body); err != nil {
 		t.Fatal(err)
 	}
-	first.stop()
-	if err := node.Wait(bounded(t), func(s Status) bool { return s.State == NodeServing && s.Offers == 2 }); err != nil {
+	first.Stop()
+	if err := node.Wait(realstore.Bounded(t), func(s Status) bool { return s.State == NodeServing && s.Offers == 2 }); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := ours.Get(bounded(t), "before", 1<<20); !errors.Is(err, CodeNotFound) {
+	if _, _, err := ours.Get(realstore.Bounded(t), "before", 1<<20); !errors.Is(err, CodeNotFound) {
 		t.Errorf("an object of before: %v, want %v", err, CodeNotFound)
 	}
-	if _, err := ours.Put(bounded(t), "after", body); err != nil {
+	if _, err := ours.Put(realstore.Bounded(t), "after", body); err != nil {
 		t.Fatal(err)
 	}
-	if got, _, err := ours.Get(bounded(t), "after", 1<<20); err != nil || !bytes.Equal(got, body) {
+	if got, _, err := ours.Get(realstore.Bounded(t), "after", 1<<20); err != nil || !bytes.Equal(got, body) {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/adapters/mooncake/internal/realstore"
 	"meridian/adapters/mooncake/structpack"
 	"meridian/wire"
 )
@@ -71,7 +72,7 @@ func steppedNode(t *testing.T, m *nodeMaster) (*Node, *Lent, chan<- time.Time) {
 
 func until(t *testing.T, n *Node, ok func(Status) bool) {
 	t.Helper()
-	if err := n.Wait(bounded(t), ok); err != nil {
+	if err := n.Wait(realstore.Bounded(t), ok); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -182,7 +183,7 @@ func TestADrainedNodeOffersNothingAnyMore(t *testing.T) {
 		return expected[int32]{Value: 4, Code: there}
 	})
 	done := make(chan error, 1)
-	go func() { done <- n.Drain(bounded(t), 1500*time.Millisecond) }()
+	go func() { done <- n.Drain(realstore.Bounded(t), 1500*time.Millisecond) }()
 	until(t, n, func(s Status) bool { return s.State == NodeDraining })
 	tick <- time.Time{}
 	m.mu.Lock()

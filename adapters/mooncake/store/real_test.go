@@ -2,193 +2,29 @@ package store
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"testing"
-	"time"
 
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/internal/realstore"
 	"meridian/adapters/mooncake/segment"
-	"meridian/bench/harness"
-	"meridian/internal/realpart"
 )
 
-// answerWait bounds each answer of a real part, on a busy machine.
-const answerWait = 60 * time.Second
-
-func bounded(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), answerWait)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// realMaster is mooncake_master of the wheel.
-type realMaster struct {
-	t       testing.TB
-	process *harness.Process
-	address string
-	admin   string
-	flags   []string
-	standby bool // another one leads
-}
-
-// startMaster starts one on ports that were free a moment ago.
-func startMaster(t testing.TB, flags ...string) *realMaster {
+// masters is where a real master is.
+func masters(t testing.TB, m *realstore.Master) Masters {
 	t.Helper()
-	m := &realMaster{t: t, address: freeAddress(t), admin: freeAddress(t), flags: flags}
-	m.start()
-	t.Cleanup(m.stop)
-	return m
-}
-
-func (m *realMaster) start() {
-	m.t.Helper()
-	packages := realpart.Packages(m.t, "peers")
-	rpcHost, rpcPort, _ := net.SplitHostPort(m.address)
-	adminHost, adminPort, _ := net.SplitHostPort(m.admin)
-	cmd := exec.Command(filepath.Join(packages, "mooncake", "mooncake_master"), append([]string{
-		"--rpc_address=" + rpcHost, "--rpc_port=" + rpcPort, "--metrics_host=" + adminHost, "--metrics_port=" + adminPort,
-		"--rpc_thread_num=2", "--logtostderr=1"}, m.flags...)...)
-	p, err := harness.Start("mooncake_master", cmd, harness.Options{Log: harness.LogIn(m.t.TempDir(), "master"), Term: true})
+	v, err := ParseMasters(m.Address, "", nil)
 	if err != nil {
-		m.t.Fatal(err)
-	}
-	m.process = p
-	if err := harness.Poll(bounded(m.t), p, m.ready); err != nil {
-		m.t.Fatal(err, p.Tail())
-	}
-}
-
-func (m *realMaster) ready() error {
-	r, err := http.Get("http://" + m.admin + "/health")
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	var health struct {
-		Ready  bool   `json:"service_ready"`
-		Leader string `json:"leader_address"`
-	}
-	if err := json.NewDecoder(r.Body).Decode(&health); err != nil {
-		return err
-	}
-	if !health.Ready && (!m.standby || health.Leader == "") {
-		return errors.New("it is not ready")
-	}
-	return nil
-}
-
-func (m *realMaster) stop() {
-	m.process.Kill()
-	<-m.process.Done()
-}
-
-func (m *realMaster) masters() Masters {
-	v, err := ParseMasters(m.address, "", nil)
-	if err != nil {
-		m.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return v
 }
 
-// freeAddress is an address of the loopback network that nobody else draws, so that
-// the port, which was free, stays so.
-func freeAddress(t testing.TB) string {
-	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.N(254), rand.N(256), 1+rand.N(254))
-	l, err := net.Listen("tcp", host+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// realClient is the Store client of the wheel.
-type realClient struct {
-	t       testing.TB
-	process *harness.Process
-	dir     string
-	files   int
-}
-
-func startClient(t testing.TB, master string, segment int, env ...string) *realClient {
-	t.Helper()
-	packages := realpart.Packages(t, "peers")
-	cmd := exec.Command(realpart.Python(t), filepath.Join("testdata", "store.py"))
-	cmd.Env = append(append(os.Environ(), "PYTHONPATH="+packages+":"+filepath.Join(realpart.Root(t), "conformance", "python"), "PYTHONDONTWRITEBYTECODE=1"), env...)
-	dir := t.TempDir()
-	p, err := harness.Start("store client", cmd, harness.Options{Log: harness.LogIn(dir, "client"), Talk: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &realClient{t: t, process: p, dir: dir}
-	t.Cleanup(func() {
-		p.Kill()
-		<-p.Done()
-	})
-	if got := ask[int](c, "setup", map[string]any{"master": master, "segment": segment}); got != 0 {
-		t.Fatalf("the real client's setup answers %d%s", got, p.Tail())
-	}
-	return c
-}
-
-func ask[T any](c *realClient, do string, args map[string]any) T {
-	c.t.Helper()
-	order := map[string]any{"do": do}
-	for k, v := range args {
-		order[k] = v
-	}
-	var a struct {
-		Result T      `json:"result"`
-		Error  string `json:"error"`
-	}
-	if err := c.process.Ask(bounded(c.t), order, &a); err != nil {
-		c.t.Fatal(do, err, c.process.Tail())
-	}
-	if a.Error != "" {
-		c.t.Fatal(do, a.Error)
-	}
-	return a.Result
-}
-
-func (c *realClient) put(key string, body []byte) int {
-	c.t.Helper()
-	file := c.file()
-	if err := os.WriteFile(file, body, 0o600); err != nil {
-		c.t.Fatal(err)
-	}
-	return ask[int](c, "put", map[string]any{"key": key, "file": file})
-}
-
-func (c *realClient) get(key string) []byte {
-	c.t.Helper()
-	file := c.file()
-	ask[int](c, "get", map[string]any{"key": key, "file": file})
-	b, err := os.ReadFile(file)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return b
-}
-
-func (c *realClient) file() string {
-	c.files++
-	return filepath.Join(c.dir, strconv.Itoa(c.files))
-}
-
 // ourClient is a client of ours, with an initiator of its own.
-func ourClient(t testing.TB, m *realMaster) *Client { return ourClientOf(t, m.masters()) }
+func ourClient(t testing.TB, m *realstore.Master) *Client { return ourClientOf(t, masters(t, m)) }
 
 func ourClientOf(t testing.TB, masters Masters) *Client {
 	in := engine.NewInitiator(engine.InitiatorConfig{Resolver: &handshake.Client{}})
@@ -243,7 +79,7 @@ func newHost(t testing.TB, size uint64) *host {
 	return h
 }
 
-func (h *host) node(t testing.TB, m *realMaster) *Node { return h.nodeOf(t, m.masters()) }
+func (h *host) node(t testing.TB, m *realstore.Master) *Node { return h.nodeOf(t, masters(t, m)) }
 
 func (h *host) nodeOf(t testing.TB, masters Masters) *Node {
 	t.Helper()
@@ -252,13 +88,15 @@ func (h *host) nodeOf(t testing.TB, masters Masters) *Node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Close() })
-	if err := n.Wait(bounded(t), serving); err != nil {
+	if err := n.Wait(realstore.Bounded(t), serving); err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
-func ourNode(t testing.TB, m *realMaster, size uint64) *Node { return newHost(t, size).node(t, m) }
+func ourNode(t testing.TB, m *realstore.Master, size uint64) *Node {
+	return newHost(t, size).node(t, m)
+}
 
 func serving(s Status) bool { return s.State == NodeServing }
 
@@ -269,12 +107,10 @@ func randomBody(seed uint64, size int) []byte {
 	return b
 }
 
-var withChecksum = []string{"MOONCAKE_STORE_CHECKSUM=1"}
-
 // What one client puts, the other gets, byte for byte and with the checksum on: the
 // objects lie on a node of ours, then on one of the wheel.
 func TestObjectsArePutByOneClientAndGotByTheOther(t *testing.T) {
-	master := startMaster(t)
+	master := realstore.StartMaster(t)
 	ours := ourClient(t, master)
 	for _, where := range []string{"our node", "their node"} {
 		t.Run(where, func(t *testing.T) {
@@ -285,7 +121,7 @@ func TestObjectsArePutByOneClientAndGotByTheOther(t *testing.T) {
 			} else {
 				segment = 256 << 20
 			}
-			theirs := startClient(t, master.address, segment, withChecksum...)
+			theirs := realstore.StartClient(t, master.Address, segment, realstore.WithChecksum...)
 			for i, size := range []int{1, 63, 4096, 100_001, 1_000_000} {
 				exchange(t, ours, theirs, fmt.Sprintf("%s/%d", where, size), randomBody(uint64(i), size))
 			}
@@ -294,20 +130,20 @@ func TestObjectsArePutByOneClientAndGotByTheOther(t *testing.T) {
 			}
 			// Their initiator writes so much in two requests.
 			body := randomBody(9, 17<<20)
-			if got := theirs.put("large", body); got != 0 {
+			if got := theirs.Put("large", body); got != 0 {
 				t.Fatal("put", got)
 			}
-			if got, o, err := ours.Get(bounded(t), "large", 64<<20); err != nil || !o.Verified || !bytes.Equal(got, body) {
+			if got, o, err := ours.Get(realstore.Bounded(t), "large", 64<<20); err != nil || !o.Verified || !bytes.Equal(got, body) {
 				t.Errorf("%d bytes, %+v, %v", len(got), o, err)
 			}
 		})
 	}
 }
 
-func exchange(t *testing.T, ours *Client, theirs *realClient, key string, body []byte) {
+func exchange(t *testing.T, ours *Client, theirs *realstore.Client, key string, body []byte) {
 	t.Helper()
-	ctx := bounded(t)
-	if got := theirs.put(key+"/t", body); got != 0 {
+	ctx := realstore.Bounded(t)
+	if got := theirs.Put(key+"/t", body); got != 0 {
 		t.Fatalf("the real client's put of %d bytes answers %d", len(body), got)
 	}
 	if _, err := ours.Put(ctx, key+"/o", body); err != nil {
@@ -321,7 +157,7 @@ func exchange(t *testing.T, ours *Client, theirs *realClient, key string, body [
 		if !bytes.Equal(got, body) || !o.Verified {
 			t.Errorf("%s: we got %d bytes, equal %v, verified %v", k, len(got), bytes.Equal(got, body), o.Verified)
 		}
-		if got := theirs.get(k); !bytes.Equal(got, body) {
+		if got := theirs.Get(k); !bytes.Equal(got, body) {
 			t.Errorf("%s: the real client got %d bytes that are not what was put", k, len(got))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"meridian/adapters/mooncake/engine"
+	"meridian/adapters/mooncake/internal/realstore"
 )
 
 // crash ends a node as the end of its process does: nobody tells the master.
@@ -17,7 +18,7 @@ func (n *Node) crash() {
 	_ = n.rpc.Close()
 }
 
-const many, smallSize = 10_000, 100
+const many = 10_000
 
 // Small objects of the real client lie on our node. The node crashes and is restarted
 // on the same ports: what lay there is missing, and nothing else ever comes instead,
@@ -25,17 +26,17 @@ const many, smallSize = 10_000, 100
 // holds new objects.
 func TestTenThousandObjectsAndARestartOfTheirNode(t *testing.T) {
 	t.Parallel() // it mostly waits for what others forget
-	master := startMaster(t, "--client_ttl=12")
+	master := realstore.StartMaster(t, "--client_ttl=12")
 	h := newHost(t, 64<<20)
 	node := h.node(t, master)
-	theirs := startClient(t, master.address, 0, withChecksum...)
+	theirs := realstore.StartClient(t, master.Address, 0, realstore.WithChecksum...)
 	half := many / 2
-	if put := theirs.putMany("a", 0, half); put != half {
+	if put := theirs.PutMany("a", 0, half); put != half {
 		t.Fatalf("%d of %d puts succeeded", put, half)
 	}
-	theirs.expect("a", 0, half, [3]int{half, 0, 0})
+	theirs.Expect("a", 0, half, [3]int{half, 0, 0})
 	ours := ourClient(t, master)
-	old, err := ours.locate(bounded(t), "a1")
+	old, err := ours.locate(realstore.Bounded(t), "a1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,47 +46,23 @@ func TestTenThousandObjectsAndARestartOfTheirNode(t *testing.T) {
 	if again.Status().Base == node.Status().Base {
 		t.Fatal("the node has the same addresses as before")
 	}
-	theirs.expect("a", 0, 20, [3]int{0, 20, 0})
-	if put := theirs.putMany("b", half, many); put < 1 {
+	theirs.Expect("a", 0, 20, [3]int{0, 20, 0})
+	if put := theirs.PutMany("b", half, many); put < 1 {
 		t.Fatal("nothing can be put after the restart")
 	}
-	theirs.expectNoneWrong("b", half, many)
-	theirs.expect("a", 0, 20, [3]int{0, 20, 0})
+	theirs.ExpectNoneWrong("b", half, many)
+	theirs.Expect("a", 0, 20, [3]int{0, 20, 0})
 
 	b := readable(old.List)[0]
-	err = ours.engine.Read(bounded(t), b.Endpoint, b.Address, make([]byte, b.Size))
+	err = ours.engine.Read(realstore.Bounded(t), b.Endpoint, b.Address, make([]byte, b.Size))
 	var refused *engine.RejectedError
 	if !errors.As(err, &refused) {
 		t.Errorf("a read of an old address: %v, want a refusal", err)
 	}
 	for i := range 20 {
-		if _, _, err := ours.Get(bounded(t), fmt.Sprintf("a%d", i), 1<<20); err == nil {
+		if _, _, err := ours.Get(realstore.Bounded(t), fmt.Sprintf("a%d", i), 1<<20); err == nil {
 			t.Errorf("a%d was read after its node restarted", i)
 		}
-	}
-}
-
-func (c *realClient) putMany(prefix string, first, last int) int {
-	c.t.Helper()
-	return ask[int](c, "put_many", map[string]any{"prefix": prefix, "first": first, "last": last, "size": smallSize})
-}
-
-func (c *realClient) getMany(prefix string, first, last int) [3]int {
-	c.t.Helper()
-	return ask[[3]int](c, "get_many", map[string]any{"prefix": prefix, "first": first, "last": last, "size": smallSize})
-}
-
-func (c *realClient) expect(prefix string, first, last int, want [3]int) {
-	c.t.Helper()
-	if got := c.getMany(prefix, first, last); got != want {
-		c.t.Fatalf("%s%d to %d: %d right, %d missing, %d wrong; want %v", prefix, first, last, got[0], got[1], got[2], want)
-	}
-}
-
-func (c *realClient) expectNoneWrong(prefix string, first, last int) {
-	c.t.Helper()
-	if got := c.getMany(prefix, first, last); got[2] != 0 {
-		c.t.Fatalf("%s%d to %d: %d are wrong", prefix, first, last, got[2])
 	}
 }
 
@@ -93,38 +70,38 @@ func (c *realClient) expectNoneWrong(prefix string, first, last int) {
 // offers new memory at new addresses; an address of before is refused.
 func TestAMasterThatRestartsGetsTheNodeBack(t *testing.T) {
 	t.Parallel() // it mostly waits for what others forget
-	master := startMaster(t)
+	master := realstore.StartMaster(t)
 	node := ourNode(t, master, 64<<20)
 	ours := ourClient(t, master)
 	body := randomBody(1, 100_000)
-	if _, err := ours.Put(bounded(t), "before", body); err != nil {
+	if _, err := ours.Put(realstore.Bounded(t), "before", body); err != nil {
 		t.Fatal(err)
 	}
-	old, err := ours.locate(bounded(t), "before")
+	old, err := ours.locate(realstore.Bounded(t), "before")
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	master.stop()
-	if err := node.Wait(bounded(t), func(s Status) bool { return s.State == NodeLost }); err != nil {
+	master.Stop()
+	if err := node.Wait(realstore.Bounded(t), func(s Status) bool { return s.State == NodeLost }); err != nil {
 		t.Fatal(err)
 	}
 	b := readable(old.List)[0]
 	to := make([]byte, b.Size)
-	if err := ours.engine.Read(bounded(t), b.Endpoint, b.Address, to); err != nil || !bytes.Equal(to, body) {
+	if err := ours.engine.Read(realstore.Bounded(t), b.Endpoint, b.Address, to); err != nil || !bytes.Equal(to, body) {
 		t.Fatalf("while the master is away, what lies here may be read: %v", err)
 	}
-	master.start()
-	if err := node.Wait(bounded(t), func(s Status) bool { return s.State == NodeServing && s.Offers == 2 }); err != nil {
+	master.Start()
+	if err := node.Wait(realstore.Bounded(t), func(s Status) bool { return s.State == NodeServing && s.Offers == 2 }); err != nil {
 		t.Fatal(err)
 	}
 	var refused *engine.RejectedError
-	if err := ours.engine.Read(bounded(t), b.Endpoint, b.Address, to); !errors.As(err, &refused) {
+	if err := ours.engine.Read(realstore.Bounded(t), b.Endpoint, b.Address, to); !errors.As(err, &refused) {
 		t.Errorf("a read of an address of before: %v, want a refusal", err)
 	}
-	if _, _, err := ours.Get(bounded(t), "before", 1<<20); !errors.Is(err, CodeNotFound) {
+	if _, _, err := ours.Get(realstore.Bounded(t), "before", 1<<20); !errors.Is(err, CodeNotFound) {
 		t.Errorf("the object of before: %v, want %v", err, CodeNotFound)
 	}
-	theirs := startClient(t, master.address, 0, withChecksum...)
+	theirs := realstore.StartClient(t, master.Address, 0, realstore.WithChecksum...)
 	exchange(t, ours, theirs, "after", body)
 }
