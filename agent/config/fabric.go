@@ -256,11 +256,11 @@ func (l *loader) carriesNoBlocks(name string) bool {
 // checkFabric tests a name that a key uses; one that is not in use may lack peers.
 func (l *loader) checkFabric(key, fabric string, used bool) {
 	switch {
+	case l.carriesNoBlocks(fabric):
+		l.fail(key, "%q is of a kind that carries no blocks of this daemon", fabric)
 	case l.tried[fabric]: // what is wrong with its table has been said
 	case !slices.Contains(l.fabricNames(), fabric):
 		l.fail(key, "%q is no [fabric.NAME] of the file, and not in this build, which has %s%s", fabric, strings.Join(l.fabricNames(), ", "), didYouMean(Nearest(fabric, l.fabricNames())))
-	case l.carriesNoBlocks(fabric):
-		l.fail(key, "%q is of a kind that carries no blocks of this daemon", fabric)
 	case used && fabric == linkFabric && len(l.cfg.Link.Peers) == 0:
 		l.fail(key, "\"link\" needs a peer: add [[link.peer]]")
 	}

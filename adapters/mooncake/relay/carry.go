@@ -111,13 +111,11 @@ func (l *life) carry(c *door.Conn, q engine.Request) error {
 	} else {
 		err = t.read()
 	}
-	if err != nil || !t.acked {
+	if !t.freed {
 		_ = up.Close()
-	} else {
-		l.lanes.keep(up)
 	}
 	if err != nil && !isSource(err) {
-		_, _ = l.r.lookLately(l.ctx) // the target may be another one now
+		l.r.mayBeAnother()
 	}
 	return err
 }
@@ -130,6 +128,16 @@ type transfer struct {
 	q     engine.Request
 	acked bool // by the target
 	buf   []byte
+	freed bool
+}
+
+// free gives the lane to others, before the source hears that its request is done and
+// sends the next one. A target of version 1 gets a connection for each request.
+func (t *transfer) free() {
+	if t.acked {
+		t.freed = true
+		t.l.lanes.keep(t.to)
+	}
 }
 
 // head is the request as the target gets it.
@@ -162,6 +170,7 @@ func (t *transfer) write() error {
 	if err := t.confirm(last); err != nil {
 		return err
 	}
+	t.free()
 	if !t.q.Acked {
 		return nil
 	}
@@ -235,10 +244,13 @@ func (t *transfer) read() error {
 	for left := t.q.Size; left > 0; {
 		n, err := out.read(t.buf[head:][:min(left, uint64(len(t.buf)-head))])
 		if n > 0 {
+			if left -= uint64(n); left == 0 {
+				t.free()
+			}
 			if _, err := in.write(t.buf[:head+n], head); err != nil {
 				return err
 			}
-			head, left, begun = 0, left-uint64(n), true
+			head, begun = 0, true
 		}
 		if err != nil && left > 0 {
 			lost := out.failed("sending a body", err)

@@ -71,6 +71,26 @@ allow = ["app=127.0.0.0/8"]
 	d.knows(t, n)
 }
 
+// An engine without a pool opens a connection for each transfer of a batch.
+func TestABatchOfARealEngineWithoutAPool(t *testing.T) {
+	const n, size = 200, 4096
+	a, b := wheel.Start(t, n*size, "MC_TCP_ENABLE_CONNECTION_POOL=0"), wheel.Start(t, n*size)
+	d := run(t, fmt.Sprintf("[fabric.to-b]\nkind = \"mooncake-relay\"\ntarget = \"b=%s\"\nlisten = \"127.0.0.1:0\"\ndata = \"127.0.0.1:0\"\n", b.Name))
+	m := wheel.Move{Peer: strings.TrimPrefix(d.ports["to-b"][0], "mooncake://"), Write: true}
+	for i := range n {
+		m.Here, m.There, m.Sizes = append(m.Here, i*size), append(m.There, b.Addr+uint64(i*size)), append(m.Sizes, size)
+	}
+	a.Fill(0, n*size, 1)
+	if !a.Move(m) || b.Digest(0, n*size) != a.Digest(0, n*size) {
+		t.Error("the writes failed, or other bytes were written")
+	}
+	b.Fill(0, n*size, 2)
+	m.Write = false
+	if !a.Move(m) || b.Digest(0, n*size) != a.Digest(0, n*size) {
+		t.Error("the reads failed, or other bytes were read")
+	}
+}
+
 // knows compares what command line and metrics say of the relays.
 func (d *daemon) knows(t *testing.T, n int) {
 	t.Helper()

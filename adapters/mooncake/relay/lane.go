@@ -67,9 +67,9 @@ func (l *life) lane(ctx context.Context) (net.Conn, error) {
 		}
 		_ = c.Close()
 	}
-	c, err := l.r.dial(ctx, l.addr)
+	c, err := l.r.connect(ctx, l.addr)
 	if err != nil {
-		_, _ = l.r.look(ctx) // it may be elsewhere now
+		l.r.mayBeAnother()
 		return nil, unreachable("connecting to its data plane at "+l.addr, err)
 	}
 	now, err := l.r.look(ctx)

@@ -134,10 +134,7 @@ func (r *Relay) begin(before *life, addr string, d segment.Descriptor) (*life, e
 		t.now = nil
 		t.mu.Unlock()
 	}
-	l := &life{r: r, addr: addr}
-	l.desc.Store(&d)
-	l.ctx, l.stop = context.WithCancel(r.life)
-	l.door = door.New(door.Config{Conns: r.cfg.Conns, PerSource: r.cfg.PerSource, Admit: r.admit, Refused: r.refused, Serve: l.serve})
+	l := r.newLife(addr, d)
 	var err error
 	if l.at, err = t.open(l.ctx, l.door, r.cfg.Data, addr); err != nil {
 		l.stop()
@@ -149,6 +146,15 @@ func (r *Relay) begin(before *life, addr string, d segment.Descriptor) (*life, e
 	t.lives++
 	t.mu.Unlock()
 	return l, nil
+}
+
+// newLife is a life without a port.
+func (r *Relay) newLife(addr string, d segment.Descriptor) *life {
+	l := &life{r: r, addr: addr}
+	l.desc.Store(&d)
+	l.ctx, l.stop = context.WithCancel(r.life)
+	l.door = door.New(door.Config{Conns: r.cfg.Conns, PerSource: r.cfg.PerSource, Admit: r.admit, Refused: r.refused, Serve: l.serve})
+	return l
 }
 
 // end closes all connections of a life.
@@ -171,11 +177,20 @@ func (r *Relay) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		_, _ = r.look(r.life)
+		_, _ = r.lookLately(r.life)
 		select {
 		case <-r.life.Done():
 			return
 		case <-tick.C:
+		case <-r.lost:
 		}
+	}
+}
+
+// mayBeAnother has the target looked at: something about it went wrong. Nobody waits.
+func (r *Relay) mayBeAnother() {
+	select {
+	case r.lost <- struct{}{}:
+	default:
 	}
 }

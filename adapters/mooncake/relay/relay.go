@@ -67,6 +67,7 @@ type Relay struct {
 	counts  map[string]*counts
 	plane   metadata.Plane
 	client  *handshake.Client
+	connect metadata.Dialer // to the target's data plane
 	daemon  *handshake.Server
 	at      netip.AddrPort // of the handshake
 	target  target
@@ -75,15 +76,39 @@ type Relay struct {
 	asks    *shares
 	active  atomic.Int64 // requests and notifies under way
 	drains  atomic.Bool
+	lost    chan struct{} // the target may be another one now
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 	running sync.WaitGroup
+	closing sync.Once
 }
 
 // New opens the relay's handshake. The target may come later: until then nobody is
 // answered.
 func New(ctx context.Context, cfg Config) (*Relay, error) {
+	if cfg.Server == metadata.P2P {
+		if _, _, err := segment.SplitName(cfg.Target); err != nil {
+			return nil, fmt.Errorf("target: %w", err)
+		}
+	}
+	r := prepare(ctx, cfg)
+	var err error
+	if r.plane, err = metadata.Open(metadata.Config{Server: cfg.Server, Dial: r.dial, Peers: r.client}); err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	if err := cfg.Data.try(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("data: %w", err), r.Close())
+	}
+	if r.at, err = r.daemon.Listen(ctx, cfg.Listen); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen: %w", err), r.Close())
+	}
+	r.running.Go(r.watch)
+	return r, nil
+}
+
+// prepare makes a relay that listens nowhere and has no plane.
+func prepare(ctx context.Context, cfg Config) *Relay {
 	if cfg.Conns == 0 {
 		cfg.Conns = engine.DefaultConns
 	}
@@ -93,14 +118,9 @@ func New(ctx context.Context, cfg Config) (*Relay, error) {
 	if cfg.InFlight == 0 {
 		cfg.InFlight = DefaultInFlight
 	}
-	if cfg.Server == metadata.P2P {
-		if _, _, err := segment.SplitName(cfg.Target); err != nil {
-			return nil, fmt.Errorf("target: %w", err)
-		}
-	}
 	n := max(int(cfg.InFlight/pieceLen), 2)
 	r := &Relay{
-		cfg: cfg, sources: narrowFirst(cfg.Sources), counts: map[string]*counts{},
+		cfg: cfg, sources: narrowFirst(cfg.Sources), counts: map[string]*counts{}, lost: make(chan struct{}, 1),
 		pieces: newShares("requests", n, n/2, waitTime), asks: newShares("probes and notifies", asksAtATime, asksAtATime/2, waitTime),
 		target: target{looking: make(chan struct{}, 1), used: map[uint16]bool{}, err: unreachable("nobody has asked for it yet", nil)},
 	}
@@ -112,32 +132,26 @@ func New(ctx context.Context, cfg Config) (*Relay, error) {
 		}
 	}
 	r.life, r.end = context.WithCancel(context.WithoutCancel(ctx))
+	r.connect = r.dial
 	r.client = &handshake.Client{Dial: r.dial}
-	var err error
-	if r.plane, err = metadata.Open(metadata.Config{Server: cfg.Server, Dial: r.dial, Peers: r.client}); err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
-	}
-	if err := cfg.Data.try(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("data: %w", err), r.plane.Close())
-	}
 	r.daemon = handshake.NewServer(handshake.Config{Descriptor: r.descriptor, Notified: r.notified, Asked: r.asked, Admit: r.admit, Refused: r.refused})
-	if r.at, err = r.daemon.Listen(ctx, cfg.Listen); err != nil {
-		_ = r.Close()
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	r.running.Go(r.watch)
-	return r, nil
+	return r
 }
 
-// Close ends all connections, and returns when nothing is carried any more.
-func (r *Relay) Close() error {
-	r.end()
-	r.daemon.Close()
-	r.running.Wait()
-	if now, _ := r.target.current(); now != nil {
-		now.end()
-	}
-	return r.plane.Close()
+// Close ends all connections, and returns when nothing is carried any more. It may be
+// called again.
+func (r *Relay) Close() (err error) {
+	r.closing.Do(func() {
+		r.end()
+		r.daemon.Close()
+		r.target.looking <- struct{}{} // and never back: no life begins any more
+		r.running.Wait()
+		if now, _ := r.target.current(); now != nil {
+			now.end()
+		}
+		err = r.plane.Close()
+	})
+	return err
 }
 
 // unreachable is a target that is not there.
