@@ -340,6 +340,14 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	if _, err := prefill.reload(t.Context(), false); !errors.Is(err, wire.CodeConfig) || !strings.Contains(err.Error(), "valid") {
 		t.Errorf("a certificate that has ended: %v, want CONFIG", err)
 	}
+	ca.until = time.Now().Add(time.Hour)
+	ca.issue(t, "prefill", "acme")
+	if err := os.Rename(filepath.Join(dir, "decode-acme.key"), filepath.Join(dir, "prefill-acme.key")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := prefill.reload(t.Context(), false); !errors.Is(err, wire.CodeConfig) || !strings.Contains(err.Error(), "prefill-acme.key is not the private key of the certificate in") {
+		t.Errorf("a key of another certificate: %v, want CONFIG and both files", err)
+	}
 	decode.ready(t)
 }
 

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -69,31 +71,86 @@ type TLS struct {
 	Sums        [3][sha256.Size]byte // of the files that LoadTLS read: certificate, key, authority
 }
 
+// TLSError says which file of LoadTLS is wrong, and how. It matches wire.CodeConfig.
+type TLSError struct {
+	File int // 0 is the certificate, 1 the key, 2 the authority
+	Err  error
+}
+
+func (e *TLSError) Error() string {
+	return "link " + [...]string{"certificate", "key", "authority"}[e.File] + " " + e.Err.Error()
+}
+
+// Unwrap returns the cause and CONFIG.
+func (e *TLSError) Unwrap() []error { return []error{e.Err, wire.CodeConfig} }
+
 // maxPEM bounds a file of certificates: a bundle of authorities has some 200 KiB.
 const maxPEM = 1 << 20
 
-// LoadTLS reads PEM files. A certificate of this agent that is not valid now is
-// refused: no peer would take it.
+// LoadTLS reads PEM files. Files that prove nothing to any peer are refused: a key of
+// another certificate, a certificate of this agent that is not valid now, no authority
+// that is. The error is a *TLSError, but where the files change all the time.
 func LoadTLS(cert, key, ca string) (*TLS, error) {
 	t := &TLS{CA: x509.NewCertPool()}
-	pem, err := readTogether([3]string{cert, key, ca}, func(path string) ([]byte, error) { return safefile.Read(path, maxPEM) })
+	files, err := readTogether([3]string{cert, key, ca}, func(path string) ([]byte, error) { return safefile.Read(path, maxPEM) })
 	if err != nil {
 		return nil, err
 	}
-	for i, b := range pem {
+	for i, b := range files {
 		t.Sums[i] = sha256.Sum256(b)
 	}
-	if t.Certificate, err = tls.X509KeyPair(pem[0], pem[1]); err != nil {
-		return nil, fmt.Errorf("link certificate %s with key %s: %w: %w", cert, key, err, wire.CodeConfig)
+	own, err := certificates(files[0])
+	if err == nil {
+		err = validNow(own[:1])
 	}
-	if now, own := time.Now(), t.Certificate.Leaf; now.After(own.NotAfter) || now.Before(own.NotBefore) {
-		return nil, fmt.Errorf("link certificate %s is valid from %s to %s only: %w", cert,
-			own.NotBefore.UTC().Format(time.DateTime), own.NotAfter.UTC().Format(time.DateTime), wire.CodeConfig)
+	if err != nil {
+		return nil, &TLSError{0, fmt.Errorf("%s: %w", cert, err)}
 	}
-	if !t.CA.AppendCertsFromPEM(pem[2]) {
-		return nil, fmt.Errorf("link authority %s: no certificate in it: %w", ca, wire.CodeConfig)
+	if t.Certificate, err = tls.X509KeyPair(files[0], files[1]); err != nil {
+		return nil, &TLSError{1, fmt.Errorf("%s is not the private key of the certificate in %s: %w", key, cert, err)}
+	}
+	authorities, err := certificates(files[2])
+	if err == nil {
+		err = validNow(authorities)
+	}
+	if err != nil {
+		return nil, &TLSError{2, fmt.Errorf("%s: %w", ca, err)}
+	}
+	for _, c := range authorities {
+		t.CA.AddCert(c)
 	}
 	return t, nil
+}
+
+// certificates are those of a PEM file, which may hold other things too.
+func certificates(b []byte) (all []*x509.Certificate, err error) {
+	for {
+		var block *pem.Block
+		switch block, b = pem.Decode(b); {
+		case block == nil && len(all) == 0:
+			return nil, errors.New("no certificate in it, in PEM")
+		case block == nil:
+			return all, nil
+		case block.Type != "CERTIFICATE":
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d in it cannot be read: %w", len(all)+1, err)
+		}
+		all = append(all, c)
+	}
+}
+
+// validNow refuses certificates of which none is.
+func validNow(all []*x509.Certificate) error {
+	now := time.Now()
+	for _, c := range all {
+		if !now.Before(c.NotBefore) && !now.After(c.NotAfter) {
+			return nil
+		}
+	}
+	return fmt.Errorf("valid from %s to %s only", all[0].NotBefore.UTC().Format(time.DateTime), all[0].NotAfter.UTC().Format(time.DateTime))
 }
 
 // maxReadings bounds how often the files are read until they stay the same.
@@ -110,7 +167,7 @@ func readTogether(paths [3]string, read func(string) ([]byte, error)) ([3][]byte
 		for i, path := range paths {
 			b, err := read(path)
 			if err != nil {
-				return now, fmt.Errorf("link certificate: %w: %w", err, wire.CodeConfig)
+				return now, &TLSError{i, err}
 			}
 			now[i] = b
 			same = same && bytes.Equal(b, last[i])

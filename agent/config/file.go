@@ -49,7 +49,11 @@ func (l *loader) readFile(path string, regular bool) {
 		if errors.As(err, &pe) {
 			err = pe.Err
 		}
-		l.problems = append(l.problems, Problem{File: path, Text: err.Error()})
+		p := Problem{File: path, Text: err.Error()}
+		if l.vars[fileVariable] == path {
+			p.Text += " (" + fileVariable + " names this file)"
+		}
+		l.problems = append(l.problems, p)
 		return
 	}
 	raw, ok := l.decode(path, string(text))

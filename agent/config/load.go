@@ -29,6 +29,9 @@ type Options struct {
 	Memory func() Memory
 }
 
+// fileVariable names the file, where Options do not.
+const fileVariable = "MERIDIAN_CONFIG"
+
 // FileName is what the search path looks for.
 const FileName = "meridian.toml"
 
@@ -54,7 +57,7 @@ func (o Options) Find() string {
 	if o.Path != "" {
 		return o.Path
 	}
-	if p := variables(o.Env)["MERIDIAN_CONFIG"]; p != "" {
+	if p := variables(o.Env)[fileVariable]; p != "" {
 		return p
 	}
 	for _, p := range SearchPath(o.Env) {
@@ -200,7 +203,7 @@ func EnvName(key string) string {
 // Reserved variables are no keys: the file's place, the command line's own
 // settings, and those that the client library in other languages reads.
 func reserved(name string) bool {
-	return name == "MERIDIAN_CONFIG" || name == "MERIDIAN_OPENAI_URL" || strings.HasPrefix(name, "MERIDIAN_CLI_") || strings.HasPrefix(name, "MERIDIAN_PY_")
+	return name == fileVariable || name == "MERIDIAN_OPENAI_URL" || strings.HasPrefix(name, "MERIDIAN_CLI_") || strings.HasPrefix(name, "MERIDIAN_PY_")
 }
 
 func (l *loader) readEnv() {

@@ -270,6 +270,9 @@ func TestSearchPathIsHereThenTheUsersFolder(t *testing.T) {
 	if _, _, err := Load(Options{Path: "absent.toml"}); err == nil || err.Error() != "absent.toml: no such file or directory" {
 		t.Errorf("a named file that is absent: %v", err)
 	}
+	if _, _, err := Load(Options{Env: append(env, "MERIDIAN_CONFIG=absent.toml")}); err == nil || err.Error() != "absent.toml: no such file or directory (MERIDIAN_CONFIG names this file)" {
+		t.Errorf("one that a variable names: %v", err)
+	}
 }
 
 func TestRelativePathsOfTheFileAreFromItsFolder(t *testing.T) {

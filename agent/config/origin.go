@@ -40,6 +40,16 @@ func (c *Config) Origins() []Origin {
 	return out
 }
 
+// Problem is one that was found after Load, with the place where its key was written.
+func (c *Config) Problem(key, text string) Problem {
+	for _, k := range c.origins {
+		if k.Key == key {
+			return Problem{File: k.At, Key: key, Text: text}
+		}
+	}
+	return Problem{Key: key, Text: text}
+}
+
 func (l *loader) origins() []kept {
 	var out []kept
 	add := func(path string, keys []setting) {

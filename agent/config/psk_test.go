@@ -45,7 +45,15 @@ func TestRandomKeysAreTaken(t *testing.T) {
 	for range 2000 {
 		b := make([]byte, 17)
 		_, _ = rand.Read(b)
-		for _, key := range []string{hex.EncodeToString(b[:16]), strings.ToUpper(hex.EncodeToString(b[:16])), base64.StdEncoding.EncodeToString(b[:16]), base64.RawURLEncoding.EncodeToString(b[:16]), base32.StdEncoding.EncodeToString(b)} {
+		// One key in 50,000 has letters of one case only, and counts as words: of those
+		// that mrdn cert psk makes, in hexadecimal, none does.
+		mixed := func(key string) string {
+			if key == strings.ToLower(key) || key == strings.ToUpper(key) {
+				return "Aa" + key
+			}
+			return key
+		}
+		for _, key := range []string{hex.EncodeToString(b[:16]), strings.ToUpper(hex.EncodeToString(b[:16])), mixed(base64.StdEncoding.EncodeToString(b[:16])), mixed(base64.RawURLEncoding.EncodeToString(b[:16])), base32.StdEncoding.EncodeToString(b)} {
 			if !hardToGuess(key) {
 				t.Fatalf("the random key %q is refused", key)
 			}

@@ -3,6 +3,7 @@ package openers
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -99,6 +100,27 @@ func linkUpdate(c *config.Config) (link.Update, error) {
 	return u, nil
 }
 
+// tlsKeys name the files of link.LoadTLS, in its order.
+var tlsKeys = [3]string{"link.tls.cert", "link.tls.key", "link.tls.ca"}
+
+// checkLink says what newLink would refuse of files that the configuration names.
+func checkLink(c *config.Config) []config.Problem {
+	t := c.Link.TLS
+	if !t.On() {
+		return nil
+	}
+	_, err := link.LoadTLS(t.Cert, t.Key, t.CA)
+	var wrong *link.TLSError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &wrong):
+		return []config.Problem{c.Problem(tlsKeys[wrong.File], wrong.Err.Error())}
+	default:
+		return []config.Problem{c.Problem("link.tls", err.Error())}
+	}
+}
+
 // standing is what may be reserved ahead for a peer: never so much that what it asks
 // for in so many words finds its share of the arena taken.
 func standing(c *config.Config) int64 {
@@ -132,7 +154,7 @@ func otherFiles(was, now *link.TLS) (out []config.Change) {
 	if was == nil || now == nil {
 		return nil
 	}
-	for i, key := range []string{"link.tls.cert", "link.tls.key", "link.tls.ca"} {
+	for i, key := range tlsKeys {
 		if was.Sums[i] != now.Sums[i] {
 			out = append(out, config.Change{Key: key, What: "changed", Live: true})
 		}

@@ -109,6 +109,16 @@ func Kinds(others ...Opener) []config.FabricKind {
 	return out
 }
 
+// Check says what the start would refuse of a configuration that config.Load took:
+// what is in the files that it names. Load itself does not read them: who asks a
+// daemon for its state need not be able to, and needs no valid certificate.
+func Check(c *config.Config) error {
+	if p := checkLink(c); len(p) > 0 {
+		return &config.Error{Problems: p}
+	}
+	return nil
+}
+
 // All are the fabrics that a configuration asks for, those that every daemon has last.
 func All(c *config.Config) []config.Fabric {
 	all := slices.Clone(c.Fabrics)

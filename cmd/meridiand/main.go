@@ -137,6 +137,9 @@ can change live, and says what needs a restart.`,
 			return stopped{err}
 		}
 		if test {
+			if err := openers.Check(cfg); err != nil {
+				return stopped{err}
+			}
 			if _, err := fmt.Fprintln(out, "the configuration is valid:", source(cfg)); err != nil {
 				return stopped{err}
 			}

@@ -64,6 +64,12 @@ func TestTestingTheConfigurationStartsNothing(t *testing.T) {
 	if code != 1 || s != nil || strings.Count(errOut, "error: bad.toml:") != 2 || !strings.Contains(errOut, "did you mean link.listen?") {
 		t.Errorf("exit %d, started %v, %q", code, s, errOut)
 	}
+	file(t, "none.pem", "")
+	file(t, "tls.toml", "[link.tls]\ncert = \"none.pem\"\nkey = \"none.pem\"\nca = \"none.pem\"\n")
+	code, _, errOut, s = command(t, nil, nil, "-t", "-c", "tls.toml")
+	if code != 1 || s != nil || !strings.Contains(errOut, "tls.toml:2: link.tls.cert: ") || !strings.Contains(errOut, "none.pem: no certificate in it") {
+		t.Errorf("a file without a certificate: exit %d, started %v, %q", code, s, errOut)
+	}
 }
 
 func TestExitCodes(t *testing.T) {

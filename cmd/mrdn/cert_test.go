@@ -1,12 +1,18 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 )
 
 // handshake lets a server and a client of the two certificates prove
@@ -49,5 +55,59 @@ func handshake(t *testing.T, dir, server, client string) {
 		if err := got.VerifyHostname(host); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// self writes a certificate that signs itself, NAME.pem and NAME-key.pem.
+func self(t *testing.T, name string, from, to time.Time) {
+	t.Helper()
+	c, err := template(name, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.NotBefore, c.NotAfter = from, to
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err == nil {
+		_, err = writePair(".", name+".pem", name+"-key.pem", c, c, key, key)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConfigCheckNamesTheCertificateThatDoesNotFit(t *testing.T) {
+	s := newShell(t, nil)
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	self(t, "good", now.Add(-time.Hour), now.Add(time.Hour))
+	self(t, "other", now.Add(-time.Hour), now.Add(time.Hour))
+	self(t, "old", now.Add(-2*time.Hour), now.Add(-time.Hour))
+	self(t, "early", now.Add(time.Hour), now.Add(2*time.Hour))
+	write(t, "garbled.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("none")})))
+	write(t, "text.pem", "no PEM at all\n")
+	for name, c := range map[string]struct{ cert, key, ca, want string }{
+		"all is well":             {"good.pem", "good-key.pem", "other.pem", ""},
+		"a key of another":        {"good.pem", "other-key.pem", "good.pem", "link.toml:3: link.tls.key: other-key.pem is not the private key of the certificate in good.pem"},
+		"a key that is none":      {"good.pem", "text.pem", "good.pem", "link.toml:3: link.tls.key: text.pem is not the private key of the certificate in good.pem"},
+		"a certificate of before": {"old.pem", "old-key.pem", "good.pem", "link.toml:2: link.tls.cert: old.pem: valid from"},
+		"one of tomorrow":         {"early.pem", "early-key.pem", "good.pem", "link.toml:2: link.tls.cert: early.pem: valid from"},
+		"a key as certificate":    {"good-key.pem", "good-key.pem", "good.pem", "link.toml:2: link.tls.cert: good-key.pem: no certificate in it"},
+		"a garbled one":           {"garbled.pem", "good-key.pem", "good.pem", "link.toml:2: link.tls.cert: garbled.pem: certificate 1 in it cannot be read"},
+		"no authority":            {"good.pem", "good-key.pem", "text.pem", "link.toml:4: link.tls.ca: text.pem: no certificate in it"},
+		"a garbled authority":     {"good.pem", "good-key.pem", "garbled.pem", "link.toml:4: link.tls.ca: garbled.pem: certificate 1 in it cannot be read"},
+		"an authority of before":  {"good.pem", "good-key.pem", "old.pem", "link.toml:4: link.tls.ca: old.pem: valid from"},
+	} {
+		write(t, "link.toml", "[link.tls]\ncert = \""+c.cert+"\"\nkey = \""+c.key+"\"\nca = \""+c.ca+"\"\n")
+		t.Log(name)
+		if c.want == "" {
+			expect(t, s.run(t, "config", "check", "link.toml"), exitOK, "ok  link.toml", "")
+			continue
+		}
+		got := s.run(t, "config", "check", "link.toml")
+		got.out = strings.ReplaceAll(got.out, dir+"/", "")
+		expect(t, got, exitFailed, c.want, "1 problem in")
 	}
 }

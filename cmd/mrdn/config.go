@@ -69,8 +69,9 @@ func newConfigCheckCmd(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Test a configuration without starting anything",
-		Long: `Reads the configuration as the daemon would and lists every problem with its
-file and line, and every warning. The exit code is 1 when there is a problem.`,
+		Long: `Reads the configuration as the daemon would, and the certificates that it names,
+and lists every problem with its file and line, and every warning. The exit code
+is 1 when there is a problem. Run it as a user who may read the private key.`,
 		Example:     "  mrdn config check\n  mrdn config check deploy/decode.toml -o json",
 		Args:        cobra.MaximumNArgs(1),
 		Annotations: map[string]string{accessKey: readOnly},
@@ -80,7 +81,10 @@ file and line, and every warning. The exit code is 1 when there is a problem.`,
 		if len(args) > 0 {
 			o.Path = args[0]
 		}
-		_, warnings, err := config.Load(o)
+		cfg, warnings, err := config.Load(o)
+		if err == nil {
+			err = openers.Check(cfg)
+		}
 		r := checkResult{File: o.Find(), OK: err == nil, Problems: []problem{}, Warnings: []problem{}}
 		for _, w := range warnings {
 			r.Warnings = append(r.Warnings, problemOf(w))
