@@ -18,8 +18,10 @@ import (
 const (
 	maxListBody  = 1 << 20
 	maxErrorBody = 64 << 10
-	// maxTail is what may follow [DONE] if the connection is to be used again.
-	maxTail = 4 << 10
+	// maxTail is what may follow [DONE], and tailTime how long it may take, if the
+	// connection is to be used again.
+	maxTail  = 4 << 10
+	tailTime = 100 * time.Millisecond
 )
 
 // ErrSilent is of a server that has sent no line for ClientConfig.Silence.
@@ -131,6 +133,8 @@ func (c *Client) stream(ctx context.Context, call Call, life, chunks *silence, w
 	if err != nil {
 		return err
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	req, err := c.request(ctx, http.MethodPost, call.Path, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -172,6 +176,8 @@ func (c *Client) stream(ctx context.Context, call Call, life, chunks *silence, w
 		case err != nil:
 			return err
 		case string(data) == "[DONE]":
+			over := time.AfterFunc(tailTime, end)
+			defer over.Stop()
 			_, _ = io.CopyN(io.Discard, e.r, maxTail) // so that the connection can be used again
 			return nil
 		}

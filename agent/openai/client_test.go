@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -187,5 +188,42 @@ func TestOneConnectionServesManyStreams(t *testing.T) {
 	}
 	if dials != 1 {
 		t.Errorf("%d connections for 5 streams", dials)
+	}
+}
+
+// tripper answers without a network.
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A server that goes on after [DONE], or keeps silent, has answered all the same.
+func TestWhatFollowsTheEndOfAStreamIsNotWaitedFor(t *testing.T) {
+	for name, after := range map[string]func(r *http.Request, w *io.PipeWriter){
+		"silence": func(*http.Request, *io.PipeWriter) {},
+		"a comment each second": func(r *http.Request, w *io.PipeWriter) {
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, ": alive\n\n")
+				select {
+				case <-r.Context().Done():
+				case <-time.After(time.Second):
+				}
+			}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := NewClient(ClientConfig{URL: "http://server", HTTP: &http.Client{Transport: tripper(func(r *http.Request) (*http.Response, error) {
+				body, w := io.Pipe()
+				go func() {
+					_, _ = io.WriteString(w, "data: [DONE]\n\n")
+					after(r, w)
+				}()
+				context.AfterFunc(r.Context(), func() { _ = w.CloseWithError(r.Context().Err()) })
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
+			})}})
+			began := time.Now()
+			if err := c.Stream(t.Context(), Call{Path: chatPath}, func(*Chunk) error { return nil }); err != nil || time.Since(began) != tailTime {
+				t.Errorf("%s: %v after %v, want an answer after %v", name, err, time.Since(began), tailTime)
+			}
+		})
 	}
 }

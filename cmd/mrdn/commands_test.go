@@ -30,7 +30,7 @@ func TestUsageErrorsExit2(t *testing.T) {
 	for _, args := range [][]string{
 		{"nothing"}, {"peer", "nothing"}, {"status", "extra"}, {"--nope"}, {"status", "-o", "xml"}, {"status", "--timeout", "0s"},
 		{"status", "--timeout", "soon"}, {"block", "stat"}, {"block", "stat", "xyz"}, {"block", "stat", goodKey, "more"},
-		{"block", "ls", "--tier", "cold"}, {"block", "ls", "--limit", "0"}, {"errors", "lookup"}, {"completion", "tcsh"},
+		{"block", "ls", "--tier", "cold"}, {"block", "ls", "--limit", "0"}, {"transfer", "list", "--limit", "0"}, {"errors", "lookup"}, {"completion", "tcsh"},
 		{"cert", "issue"}, {"cert", "issue", "--name", "a/b"}, {"cert", "ca", "--days", "0"}, {"status", "--wait", "--wait-duration", "-1s"},
 		{"block", "put", "-", "--block-bytes", "64M"}, {"block", "put", "-", "--tenant", "a\nb"}, {"peer", "list", "a", "b"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,19 +63,54 @@ func (f *llamaFlags) add(c *cobra.Command) {
 	s.IntVar(&f.opt.Context, "context", 4096, "tokens of a slot's context")
 	s.IntVar(&f.opt.Slots, "slots", 2, "requests that a node generates at the same time")
 	s.IntVar(&f.opt.Threads, "threads", 1, "threads of each llama-server")
-	s.StringVar(&f.mem, "memory", "1GiB", "size of each node's arena")
+	s.StringVar(&f.mem, "memory", "1GiB", "size of each node's arena, or auto")
+}
+
+// check refuses, before anything is fetched, what the nodes would refuse.
+func (f *llamaFlags) check() error {
+	keys := map[string]struct{ flag, value string }{
+		"kv_memory.capacity_bytes": {"--memory", f.mem},
+		"llama.context":            {"--context", strconv.Itoa(f.opt.Context)},
+		"llama.slots":              {"--slots", strconv.Itoa(f.opt.Slots)},
+		"llama.threads":            {"--threads", strconv.Itoa(f.opt.Threads)},
+	}
+	flags := map[string]string{"llama.model": "to be found", "llama.server": "to be found"}
+	for key, of := range keys {
+		flags[key] = of.value
+	}
+	for name, listen := range map[string]string{"--prefill": f.opt.ListenPrefill, "--decode": f.opt.ListenDecode} {
+		if listen != "" {
+			flags["llama.listen"] = listen
+		}
+		_, _, err := config.Load(config.Options{Path: os.DevNull, Flags: flags})
+		var bad *config.Error
+		if !errors.As(err, &bad) {
+			continue
+		}
+		p := bad.Problems[0]
+		if of, ok := keys[p.Key]; ok {
+			name = of.flag
+		}
+		return usage("%s: %s", name, p.Text)
+	}
+	return nil
 }
 
 // options completes the flags.
 func (f *llamaFlags) options(ctx context.Context, a *app) (*pair.Options, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	o := f.opt
 	o.Self = []string{self, llamaProcess}
-	if o.Capacity, err = config.ParseBytes(f.mem); err != nil {
-		return nil, usage("--memory %q: %v", f.mem, err)
+	if f.mem != "auto" {
+		if o.Capacity, err = config.ParseBytes(f.mem); err != nil {
+			return nil, usage("--memory %q: %v", f.mem, err)
+		}
 	}
 	for _, path := range []*string{&o.Server, &o.Model} {
 		if *path != "" {
@@ -202,12 +238,12 @@ loopback or on Unix sockets. Two hosts are joined by configuration instead: see
 	c.Flags().UintVar(&maxThink, "max-think", 0, "thinking tokens before it is ended by force (default: the daemon's)")
 	c.Flags().BoolVar(&keeps, "keeps-thinking", false, "the chat template keeps thinking in the history")
 	c.RunE = a.endlessCommand(func(ctx context.Context, _ []string) (result, error) {
+		if len(think) != 0 && len(think) != 2 {
+			return nil, usage("--think %q: want the start and the end marker, separated by a comma", strings.Join(think, ","))
+		}
 		o, err := f.options(ctx, a)
 		if err != nil {
 			return nil, err
-		}
-		if len(think) != 0 && len(think) != 2 {
-			return nil, usage("--think %q: want the start and the end marker, separated by a comma", strings.Join(think, ","))
 		}
 		thinking(o, think, maxThink, keeps)
 		return nil, a.llamaUp(ctx, o)

@@ -30,6 +30,9 @@ ended.`,
 	c.Flags().StringVar(&from, "peer", "", "only those of this peer")
 	c.Flags().BoolVar(&running, "running", false, "only those that are under way")
 	c.RunE = a.command(func(ctx context.Context, _ []string) (result, error) {
+		if limit == 0 {
+			return nil, usage("--limit 0: it must be above 0")
+		}
 		return a.withAdmin(ctx, func(adm *client.Admin) (result, error) {
 			r, err := adm.ListTransfers(ctx, &adminpb.ListTransfersRequest{Limit: limit, Peer: from, RunningOnly: running})
 			if err != nil {
