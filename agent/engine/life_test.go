@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"meridian/scheduler"
+)
+
+// A request that falls silent is given up in its time, however old the daemon is, and
+// not before: each sign of life counts.
+func TestASilentRequestIsGivenUpInItsTimeWhateverTheDaemonsAge(t *testing.T) {
+	for _, age := range []time.Duration{0, time.Second, 1000 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := &Server{start: time.Now(), cfg: Config{Scheduler: scheduler.Config{ReapAfter: scheduler.Time(time.Minute)}}}
+			s := &session{srv: srv, dead: true} // nobody reads its answers
+			s.life = newLife(s)
+			defer s.life.close()
+			given := func() uint64 {
+				synctest.Wait()
+				return s.life.stats().Events[scheduler.Reaped]
+			}
+			time.Sleep(age)
+			for id := range uint32(2) {
+				if err := s.life.begin(id+1, "", nil); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Second)
+			}
+			time.Sleep(20*time.Second - 1)
+			if n := given(); n != 0 {
+				t.Errorf("age %v: %d requests were given up after less than a minute", age, n)
+			}
+			for want := range uint64(2) {
+				time.Sleep(1)
+				if n := given(); n != want+1 {
+					t.Errorf("age %v: %d requests were given up in their minute, want %d", age, n, want+1)
+				}
+				time.Sleep(20*time.Second - 1)
+			}
+		})
+	}
+}
