@@ -24,7 +24,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, "meridian-ffi loads libraries for meridiand, which starts it: meridian-ffi nixl, with a socket as descriptor 3")
 		os.Exit(2)
 	}
-	if err := helper.Run(os.NewFile(socket, "control")); err != nil {
+	err := helper.DieBySignals()
+	if err == nil {
+		err = helper.Run(os.NewFile(socket, "control"))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

@@ -114,6 +114,7 @@ func (s *server) mapWindow(m *control.Map, fd int) error {
 	if err != nil {
 		return s.answer(m.Req, fmt.Errorf("window %d: %w", m.Window, err), nil)
 	}
+	_ = unix.Madvise(b, unix.MADV_DONTDUMP) // a tenant's bytes have no place in a core file
 	w := &mapped{b: b}
 	if w.addr, err = s.engine.Register(b); err != nil {
 		_ = unix.Munmap(b) // nobody knows it
