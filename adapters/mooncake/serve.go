@@ -82,11 +82,11 @@ type server struct {
 	sources
 	daemon    *handshake.Server
 	target    *engine.Target
-	publisher *publisher    // nil: there is no metadata server
-	storage   *storage      // nil: nothing is lent
-	common    window.Window // whose address every peer has for its own, on a metadata server
-	began     string        // the timestamp of our descriptor
-	doing     atomic.Int64  // notifies that are being done
+	publisher *metadata.Publisher // nil: there is no metadata server
+	storage   *storage            // nil: nothing is lent
+	common    window.Window       // whose address every peer has for its own, on a metadata server
+	began     string              // the timestamp of our descriptor
+	doing     atomic.Int64        // notifies that are being done
 	drains    atomic.Bool
 }
 
@@ -135,7 +135,7 @@ func (s *server) open(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if s.node.cfg.Plane != nil {
-		s.publisher = publish(ctx, s.node.cfg.Plane, s.node.cfg.Log, time.After, s.published)
+		s.publisher = metadata.Keep(ctx, s.node.cfg.Plane, s.node.cfg.Log, time.After, s.published)
 	}
 	return s.offer(ctx)
 }
@@ -375,7 +375,7 @@ func (s *server) active() int { return s.target.Active() + int(s.doing.Load()) }
 func (s *server) close() {
 	s.sources.close()
 	if s.publisher != nil {
-		s.publisher.close()
+		s.publisher.Close()
 	}
 	if err := s.storage.close(); err != nil {
 		s.node.cfg.Log.Warn("mooncake store node: the master was not told of the end; it notices by itself", "err", err)

@@ -55,7 +55,7 @@ func (n *Node) Drain(ctx context.Context) {
 	var leaving sync.WaitGroup
 	defer leaving.Wait()
 	if n.server.publisher != nil {
-		leaving.Go(n.server.publisher.close)
+		leaving.Go(n.server.publisher.Close)
 	}
 	n.server.drains.Store(true)
 	n.server.storage.drain(ctx)
@@ -143,7 +143,7 @@ func (n *Node) Findings() []fabric.Finding {
 		})
 		out = append(out, s.sourceFindings()...)
 		if s.publisher != nil {
-			out = append(out, s.publisher.finding())
+			out = append(out, s.publisher.Finding())
 		}
 		out = append(out, s.storage.finding()...)
 	}

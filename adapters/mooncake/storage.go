@@ -65,7 +65,7 @@ func (s *server) offer(ctx context.Context) error {
 		for seen := uint64(0); node.Wait(ctx, func(st store.Status) bool { return st.Offers > seen }) == nil; {
 			seen = node.Status().Offers
 			if s.publisher != nil {
-				s.publisher.again()
+				s.publisher.Again()
 			}
 		}
 	}()

@@ -3,6 +3,7 @@
 //
 //	key.go       the keys: mooncake/ram/NAME and mooncake/rpc_meta/NAME
 //	endpoint.go  the value of rpc_meta: where a node answers handshakes
+//	publisher.go keeps a node on a server, also one that was restarted
 //
 // The value of the other key is the descriptor of the node's segment: package segment.
 //

@@ -1,4 +1,4 @@
-package mooncake
+package metadata
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/segment"
 	"meridian/fabric"
 	"meridian/wire"
@@ -25,10 +24,10 @@ const (
 	firstRetry   = 250 * time.Millisecond // doubles up to publishEvery
 )
 
-// publisher keeps our segment on a metadata server.
-type publisher struct {
-	plane metadata.Plane
-	node  func() metadata.Node // what is to be there now
+// Publisher keeps a node of this daemon on a metadata server.
+type Publisher struct {
+	plane Plane
+	node  func() Node // what is to be there now
 	log   *slog.Logger
 	after func(time.Duration) <-chan time.Time
 
@@ -44,15 +43,16 @@ type publisher struct {
 
 var errNotYet = errors.New("the metadata server has not answered yet")
 
-// publish begins to keep what node says on the server, until close.
-func publish(ctx context.Context, plane metadata.Plane, log *slog.Logger, after func(time.Duration) <-chan time.Time, node func() metadata.Node) *publisher {
-	p := &publisher{plane: plane, node: node, log: log, after: after, done: make(chan struct{}), changed: make(chan struct{}, 1), err: errNotYet}
+// Keep begins to keep what node says on a plane's server, until Close. after is
+// time.After, or a test's.
+func Keep(ctx context.Context, plane Plane, log *slog.Logger, after func(time.Duration) <-chan time.Time, node func() Node) *Publisher {
+	p := &Publisher{plane: plane, node: node, log: log, after: after, done: make(chan struct{}), changed: make(chan struct{}, 1), err: errNotYet}
 	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go p.run()
 	return p
 }
 
-func (p *publisher) run() {
+func (p *Publisher) run() {
 	defer close(p.done)
 	for retry := firstRetry; ; {
 		wait := publishEvery
@@ -71,8 +71,8 @@ func (p *publisher) run() {
 	}
 }
 
-// again has the server looked at now, since what is to be there has changed.
-func (p *publisher) again() {
+// Again has the server looked at now, since what is to be there has changed.
+func (p *Publisher) Again() {
 	select {
 	case p.changed <- struct{}{}:
 	default:
@@ -80,7 +80,7 @@ func (p *publisher) again() {
 }
 
 // look publishes what is not there as it should be.
-func (p *publisher) look() error {
+func (p *Publisher) look() error {
 	ctx, cancel := context.WithTimeout(p.ctx, publishWait)
 	defer cancel()
 	n := p.node()
@@ -96,7 +96,7 @@ func (p *publisher) look() error {
 
 // has reports whether the server has our segment as it is. What cannot be read there is
 // not ours; whether it can be replaced is Publish's to say.
-func (p *publisher) has(ctx context.Context, n metadata.Node) (bool, error) {
+func (p *Publisher) has(ctx context.Context, n Node) (bool, error) {
 	at, err := p.plane.Endpoint(ctx, n.Name())
 	if err == nil && at == n.At {
 		var d segment.Descriptor
@@ -111,7 +111,7 @@ func (p *publisher) has(ctx context.Context, n metadata.Node) (bool, error) {
 }
 
 // set keeps how it went, and tells the log what is new.
-func (p *publisher) set(n metadata.Node, err error) {
+func (p *Publisher) set(n Node, err error) {
 	p.mu.Lock()
 	was := p.err
 	p.err = err
@@ -125,14 +125,15 @@ func (p *publisher) set(n metadata.Node, err error) {
 }
 
 // trouble is why our segment is not on the server; nil: it is.
-func (p *publisher) trouble() error {
+func (p *Publisher) trouble() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// close takes our segment back, if the server may have it, and looks no more.
-func (p *publisher) close() {
+// Close takes our segment back, if the server may have it, and looks no more. It
+// may be called again.
+func (p *Publisher) Close() {
 	p.stop()
 	<-p.done
 	p.removed.Do(func() {
@@ -145,10 +146,10 @@ func (p *publisher) close() {
 	})
 }
 
-// finding says how the segment stands.
-func (p *publisher) finding() fabric.Finding {
+// Finding says how the segment stands.
+func (p *Publisher) Finding() fabric.Finding {
 	n := p.node()
-	f := fabric.Finding{ID: "published", Severe: true, Subject: fmt.Sprintf("segment %s on the metadata server", metadata.Quote(n.Name()))}
+	f := fabric.Finding{ID: "published", Severe: true, Subject: fmt.Sprintf("segment %s on the metadata server", Quote(n.Name()))}
 	err := p.trouble()
 	if err == nil {
 		return f
