@@ -1,12 +1,16 @@
 package link
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +19,7 @@ import (
 	"meridian/fabric"
 	"meridian/internal/safefile"
 	"meridian/wire"
+	proto "meridian/wire/link"
 )
 
 // refusedAs waits until the peer is refused, and checks code and text.
@@ -326,5 +331,66 @@ func TestCertificateFilesAreOfOneGeneration(t *testing.T) {
 	_, err := readTogether(paths, func(string) ([]byte, error) { reads++; return []byte{byte(reads)}, nil })
 	if !errors.Is(err, wire.CodeConfig) || reads > 3*maxReadings {
 		t.Errorf("files that never stop changing: %v after %d reads", err, reads)
+	}
+}
+
+// A peer that gives no name is who its agent id is pinned to; one that gives another name
+// is not, and a certificate without a name is nobody's.
+func TestAPinnedAgentNeedsNoName(t *testing.T) {
+	b := start(t, 2, 20, "", func(c *Config) { c.Peers = []PeerConfig{{Name: "a", Agent: agentID(7)}, {Name: "c"}} })
+	named := func(name string) *proto.Hello {
+		m := greeting(name, proto.AuthNone)
+		if name == "" {
+			m.Auth = m.Auth[:1]
+		}
+		return &m
+	}
+	plain := func() *hello { return &hello{via: viaTCP} }
+	if p, err := b.allowed(plain(), named("")); err != nil || p != b.Peer("a") {
+		t.Errorf("by its agent id: %v", err)
+	}
+	if p, err := b.allowed(plain(), named("c")); err != nil || p != b.Peer("c") {
+		t.Errorf("by its name: %v", err)
+	}
+	if p, err := b.allowed(plain(), named("stranger")); p != nil || !errors.Is(err, wire.CodeAuth) {
+		t.Errorf("another name with that agent id: %v, want AUTH", err)
+	}
+	ca := newAuthority(t)
+	nameless := ca.issueAs("", func(c *x509.Certificate) { c.DNSNames = nil }, "t")
+	_, there := shaken(t, nameless, ca.issue("b", "t"))
+	if p, err := b.allowed(&hello{via: viaTLS, conn: there}, named("")); p != nil || !errors.Is(err, wire.CodeAuth) {
+		t.Errorf("a certificate without a name: %v, want AUTH", err)
+	}
+}
+
+// shaken is both ends of a connection whose TLS handshake is done.
+func shaken(t *testing.T, a, b *TLS) (here, there *tls.Conn) {
+	t.Helper()
+	c, d := net.Pipe()
+	t.Cleanup(func() { _, _ = c.Close(), d.Close() })
+	here, there = tls.Client(c, a.client("b")), tls.Server(d, b.server())
+	done := make(chan error, 1)
+	go func() { done <- there.Handshake() }()
+	if err := errors.Join(here.Handshake(), <-done); err != nil {
+		t.Fatal(err)
+	}
+	return here, there
+}
+
+// A side's proof by certificate is bound to its own HELLO, as the page says.
+func TestAProofByCertificateIsOfTheSendersHello(t *testing.T) {
+	ca := newAuthority(t)
+	here, there := shaken(t, ca.issue("a", "t"), ca.issue("b", "t"))
+	dialler := &proto.Hello{Agent: agentID(1), Nonce: [32]byte{1}}
+	acceptor := &proto.Hello{Agent: agentID(2), Nonce: [32]byte{2}}
+	for role, own := range map[string]*proto.Hello{"meridian link v1 dialler": dialler, "meridian link v1 acceptor": acceptor} {
+		st := there.ConnectionState()
+		want, err := st.ExportKeyingMaterial("EXPORTER-meridian-link-v1", slices.Concat([]byte(role), own.Agent[:], own.Nonce[:]), 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := proof(&hello{conn: here}, proto.AuthCert, nil, role, dialler, acceptor); err != nil || !bytes.Equal(got.Value, want) {
+			t.Errorf("%s: %x, %v; want %x", role, got.Value, err, want)
+		}
 	}
 }

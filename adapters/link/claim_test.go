@@ -310,3 +310,33 @@ func TestSessionsBeyondAShareChangeNothing(t *testing.T) {
 	dead(last, wire.CodeOK)
 	counted()
 }
+
+// A session whose lane 0 was cut lingers, and goes for the next one of its peer.
+func TestASessionThatLingersMakesRoom(t *testing.T) {
+	noLeaks(t)
+	b := start(t, 2, 20, "tcp://127.0.0.1:0", func(c *Config) {
+		c.Peers, c.Quota = listed("a"), &quota.Book{}
+		c.Quota.SetLimit(quota.Sessions, quota.Peer, 1)
+	})
+	a := start(t, 1, 10, "", func(c *Config) { c.Name = "a" })
+	p := newPeer(a.Node, PeerConfig{Name: "b", Addr: b.addr, Tenants: []string{"t"}})
+	for i := range 3 {
+		h, _, _, err := p.dialLane([16]byte{}, 0)
+		if err != nil {
+			t.Fatalf("session %d: %v", i, err)
+		}
+		a.endOpening(h.base)
+		_ = h.base.Close()
+		until(t, func() bool {
+			for _, s := range b.allSessions() {
+				s.mu.Lock()
+				up := s.core.Lane(0) != nil
+				s.mu.Unlock()
+				if up {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
