@@ -296,7 +296,7 @@ func (a *Agent) Identity() (name string, id [16]byte, incarnation uint64) {
 }
 
 // Ports maps what the daemon listens on to the addresses really bound:
-// link, engine, admin, http.
+// engine, admin, http, and each fabric that serves.
 func (a *Agent) Ports() map[string][]string {
 	out := map[string][]string{}
 	for _, p := range a.listening() {

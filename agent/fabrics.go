@@ -24,7 +24,7 @@ func (a *Agent) openFabrics(ctx context.Context) error {
 		Agent: a.id.name, ID: a.id.agent, Incarnation: a.id.incarnation, Config: a.cfg, Log: a.log,
 		Store: a.store, Windows: a.windows, Spaces: a.spaces, Quota: &a.quota, Observer: fabricObserver{a},
 	}
-	for _, one := range openers.All(a.cfg) {
+	for _, one := range a.cfg.Fabrics {
 		if _, ok := a.fabrics.Get(one.Name); ok {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"meridian/agent/finding"
+	"meridian/agent/openers"
 	"meridian/blocks"
 	"meridian/fabric"
 )
@@ -15,7 +16,7 @@ func (a *Agent) findings() []finding.Finding {
 	out := stateFindings(a.store.Stats(), a.checksums.Load(), a.peers())
 	out = append(out, a.fabricFindings()...)
 	out = append(out, a.partnerFindings()...)
-	out = append(out, finding.Run(finding.ThisHost(a.now()))...)
+	out = append(out, openers.Findings(finding.ThisHost(a.now()), a.opt.Openers...)...)
 	slices.SortStableFunc(out, func(x, y finding.Finding) int { return int(y.Severity) - int(x.Severity) })
 	return out
 }

@@ -45,7 +45,7 @@ func rearm(t *testing.T, n *testNode, proxy *chaos.Proxy, plan ...chaos.Action) 
 	proxy.CutAll()
 	until(t, "the lanes are back", func() bool {
 		p := n.node.Peers()[0]
-		return p.State == link.StateReady && p.Lanes == n.cfg.Link.Lanes && proxy.Stats().Conns >= before+uint64(p.Lanes)+1
+		return p.State == link.StateReady && p.Lanes == testLanes && proxy.Stats().Conns >= before+uint64(p.Lanes)+1
 	})
 }
 

@@ -66,6 +66,9 @@ tenants = ["acme"]
 // linkFabric is the registry name of the link's peers together.
 const linkFabric = "link"
 
+// testLanes is link.lanes of linkTable.
+const testLanes = 2
+
 const linkTable = "[link]\npsk = \"5b1e7f0c92d84a63b0f6a9d13e57c248\"\nlanes = 2\n"
 
 // listener is the configuration of a daemon that peer dials.

@@ -98,8 +98,8 @@ func (a *Agent) llamaConfig() llama.Config {
 		Engine: func(ctx context.Context, o client.Options) (*client.Engine, error) {
 			return client.DialEngine(ctx, a.cfg.Engine.Socket, o)
 		},
-		Learn: a.learnModel,
-		Link:  func(partner string) error { return partnerLink(a.peers(), partner) },
+		Learn:   a.learnModel,
+		Blocked: func(partner string) error { return partnerBlocked(a.peers(), partner) },
 	}
 }
 

@@ -10,12 +10,12 @@ import (
 
 // errNoPeer is why no block of a partner can be had: nobody is there to have it
 // from.
-var errNoPeer = errors.New("no peer is connected and none is configured, so the partner's blocks cannot be pulled: add a [[link.peer]] for its daemon")
+var errNoPeer = errors.New("no peer is connected and none is configured, so the partner's blocks cannot be pulled: list its daemon as a peer")
 
-// partnerLink says why blocks of the partner's daemon cannot be had, as far as the
-// link knows; nil: they can. While its name is not known, any peer that is ready
+// partnerBlocked says why blocks of the partner's daemon cannot be had, as far as the
+// fabrics know; nil: they can. While its name is not known, any peer that is ready
 // may be it.
-func partnerLink(peers []fabric.Peer, name string) error {
+func partnerBlocked(peers []fabric.Peer, name string) error {
 	if len(peers) == 0 {
 		return errNoPeer
 	}
@@ -25,11 +25,11 @@ func partnerLink(peers []fabric.Peer, name string) error {
 			return nil
 		}
 		if why == nil || p.Name == name {
-			why = fmt.Errorf("the link to peer %s is not ready: %s %s", p.Name, p.State, p.Text)
+			why = fmt.Errorf("peer %s is not ready: %s %s", p.Name, p.State, p.Text)
 		}
 	}
 	if name != "" && !named(peers, name) {
-		return fmt.Errorf("the link has no peer %q, which the partner's daemon is called: its blocks cannot be pulled", name)
+		return fmt.Errorf("there is no peer %q, which the partner's daemon is called: its blocks cannot be pulled", name)
 	}
 	return why
 }
@@ -56,7 +56,7 @@ func (a *Agent) partnerFindings() []finding.Finding {
 	out := finding.Finding{ID: "llama.partner", Severity: finding.OK, Subject: "partner " + p.URL, Reason: "it is asked, and its blocks can be pulled"}
 	if p.Why != nil {
 		out.Severity, out.Reason = finding.Err, "it is not asked, and this node does all by itself: "+p.Why.Error()
-		out.Fix = "look at the partner's daemon and at mrdn peer list; each node of a split needs the other as a [[link.peer]]"
+		out.Fix = "look at the partner's daemon and at mrdn peer list; each node of a split needs the other as a listed peer"
 	}
 	return []finding.Finding{out}
 }

@@ -14,13 +14,13 @@ func TestAPartnerIsWorthAskingOnlyWhereItsBlocksCanBeHad(t *testing.T) {
 		peers []fabric.Peer
 		want  string // of the reason; empty: none
 	}{
-		{"", nil, "[[link.peer]]"}, {"a", nil, "[[link.peer]]"},
+		{"", nil, "as a peer"}, {"a", nil, "as a peer"},
 		{"", []fabric.Peer{down, ready}, ""}, {"a", []fabric.Peer{down, ready}, ""},
 		{"", []fabric.Peer{down}, "no route"}, {"b", []fabric.Peer{ready, down}, "peer b is not ready"},
 		{"c", []fabric.Peer{ready}, `no peer "c"`},
 	} {
 		got := ""
-		if err := partnerLink(c.peers, c.name); err != nil {
+		if err := partnerBlocked(c.peers, c.name); err != nil {
 			got = err.Error()
 		}
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {

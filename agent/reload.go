@@ -74,9 +74,12 @@ func (a *Agent) reload(ctx context.Context, dry bool) (reloaded, error) {
 		return reloaded{}, fmt.Errorf("this daemon was started without a file to read again: %w", wire.CodeConfig)
 	}
 	next, warnings, err := a.opt.Reload()
-	for _, w := range warnings {
-		a.logLimited(slog.LevelWarn, "reload."+w.Key, "the configuration that is read again: "+w.String())
+	warned := func(warnings []config.Warning) {
+		for _, w := range warnings {
+			a.logLimited(slog.LevelWarn, "reload."+w.Key, "the configuration that is read again: "+w.String())
+		}
 	}
+	warned(warnings)
 	if err != nil {
 		return reloaded{}, err
 	}
@@ -98,6 +101,8 @@ func (a *Agent) reload(ctx context.Context, dry bool) (reloaded, error) {
 		}
 	}
 	for _, p := range parts {
+		warned(p.Warnings)
+		r.warnings = append(r.warnings, p.Warnings...)
 		for _, c := range p.Changed {
 			if !slices.ContainsFunc(r.applied, func(o config.Change) bool { return o.Key == c.Key }) {
 				r.applied = append(r.applied, c)

@@ -433,3 +433,27 @@ func TestReloadsUnderLoadServeNoWrongByte(t *testing.T) {
 	decode.quietNow(t)
 	prefill.quietNow(t)
 }
+
+// A tenant that our own certificate proves to nobody is a mistake in one of the two.
+func TestATenantThatACertificateProvesInVainIsWarnedOf(t *testing.T) {
+	dir := shortDir(t)
+	ca := newAuthority(t, dir)
+	text := func(tenants string) string {
+		return "[link]\n[[link.peer]]\nname = \"b\"\ntenants = [" + tenants + "]\n" + ca.issue(t, "one", "acme")
+	}
+	r := startReloadable(t, dir, "one", text(`"acme", "globex"`))
+	adm := r.adminClient(t)
+	for tenants, want := range map[string]string{
+		`"acme"`:   "",
+		`"globex"`: `link.tls.cert: "one-acme.pem" proves tenant "acme", which is in tenants of no [[link.peer]]`,
+	} {
+		r.write(text(tenants))
+		res, err := adm.Reload(t.Context(), &adminpb.ReloadRequest{DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(res.Warnings, "\n"); !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("tenants %s: %q, want %q", tenants, got, want)
+		}
+	}
+}

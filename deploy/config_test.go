@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"meridian/agent/config"
+	"meridian/agent/openers"
 )
 
 const example = "meridian.toml"
@@ -22,6 +23,7 @@ func load(t *testing.T, text string) map[string]config.Origin {
 	}
 	cfg, warnings, err := config.Load(config.Options{
 		Path:   path,
+		Kinds:  openers.Kinds(),
 		Memory: func() config.Memory { return config.Memory{Available: 8 << 30} },
 	})
 	if err != nil {

@@ -194,7 +194,7 @@ func (n *Node) identify(h *hello, m *proto.Hello, p *Peer, method uint16) (ident
 		key = "security.tenants"
 	}
 	if method == proto.AuthCert {
-		names = intersect(certTenants(h.conn.(*tls.Conn)), names)
+		names = intersect(tenantsOf(leaf(h.conn.(*tls.Conn))), names)
 	}
 	if len(names) == 0 {
 		return id, fmt.Errorf("%s proved no tenant that it may have by %s: %w", id.name, key, wire.CodeAuth)
@@ -223,10 +223,10 @@ func certName(c *tls.Conn) string {
 	return ""
 }
 
-// certTenants are the tenants that the authority vouched for.
-func certTenants(c *tls.Conn) []string {
+// tenantsOf are the tenants that the authority of a certificate vouched for.
+func tenantsOf(c *x509.Certificate) []string {
 	var t []string
-	for _, u := range leaf(c).URIs {
+	for _, u := range c.URIs {
 		if name, ok := tenantOfURI(u); ok {
 			t = append(t, name)
 		}

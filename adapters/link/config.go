@@ -84,6 +84,9 @@ func (e *TLSError) Error() string {
 // Unwrap returns the cause and CONFIG.
 func (e *TLSError) Unwrap() []error { return []error{e.Err, wire.CodeConfig} }
 
+// Tenants are those that this agent's certificate proves.
+func (t *TLS) Tenants() []string { return tenantsOf(t.Certificate.Leaf) }
+
 // maxPEM bounds a file of certificates: a bundle of authorities has some 200 KiB.
 const maxPEM = 1 << 20
 

@@ -1,16 +1,18 @@
-package config
+package config_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"meridian/agent/config"
 )
 
 // problems are those of a file, a line each.
 func problems(t *testing.T, text string) string {
 	t.Helper()
 	_, _, err := loadText(t, text)
-	var ce *Error
+	var ce *config.Error
 	if !errors.As(err, &ce) {
 		t.Fatalf("error %v", err)
 	}

@@ -1,13 +1,15 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // Change is a key whose value differs between two configurations.
 type Change struct {
-	Key string // a peer's has the peer's name: link.peer.b.address
+	Key string // that of a peer's table has the peer's name in place of a number
 	// Old and New are the values as they would be written; empty where the whole
 	// entry is added or removed, and for a secret.
 	Old, New string
@@ -72,19 +74,23 @@ func Changes(running, next *Config) []Change {
 func (c *Config) compared() (all []compared, entries map[string]bool) {
 	entries = map[string]bool{}
 	once := map[string]bool{}
-	for _, t := range tables() {
+	for _, t := range tablesOf(c.kinds) {
 		once[t.name] = true
+	}
+	known := map[string]string{} // by path, what is known by a name
+	for _, f := range formsOf(c.kinds) {
+		if f.names != nil {
+			for i, name := range f.names(c) {
+				known[fmt.Sprintf("%s[%d]", f.path, i)] = f.path + "." + name
+			}
+		}
 	}
 	for _, k := range c.origins {
 		s := compared{kept: k, key: k.Key}
 		dot := strings.LastIndexByte(k.Key, '.')
 		if !once[k.Key[:dot]] {
-			s.entry = k.Key[:dot]
-			var i int
-			if _, err := fmt.Sscanf(s.entry, peersOf+"%d]", &i); err == nil {
-				s.entry = peerTable.name + "." + c.Link.Peers[i].Name
-				s.key = s.entry + k.Key[dot:]
-			}
+			s.entry = cmp.Or(known[k.Key[:dot]], k.Key[:dot])
+			s.key = s.entry + k.Key[dot:]
 			entries[s.entry] = true
 		}
 		all = append(all, s)
@@ -92,27 +98,33 @@ func (c *Config) compared() (all []compared, entries map[string]bool) {
 	return all, entries
 }
 
-// peersOf begins the keys of all peers.
-const peersOf = "link.peer["
-
 // With is what is in force after a reload: the values that can change in a running
 // daemon are those of next, all others stay. The error is an *Error where the two
 // together make no valid configuration, so that it takes a restart.
 func (c *Config) With(next *Config) (*Config, error) {
-	out := *c
-	for _, t := range tables() {
+	out := c.copy()
+	for _, t := range tablesOf(c.kinds) {
 		for _, f := range t.fields {
 			if f.live {
-				f.take(&out, next)
+				f.take(out, next)
 			}
 		}
 	}
-	out.Link.Peers = next.Link.Peers
+	var lists []string
+	for _, f := range formsOf(c.kinds) {
+		if f.take != nil {
+			f.take(out, next)
+			lists = append(lists, f.path+"[")
+		}
+	}
+	listed := func(k kept) bool {
+		return slices.ContainsFunc(lists, func(path string) bool { return strings.HasPrefix(k.Key, path) })
+	}
 	fresh := map[string]kept{}
-	var peers []kept
+	var entries []kept
 	for _, k := range next.origins {
-		if strings.HasPrefix(k.Key, peersOf) {
-			peers = append(peers, k)
+		if listed(k) {
+			entries = append(entries, k)
 		} else if k.live {
 			fresh[k.Key] = k
 		}
@@ -122,17 +134,17 @@ func (c *Config) With(next *Config) (*Config, error) {
 		if n, ok := fresh[k.Key]; ok {
 			k = n
 		}
-		if !strings.HasPrefix(k.Key, peersOf) {
+		if !listed(k) {
 			out.origins = append(out.origins, k)
 		}
 	}
-	out.origins = append(out.origins, peers...)
-	l := &loader{cfg: &out, from: map[string]source{}}
-	for _, check := range []func(){l.checkNames, l.checkTLS, l.checkListeners, l.checkQuota, l.checkPeers, l.checkLlama} {
+	out.origins = append(out.origins, entries...)
+	l := &loader{cfg: out, from: map[string]source{}}
+	for _, check := range []func(){l.checkNames, l.checkQuota, l.checkFixed, l.checkLlama} {
 		check()
 	}
 	if len(l.problems) > 0 {
 		return nil, &Error{l.problems}
 	}
-	return &out, nil
+	return out, nil
 }

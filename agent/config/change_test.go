@@ -1,6 +1,10 @@
-package config
+package config_test
 
-import "testing"
+import (
+	"testing"
+
+	"meridian/agent/config"
+)
 
 // otherTexts are values of which each key takes one that it does not have.
 var otherTexts = []string{
@@ -12,47 +16,45 @@ var otherTexts = []string{
 // other one stays as it is and is named as one that needs a restart.
 func TestEveryKeyIsTakenOverOrNamed(t *testing.T) {
 	base := mustLoad(t, "[agent]\nname = \"a\"\n")
-	base.origins = (&loader{cfg: base, from: map[string]source{}}).origins() // of the resolved values, as next's are
-	for _, tab := range tables() {
-		for _, f := range tab.fields {
-			key := tab.name + "." + f.name
-			next := *base
-			was, is := f.show(base), ""
-			for _, text := range otherTexts {
-				if f.setText(&next, text) == nil && f.show(&next) != was {
-					is = f.show(&next)
-					break
-				}
-			}
-			if is == "" {
-				t.Errorf("%s: no other value was found for it", key)
-				continue
-			}
-			next.origins = (&loader{cfg: &next, from: map[string]source{}}).origins()
-			changes := Changes(base, &next)
-			if len(changes) != 1 || changes[0].Key != key || changes[0].Live != f.live {
-				t.Errorf("%s: changes %v", key, changes)
-				continue
-			}
-			if c := changes[0]; !f.secret && (c.Old != was || c.New != is) || f.secret && (c.Old != "" || c.New != "") {
-				t.Errorf("%s: reported as %+v", key, c)
-			}
-			with := *base
-			if f.live {
-				f.take(&with, &next)
-			}
-			got, err := base.With(&next)
-			if err != nil {
-				continue // it takes more keys to make a valid configuration of the two
-			}
-			if f.show(got) != f.show(&with) || got.origin(key) != f.show(&with) {
-				t.Errorf("%s: in force is %s, and reported %s; want %s", key, f.show(got), got.origin(key), f.show(&with))
+	base = config.Resolved(base) // as next is
+	config.EachKey(base, func(key string, f config.KeyOf) {
+		next := config.Copy(base)
+		was, is := f.Show(base), ""
+		for _, text := range otherTexts {
+			if f.SetText(next, text) == nil && f.Show(next) != was {
+				is = f.Show(next)
+				break
 			}
 		}
-	}
+		if is == "" {
+			t.Errorf("%s: no other value was found for it", key)
+			return
+		}
+		next = config.Resolved(next)
+		changes := config.Changes(base, next)
+		if len(changes) != 1 || changes[0].Key != key || changes[0].Live != f.IsLive() {
+			t.Errorf("%s: changes %v", key, changes)
+			return
+		}
+		if c := changes[0]; !f.IsSecret() && (c.Old != was || c.New != is) || f.IsSecret() && (c.Old != "" || c.New != "") {
+			t.Errorf("%s: reported as %+v", key, c)
+		}
+		with := config.Copy(base)
+		if f.IsLive() {
+			f.Take(with, next)
+		}
+		got, err := base.With(next)
+		if err != nil {
+			return // it takes more keys to make a valid configuration of the two
+		}
+		if f.Show(got) != f.Show(with) || valueOf(got, key) != f.Show(with) {
+			t.Errorf("%s: in force is %s, and reported %s; want %s", key, f.Show(got), valueOf(got, key), f.Show(with))
+		}
+	})
 }
 
-func (c *Config) origin(key string) string {
+// valueOf is a key's value as it would be written.
+func valueOf(c *config.Config, key string) string {
 	for _, o := range c.Origins() {
 		if o.Key == key {
 			return o.Value

@@ -14,11 +14,9 @@ import (
 func (l *loader) check() {
 	l.checkNumbers()
 	l.checkNames()
-	l.checkTLS()
-	l.checkListeners()
 	l.checkQuota()
 	l.checkHTTP()
-	l.checkPeers()
+	l.checkFixed()
 	l.checkFabrics()
 	l.checkLlama()
 	l.checkGuard("admin", httpguard.Config{Hosts: l.cfg.Admin.Hosts, Origins: l.cfg.Admin.Origins})
@@ -87,7 +85,7 @@ func (l *loader) checkNames() {
 			l.warn("model."+m.Name+".think_end_token_ids", "empty: thinking of this model is never ended by force")
 		}
 	}
-	l.checkTenants("security.tenants", l.cfg.Security.Tenants)
+	CheckTenants("security.tenants", l.cfg.Security.Tenants, l.fail)
 	for _, p := range []struct{ key, path string }{{"engine.socket", l.cfg.Engine.Socket}, {"admin.socket", l.cfg.Admin.Socket}} {
 		if len(p.path) > 107 { // sun_path is 108 bytes with its NUL
 			l.fail(p.key, "%q has %d bytes: the path of a Unix socket has at most 107", p.path, len(p.path))
@@ -98,11 +96,12 @@ func (l *loader) checkNames() {
 	}
 }
 
-// checkTenants: names go into manifests, which are lines of text.
-func (l *loader) checkTenants(key string, tenants []string) {
+// CheckTenants tests a list of tenants: names go into manifests, which are lines of
+// text.
+func CheckTenants(key string, tenants []string, bad Bad) {
 	for _, t := range tenants {
 		if t == "" || strings.ContainsFunc(t, func(r rune) bool { return r < 0x20 || r == 0x7f || r == 0xfffd }) {
-			l.fail(key, "%q must be a name without control characters", t)
+			bad(key, "%q must be a name without control characters", t)
 		}
 	}
 }
@@ -128,32 +127,41 @@ func (l *loader) checkHTTP() {
 	if addr == "" {
 		return
 	}
-	a, err := parseHostPort(addr)
+	a, err := ParseHostPort(addr)
 	switch {
 	case err != nil:
 		l.fail("admin.http", "%q %s", addr, err)
-	case !a.loopback && !l.cfg.Admin.Insecure:
+	case !a.Loopback && !l.cfg.Admin.Insecure:
 		l.fail("admin.http", "%q is beyond loopback, and has no TLS: bind it to 127.0.0.1, or set admin.insecure = true", addr)
 	}
 }
 
-// parseHostPort resolves no names: only localhost is loopback by name.
-func parseHostPort(s string) (address, error) {
+// HostPort is an address to listen at or to connect to, as far as it can be told
+// without resolving a name.
+type HostPort struct {
+	Port     int
+	Loopback bool // reaches no other host
+	AnyHost  bool // 0.0.0.0, [::] or no host at all
+}
+
+// ParseHostPort reads host:port: only localhost is loopback by name. The error
+// completes a sentence that begins with what was read.
+func ParseHostPort(s string) (HostPort, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
 		if strings.Count(s, ":") > 1 && !strings.HasPrefix(s, "[") {
-			return address{}, errors.New("must have an IPv6 address in brackets: [::1]:7400")
+			return HostPort{}, errors.New("must have an IPv6 address in brackets: [::1]:7400")
 		}
-		return address{}, errors.New("must be host:port")
+		return HostPort{}, errors.New("must be host:port")
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return address{}, errors.New("must have a port between 0 and 65535")
+		return HostPort{}, errors.New("must have a port between 0 and 65535")
 	}
 	ip := net.ParseIP(host)
-	return address{
-		port:     int(n),
-		loopback: host == "localhost" || (ip != nil && ip.IsLoopback()),
-		anyHost:  host == "" || (ip != nil && ip.IsUnspecified()),
+	return HostPort{
+		Port:     int(n),
+		Loopback: host == "localhost" || (ip != nil && ip.IsLoopback()),
+		AnyHost:  host == "" || (ip != nil && ip.IsUnspecified()),
 	}, nil
 }

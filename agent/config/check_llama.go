@@ -37,13 +37,13 @@ func (l *loader) checkLlama() {
 
 func (l *loader) checkFront() {
 	c := l.cfg.Llama
-	a, err := parseHostPort(c.Listen)
+	a, err := ParseHostPort(c.Listen)
 	switch {
 	case err != nil:
 		l.fail("llama.listen", "%q %s", c.Listen, err)
-	case !a.loopback && !c.Insecure:
+	case !a.Loopback && !c.Insecure:
 		l.fail("llama.listen", "%q is beyond loopback, and has no TLS: bind it to 127.0.0.1, or set llama.insecure = true", c.Listen)
-	case !a.loopback && c.Token == "":
+	case !a.Loopback && c.Token == "":
 		l.fail("llama.token", "missing: llama.listen %q is beyond loopback", c.Listen)
 	}
 }
@@ -56,29 +56,14 @@ func (l *loader) checkPartner() {
 		}
 		return
 	}
-	l.checkPartnerLink()
 	u, err := url.Parse(c.Partner)
 	switch {
 	case err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/":
 		l.fail("llama.partner", "%q must be http://host:port, https://host:port or unix:///path", c.Partner)
 	case u.Scheme == "http" && !c.Insecure:
-		if a, err := parseHostPort(u.Host); err != nil || !a.loopback {
+		if a, err := ParseHostPort(u.Host); err != nil || !a.Loopback {
 			l.fail("llama.partner", "%q sends prompts in clear beyond loopback: use https through a proxy, or set llama.insecure = true", c.Partner)
 		}
 	}
-}
-
-// checkPartnerLink: a node of a split moves blocks by the link. Without it each
-// prompt would be computed twice.
-func (l *loader) checkPartnerLink() {
-	c := l.cfg
-	if c.Llama.Role == "both" || len(c.Link.Peers) > 0 {
-		return
-	}
-	how := "the partner's blocks cannot be pulled, so it is not asked and this node does all by itself"
-	if len(c.Link.Listen) > 0 {
-		how = "unless the partner's daemon dials this one, " + how
-	}
-	l.warn("llama.partner", "%q, and there is no [[link.peer]]: %s; add a [[link.peer]] for the partner's daemon", c.Llama.Partner, how)
 }

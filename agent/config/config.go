@@ -19,14 +19,14 @@ type Config struct {
 	Arena     Arena
 	Engine    Engine
 	Quota     Quota
-	Link      Link
 	Security  Security
 	Admin     Admin
 	Llama     Llama
 	Routes    []Route  // in the order of the file: the first match wins
-	Fabrics   []Fabric // in the order of their names
+	Fabrics   []Fabric // in the order of their names, those that every daemon has last
 
 	origins []kept
+	kinds   []FabricKind
 }
 
 // Scheduler is the table of the same name.

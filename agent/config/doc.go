@@ -5,7 +5,7 @@
 // The schema (schema_seed.go, schema_ours.go, schema_quota.go) is the one list of
 // keys. A table that a file has once is in tables; one that it can have many times,
 // [model.NAME] or [[route]], is a form (tables.go). The keys of a fabric's table are
-// declared by its opener (fabric.go, keys.go), outside of this package. The
+// declared by its opener (fabric.go, fixed.go, keys.go), outside of this package. The
 // defaults, the range checks, the names of the variables, the origins that
 // `mrdn config show` prints and docs/config.md all come from it, so a key that
 // is not in the schema does not exist. An unknown key is an error, in the file

@@ -24,6 +24,11 @@ type FabricKind struct {
 	doc  string
 	keys []described
 	make func() made
+	// What the peers are called that a table lists, and where it lists them; nil: the
+	// kind lists none.
+	peers func(settings any) []string
+	where string
+	fixed *fixed // nil: it has a table [fabric.NAME] for each fabric
 
 	noBlocks bool // no route can name it
 }
@@ -33,7 +38,6 @@ type made struct {
 	settings any
 	keys     []setting
 	check    func(bad Bad)
-	peers    func() []string // that the table lists; nil: the kind lists none
 }
 
 // Bad records what is wrong with a key of a fabric's table: the value and the range.
@@ -58,12 +62,7 @@ func NewFabricKind[S any](name, doc string, check func(s *S, bad Bad), keys ...F
 // ListsPeers declares what the peers of a table are called, for a kind whose tables
 // list them: a route may then name one of them.
 func ListsPeers[S any](k FabricKind, peers func(s *S) []string) FabricKind {
-	plain := k.make
-	k.make = func() made {
-		m := plain()
-		m.peers = func() []string { return peers(m.settings.(*S)) }
-		return m
-	}
+	k.peers = func(settings any) []string { return peers(settings.(*S)) }
 	return k
 }
 
@@ -102,8 +101,8 @@ func (l *loader) readFabrics(v any) {
 		key := "fabric." + name
 		l.tried[name] = true
 		switch {
-		case name == linkFabric:
-			l.fail(key, "the link has a table of its own, [link], and is opened once")
+		case l.cfg.Settings(name) != nil:
+			l.fail(key, "%s has a table of its own, [%s], and is opened once", name, name)
 			continue
 		case name == "none" || !fabricName.ok(name):
 			l.fail(key, "%q must be %s, and not none", name, fabricName.words)
@@ -130,11 +129,12 @@ func (l *loader) readFabrics(v any) {
 
 // addFabric makes a fabric with the defaults of its kind.
 func (l *loader) addFabric(name, kind string) (*oneFabric, bool) {
-	i := slices.IndexFunc(l.kinds, func(k FabricKind) bool { return k.Name == kind })
+	kinds := l.cfg.kinds
+	i := slices.IndexFunc(kinds, func(k FabricKind) bool { return k.Name == kind && k.fixed == nil })
 	if i < 0 {
 		return nil, false
 	}
-	f := &oneFabric{Fabric: Fabric{Name: name, Kind: kind}, made: l.kinds[i].make()}
+	f := &oneFabric{Fabric: Fabric{Name: name, Kind: kind}, made: kinds[i].make()}
 	f.Settings = f.made.settings
 	l.fabrics = append(l.fabrics, f)
 	return f, true
@@ -186,30 +186,38 @@ func (l *loader) fabricEntries() []entry {
 
 // endFabrics checks the fabrics' tables, and puts them into the configuration.
 func (l *loader) endFabrics() {
+	var named []Fabric
 	for _, f := range l.fabrics {
-		for _, s := range f.keys {
-			if s.kind == Paths.name {
-				path := s.bare()
-				l.absolute(f.path()+"."+s.name, &path)
-				_ = s.setText(path) // what was stored once can be stored again
-			}
-		}
+		l.rebase(f.path(), f.keys)
 		f.check(func(key, format string, args ...any) { l.fail(f.path()+"."+key, format, args...) })
-		l.cfg.Fabrics = append(l.cfg.Fabrics, f.Fabric)
+		named = append(named, f.Fabric)
+	}
+	l.cfg.Fabrics = append(named, l.cfg.Fabrics...)
+}
+
+// checkFixed checks the tables of the fabrics that every daemon has.
+func (l *loader) checkFixed() {
+	for k := range fixedKinds(l.cfg.kinds) {
+		k.fixed.check(l.cfg, l.fail, l.warn)
 	}
 }
 
-func (l *loader) kindNames() []string {
-	out := make([]string, len(l.kinds))
-	for i, k := range l.kinds {
-		out[i] = k.Name
+// kindNames are the kinds of [fabric.NAME].
+func (l *loader) kindNames() (out []string) {
+	for _, k := range l.cfg.kinds {
+		if k.fixed == nil {
+			out = append(out, k.Name)
+		}
 	}
 	return out
 }
 
 // fabricNames are those that a route can name.
 func (l *loader) fabricNames() []string {
-	names := append([]string{linkFabric}, l.kindNames()...)
+	names := l.kindNames()
+	for k := range fixedKinds(l.cfg.kinds) {
+		names = append(names, k.Name)
+	}
 	for _, f := range l.fabrics {
 		names = append(names, f.Name)
 	}
@@ -250,7 +258,7 @@ func (l *loader) checkFabrics() {
 // carriesNoBlocks says that a fabric of the file cannot take blocks.
 func (l *loader) carriesNoBlocks(name string) bool {
 	f := l.fabric(name)
-	return f != nil && slices.ContainsFunc(l.kinds, func(k FabricKind) bool { return k.Name == f.Kind && k.noBlocks })
+	return f != nil && slices.ContainsFunc(l.cfg.kinds, func(k FabricKind) bool { return k.Name == f.Kind && k.noBlocks })
 }
 
 // checkFabric tests a name that a key uses; one that is not in use may lack peers.
@@ -261,8 +269,12 @@ func (l *loader) checkFabric(key, fabric string, used bool) {
 	case l.tried[fabric]: // what is wrong with its table has been said
 	case !slices.Contains(l.fabricNames(), fabric):
 		l.fail(key, "%q is no [fabric.NAME] of the file, and not in this build, which has %s%s", fabric, strings.Join(l.fabricNames(), ", "), didYouMean(Nearest(fabric, l.fabricNames())))
-	case used && fabric == linkFabric && len(l.cfg.Link.Peers) == 0:
-		l.fail(key, "\"link\" needs a peer: add [[link.peer]]")
+	case used:
+		for k := range fixedKinds(l.cfg.kinds) {
+			if names, where := l.peersOf(fabric); k.Name == fabric && where != "" && len(names) == 0 {
+				l.fail(key, "%q needs a peer: add %s", fabric, where)
+			}
+		}
 	}
 }
 
@@ -274,11 +286,7 @@ func (l *loader) checkRoutePeer(key string, r Route) {
 	}
 	names, where := l.peersOf(r.Fabric)
 	if where == "" {
-		names, where = l.linkPeers(), "[[link.peer]], and no other fabric's"
-		for _, f := range l.fabrics {
-			more, _ := l.peersOf(f.Name)
-			names = append(names, more...)
-		}
+		names, where = l.cfg.Peers(), "peer that any fabric lists"
 	}
 	if !slices.Contains(names, r.Peer) {
 		l.fail(key, "%q is no %s%s", r.Peer, where, didYouMean(Nearest(r.Peer, names)))
@@ -287,19 +295,11 @@ func (l *loader) checkRoutePeer(key string, r Route) {
 
 // peersOf are the peers that a fabric lists, and where; "" for one that lists none.
 func (l *loader) peersOf(fabric string) (names []string, where string) {
-	if fabric == linkFabric {
-		return l.linkPeers(), "[[link.peer]]"
-	}
-	if f := l.fabric(fabric); f != nil && f.peers != nil {
-		return f.peers(), "peer of [" + f.path() + "]"
+	for _, f := range l.cfg.Fabrics {
+		i := slices.IndexFunc(l.cfg.kinds, func(k FabricKind) bool { return k.Name == f.Kind })
+		if k := l.cfg.kinds[i]; f.Name == fabric && k.peers != nil {
+			return k.peers(f.Settings), cmp.Or(k.where, "peer of [fabric."+f.Name+"]")
+		}
 	}
 	return nil, ""
-}
-
-func (l *loader) linkPeers() []string {
-	names := make([]string, len(l.cfg.Link.Peers))
-	for i, p := range l.cfg.Link.Peers {
-		names[i] = p.Name
-	}
-	return names
 }

@@ -131,7 +131,7 @@ func blank(lines []string, at int) bool {
 }
 
 func (l *loader) topLevel(name string, v any) {
-	switch f, ok := formOf(name); {
+	switch f, ok := l.formOf(name); {
 	case ok:
 		f.read(l, v)
 	case name == "fabric":
@@ -153,21 +153,21 @@ func (l *loader) table(name string, v any) {
 		l.unknown(name)
 		return
 	}
-	i := slices.IndexFunc(tables(), func(t table[Config]) bool { return t.name == name })
+	i := slices.IndexFunc(l.tables(), func(t table[Config]) bool { return t.name == name })
 	if i < 0 {
 		l.unknownTable(name)
 		return
 	}
-	t := tables()[i]
+	t := l.tables()[i]
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		key := name + "." + k
-		below, isForm := formOf(key)
+		below, isForm := l.formOf(key)
 		switch f := t.field(k); {
 		case f != nil:
 			l.set(f.of(l.cfg), key, m[k])
 		case isForm:
 			below.read(l, m[k])
-		case isTable(key):
+		case l.isTable(key):
 			l.table(key, m[k])
 		default:
 			l.unknown(key)
@@ -175,8 +175,8 @@ func (l *loader) table(name string, v any) {
 	}
 }
 
-func isTable(name string) bool {
-	return slices.ContainsFunc(tables(), func(t table[Config]) bool { return t.name == name })
+func (l *loader) isTable(name string) bool {
+	return slices.ContainsFunc(l.tables(), func(t table[Config]) bool { return t.name == name })
 }
 
 // asWritten shows a decoded value the way the file has it, shortened.
@@ -200,10 +200,10 @@ func (l *loader) unknown(key string) { l.fail(key, "unknown key%s", l.suggest(ke
 
 func (l *loader) unknownTable(name string) {
 	names := []string{"fabric"}
-	for _, f := range forms() {
+	for _, f := range l.forms() {
 		names = append(names, f.path)
 	}
-	for _, t := range tables() {
+	for _, t := range l.tables() {
 		names = append(names, t.name)
 	}
 	l.fail(name, "unknown table%s", didYouMean(Nearest(name, names)))
@@ -222,7 +222,7 @@ func (l *loader) suggest(key string) string {
 			near = append(near, rest)
 		}
 	}
-	for _, f := range forms() {
+	for _, f := range l.forms() {
 		if rest, ok := strings.CutPrefix(f.path, tab+"."); ok {
 			near = append(near, rest)
 		}
@@ -254,5 +254,16 @@ func (l *loader) absolute(key string, path *string) {
 	}
 	if abs, err := filepath.Abs(*path); err == nil {
 		*path = abs
+	}
+}
+
+// rebase makes the paths of a table absolute.
+func (l *loader) rebase(table string, keys []setting) {
+	for _, s := range keys {
+		if s.kind == Paths.name {
+			path := s.bare()
+			l.absolute(table+"."+s.name, &path)
+			_ = s.setText(path) // what was stored once can be stored again
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"meridian/agent/config"
 	"meridian/wire"
 )
 
@@ -26,11 +27,11 @@ func FuzzLoad(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		path := filepath.Join(t.TempDir(), FileName)
+		path := filepath.Join(t.TempDir(), config.FileName)
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, _, err := Load(Options{Path: path, Kinds: kinds, Memory: fixed})
+		c, _, err := config.Load(config.Options{Path: path, Kinds: kinds, Memory: fixed})
 		if (c == nil) == (err == nil) || (err != nil && !errors.Is(err, wire.CodeConfig)) {
 			t.Errorf("config %v, error %v", c != nil, err)
 		}

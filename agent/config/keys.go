@@ -13,14 +13,15 @@ type Rule[T any] = rule[T]
 
 // The types of values.
 var (
-	Words     = words
-	Secrets   = secrets
-	Paths     = Kind[string]{"path", words.toml, words.text, words.show} // relative ones of the file are from its folder
-	Sizes     = sizes                                                    // bytes
-	Integers  = integers
-	Booleans  = booleans
-	Durations = durations
-	Lists     = strs
+	Words      = words
+	Secrets    = secrets
+	Paths      = Kind[string]{"path", words.toml, words.text, words.show} // relative ones of the file are from its folder
+	Sizes      = sizes                                                    // bytes
+	Integers   = integers
+	AutoCounts = autoCount // at least 0, or Auto
+	Booleans   = booleans
+	Durations  = durations
+	Lists      = strs
 )
 
 // Key declares a key: its name, where its value lives, its type, default and range,
@@ -28,6 +29,16 @@ var (
 func Key[S, T any](name string, at func(*S) *T, k Kind[T], def T, r Rule[T], doc string) Field[S] {
 	return key(name, at, k, def, r, doc)
 }
+
+// NewRule is a range in words, and as a test; without one it only describes what is
+// tested elsewhere.
+func NewRule[T any](words string, ok func(T) bool) Rule[T] { return rule[T]{words, ok} }
+
+// AgentNames is the range of agent.name.
+var AgentNames = nameRule
+
+// Hex is the range of n bytes in hexadecimal, and of nothing.
+func Hex(n int) Rule[string] { return hexID(n) }
 
 // Free is the range of everything.
 func Free[T any]() Rule[T] { return free[T]() }

@@ -15,8 +15,8 @@ type Options struct {
 	Env   []string          // as os.Environ returns it; nil: no variables
 	Flags map[string]string // table.key to value, as text
 
-	// Kinds are the fabrics that this build has besides the link: openers.Kinds of
-	// those that the daemon is given.
+	// Kinds are the fabrics that this build has: openers.Kinds of those that the daemon
+	// is given besides.
 	Kinds []FabricKind
 
 	// Regular refuses a file that is empty, as one is while it is written, and one
@@ -71,12 +71,7 @@ func (o Options) Find() string {
 // Load reads, merges and checks a configuration. The error is an *Error with
 // every problem; warnings come with or without one.
 func Load(o Options) (*Config, []Warning, error) {
-	l := &loader{cfg: &Config{}, from: map[string]source{}, vars: variables(o.Env), kinds: o.Kinds, tried: map[string]bool{}}
-	for _, t := range tables() {
-		for _, f := range t.fields {
-			f.reset(l.cfg)
-		}
-	}
+	l := newLoader(o.Kinds, variables(o.Env))
 	if path := o.Find(); path != "" {
 		l.readFile(path, o.Regular)
 	}
@@ -135,10 +130,30 @@ func (l *loader) follows(p Problem, written []Problem) bool {
 	return false
 }
 
-// tables are all tables that exist once.
-func tables() []table[Config] {
-	return slices.Concat(seedTables, ourTables, []table[Config]{quotaTable})
+// newLoader begins a configuration that has the defaults.
+func newLoader(kinds []FabricKind, vars map[string]string) *loader {
+	l := &loader{cfg: &Config{kinds: kinds}, from: map[string]source{}, vars: vars, tried: map[string]bool{}}
+	for k := range fixedKinds(kinds) {
+		l.cfg.Fabrics = append(l.cfg.Fabrics, Fabric{Name: k.Name, Kind: k.Name, Settings: k.fixed.fresh()})
+	}
+	for _, t := range l.tables() {
+		for _, f := range t.fields {
+			f.reset(l.cfg)
+		}
+	}
+	return l
 }
+
+// tablesOf are all tables that exist once.
+func tablesOf(kinds []FabricKind) []table[Config] {
+	out := slices.Concat(seedTables, ourTables, []table[Config]{quotaTable})
+	for k := range fixedKinds(kinds) {
+		out = append(out, k.fixed.tables...)
+	}
+	return out
+}
+
+func (l *loader) tables() []table[Config] { return tablesOf(l.cfg.kinds) }
 
 // source is where a value was written.
 type source struct {
@@ -155,7 +170,6 @@ type loader struct {
 	from     map[string]source // by table.key; not there: the default
 	problems []Problem
 	warnings []Warning
-	kinds    []FabricKind
 	fabrics  []*oneFabric    // in the order of their names, once all are known
 	tried    map[string]bool // names of [fabric.NAME], right or wrong
 	partial  bool            // statements of the file were left out because they are not TOML
@@ -195,7 +209,7 @@ func variables(env []string) map[string]string {
 
 const envPrefix = "MERIDIAN_"
 
-// EnvName is the variable of a key: MERIDIAN_LINK_TLS_CERT for link.tls.cert.
+// EnvName is the variable of a key: MERIDIAN_ARENA_VERIFY for arena.verify.
 func EnvName(key string) string {
 	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(key))
 }
@@ -223,7 +237,7 @@ func (l *loader) readEnv() {
 	for _, name := range set {
 		switch of := keys[name]; len(of) {
 		case 0:
-			l.problems = append(l.problems, Problem{File: name, Text: unknownVariable(name, slices.Collect(maps.Keys(keys)))})
+			l.problems = append(l.problems, Problem{File: name, Text: l.unknownVariable(name, slices.Collect(maps.Keys(keys)))})
 		case 1:
 			l.setText(of[0], l.vars[name], source{kind: "env", at: name})
 		default:
@@ -235,7 +249,7 @@ func (l *loader) readEnv() {
 // known are all keys that a variable or a flag can set.
 func (l *loader) known() []string {
 	var out []string
-	for _, t := range tables() {
+	for _, t := range l.tables() {
 		for _, f := range t.fields {
 			out = append(out, t.name+"."+f.name)
 		}
@@ -248,10 +262,10 @@ func (l *loader) known() []string {
 	return out
 }
 
-func unknownVariable(name string, names []string) string {
-	for _, f := range forms() {
+func (l *loader) unknownVariable(name string, names []string) string {
+	for _, f := range l.forms() {
 		if strings.HasPrefix(name, EnvName(f.path)+"_") {
-			return plurals() + " are set in the file only"
+			return l.plurals() + " are set in the file only"
 		}
 	}
 	return "unknown variable" + didYouMean(Nearest(name, names))
@@ -301,7 +315,7 @@ func (l *loader) setting(key string) (setting, bool) {
 	dot := max(strings.LastIndexByte(key, '.'), 0)
 	tab, name := key[:dot], strings.TrimPrefix(key[dot:], ".")
 	var keys []setting
-	for _, t := range tables() {
+	for _, t := range l.tables() {
 		if t.name == tab {
 			keys = t.settings(l.cfg)
 		}
@@ -318,14 +332,15 @@ func (l *loader) setting(key string) (setting, bool) {
 	return keys[i], true
 }
 
-// CheckVariable says which key a MERIDIAN_* variable sets. The key is empty
+// CheckVariable says which key a MERIDIAN_* variable sets, in a build with these kinds
+// of fabrics. The key is empty
 // for a variable that is none of the daemon's keys and that Load lets pass.
 // The error is what Load would say about the variable alone.
-func CheckVariable(name, value string) (key string, err error) {
+func CheckVariable(name, value string, kinds ...FabricKind) (key string, err error) {
 	if strings.HasPrefix(name, EnvName("fabric")+"_") {
 		return "", nil // what it sets depends on the tables of the file
 	}
-	l := &loader{cfg: &Config{}, from: map[string]source{}, vars: map[string]string{name: value}}
+	l := newLoader(kinds, map[string]string{name: value})
 	l.readEnv()
 	if len(l.problems) > 0 {
 		return "", &Error{l.problems}

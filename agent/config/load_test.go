@@ -1,13 +1,16 @@
-package config
+package config_test
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"meridian/agent/config"
+	"meridian/agent/openers"
 	"meridian/wire"
 )
 
@@ -15,36 +18,37 @@ import (
 type tape struct {
 	Path  string
 	Quota uint64
-	Token Secret
+	Token config.Secret
 }
 
-// kinds are those that the test data names: one that needs no table, and one with keys.
-var kinds = []FabricKind{
-	NewFabricKind[struct{}]("nixl-synth", "A copy in memory.", nil),
-	NewFabricKind("tape", "Blocks on tape.", func(t *tape, bad Bad) {
+// kinds are those that the test data names: one that needs no table, one with keys,
+// and the one that every daemon has.
+var kinds = append(slices.DeleteFunc(openers.Kinds(), func(k config.FabricKind) bool { return k.Name != "link" }),
+	config.NewFabricKind[struct{}]("nixl-synth", "A copy in memory.", nil),
+	config.NewFabricKind("tape", "Blocks on tape.", func(t *tape, bad config.Bad) {
 		if t.Path == "" {
 			bad("path", "missing: the folder of the tape")
 		}
 	},
-		Key("path", func(t *tape) *string { return &t.Path }, Paths, "", Free[string](), "Its folder."),
-		Key("quota_bytes", func(t *tape) *uint64 { return &t.Quota }, Sizes, 1<<20, BytesWithin(1<<10, 1<<40), "How much it holds."),
-		Key("token", func(t *tape) *Secret { return &t.Token }, Secrets, "", Free[Secret](), "What it asks for."),
+		config.Key("path", func(t *tape) *string { return &t.Path }, config.Paths, "", config.Free[string](), "Its folder."),
+		config.Key("quota_bytes", func(t *tape) *uint64 { return &t.Quota }, config.Sizes, 1<<20, config.BytesWithin(1<<10, 1<<40), "How much it holds."),
+		config.Key("token", func(t *tape) *config.Secret { return &t.Token }, config.Secrets, "", config.Free[config.Secret](), "What it asks for."),
 	),
-}
+)
 
 // fixed is a host with 8 GiB free, so that "auto" is the same everywhere.
-func fixed() Memory { return Memory{Available: 8 << 30} }
+func fixed() config.Memory { return config.Memory{Available: 8 << 30} }
 
-func loadText(t *testing.T, text string, env ...string) (*Config, []Warning, error) {
+func loadText(t *testing.T, text string, env ...string) (*config.Config, []config.Warning, error) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), FileName)
+	path := filepath.Join(t.TempDir(), config.FileName)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Load(Options{Path: path, Env: env, Kinds: kinds, Memory: fixed})
+	return config.Load(config.Options{Path: path, Env: env, Kinds: kinds, Memory: fixed})
 }
 
-func mustLoad(t *testing.T, text string, env ...string) *Config {
+func mustLoad(t *testing.T, text string, env ...string) *config.Config {
 	t.Helper()
 	c, _, err := loadText(t, text, env...)
 	if err != nil {
@@ -65,8 +69,8 @@ func files(t *testing.T, dir string) []string {
 func TestBadConfigsSayWhatIsWrong(t *testing.T) {
 	for _, name := range files(t, "bad") {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			_, _, err := Load(Options{Path: name, Kinds: kinds, Memory: fixed})
-			var ce *Error
+			_, _, err := config.Load(config.Options{Path: name, Kinds: kinds, Memory: fixed})
+			var ce *config.Error
 			if !errors.As(err, &ce) || !errors.Is(err, wire.CodeConfig) {
 				t.Fatalf("error %v, want an *Error that matches CONFIG", err)
 			}
@@ -82,7 +86,7 @@ func TestBadConfigsSayWhatIsWrong(t *testing.T) {
 func TestGoodConfigsLoad(t *testing.T) {
 	for _, name := range files(t, "good") {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			c, warnings, err := Load(Options{Path: name, Kinds: kinds, Memory: fixed})
+			c, warnings, err := config.Load(config.Options{Path: name, Kinds: kinds, Memory: fixed})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,8 +140,8 @@ func TestDefaultsAreThoseOfTheSeed(t *testing.T) {
 
 func TestNothingListensBeyondThisHostByDefault(t *testing.T) {
 	c := mustLoad(t, "")
-	if len(c.Link.Listen) != 0 || c.Link.Insecure || c.Admin.Insecure || !strings.HasPrefix(c.Admin.HTTP, "127.0.0.1:") {
-		t.Errorf("link %v, insecure %v/%v, http %s", c.Link.Listen, c.Link.Insecure, c.Admin.Insecure, c.Admin.HTTP)
+	if at, insecure := valueOf(c, "link.listen"), valueOf(c, "link.insecure"); at != "[]" || insecure != "false" || c.Admin.Insecure || !strings.HasPrefix(c.Admin.HTTP, "127.0.0.1:") {
+		t.Errorf("link %s, insecure %s/%v, http %s", at, insecure, c.Admin.Insecure, c.Admin.HTTP)
 	}
 	if !filepath.IsAbs(c.Admin.Socket) || !filepath.IsAbs(c.Engine.Socket) || !filepath.IsAbs(c.Agent.StateDir) {
 		t.Errorf("places %q %q %q", c.Admin.Socket, c.Engine.Socket, c.Agent.StateDir)
@@ -145,12 +149,12 @@ func TestNothingListensBeyondThisHostByDefault(t *testing.T) {
 }
 
 func TestFlagWinsOverEnvironmentOverFileOverDefault(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileName)
+	path := filepath.Join(t.TempDir(), config.FileName)
 	text := "[scheduler]\nmin_think_tokens = 1\nmax_think_tokens = 11\nthink_tpot_budget_ms = 111\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, _, err := Load(Options{
+	c, _, err := config.Load(config.Options{
 		Path:   path,
 		Env:    []string{"MERIDIAN_SCHEDULER_MIN_THINK_TOKENS=2", "MERIDIAN_SCHEDULER_MAX_THINK_TOKENS=22", "OTHER=1"},
 		Flags:  map[string]string{"scheduler.min_think_tokens": "3"},
@@ -162,7 +166,7 @@ func TestFlagWinsOverEnvironmentOverFileOverDefault(t *testing.T) {
 	if s := c.Scheduler; s.MinThinkTokens != 3 || s.MaxThinkTokens != 22 || s.ThinkTPOTBudget != 111 || s.OutputTPOTBudget != 20 {
 		t.Errorf("got %+v", s)
 	}
-	want := map[string]Origin{
+	want := map[string]config.Origin{
 		"scheduler.min_think_tokens":      {Value: "3", Source: "flag", At: "flag"},
 		"scheduler.max_think_tokens":      {Value: "22", Source: "env", At: "MERIDIAN_SCHEDULER_MAX_THINK_TOKENS"},
 		"scheduler.think_tpot_budget_ms":  {Value: "111", Source: "file", At: path + ":4"},
@@ -205,17 +209,14 @@ func TestListsAndAutoFromTheEnvironment(t *testing.T) {
 	c := mustLoad(t, "", "MERIDIAN_SECURITY_TENANTS=acme, globex", "MERIDIAN_SECURITY_UIDS=10,20",
 		"MERIDIAN_LINK_LISTEN=tcp://[::1]:0", "MERIDIAN_ENGINE_SOCKET=", "MERIDIAN_LINK_LANES=auto", "MERIDIAN_KV_MEMORY_CAPACITY_BYTES=256MiB",
 		"MERIDIAN_AGENT_LOG_LEVEL=debug", "MERIDIAN_DISAGG_ENABLED=0", "MERIDIAN_AGENT_READY_MIN_PEERS=3")
-	if got := fmt.Sprint(c.Security.Tenants, c.Security.UIDs, c.Link.Listen, c.KVMemory.Capacity, c.Agent.LogLevel, c.Disagg.Enabled, c.Agent.ReadyMinPeers); got != "[acme globex] [10 20] [tcp://[::1]:0] 268435456 DEBUG false 3" {
+	if got := fmt.Sprint(c.Security.Tenants, c.Security.UIDs, valueOf(c, "link.listen"), valueOf(c, "link.lanes"), c.KVMemory.Capacity, c.Agent.LogLevel, c.Disagg.Enabled, c.Agent.ReadyMinPeers); got != `[acme globex] [10 20]["tcp://[::1]:0"]"auto"268435456 DEBUG false 3` {
 		t.Errorf("got %s", got)
-	}
-	if c.Link.Lanes < 1 || c.Link.Lanes > 4 {
-		t.Errorf("lanes %d", c.Link.Lanes)
 	}
 }
 
 func TestEveryProblemIsReported(t *testing.T) {
 	_, _, err := loadText(t, "[scheduler]\nmin_think_tokens = -1\n\n[entropy]\nema_alpha = 2\n[nonsense]\n")
-	var ce *Error
+	var ce *config.Error
 	if !errors.As(err, &ce) || len(ce.Problems) != 3 {
 		t.Fatalf("got %v", err)
 	}
@@ -230,7 +231,7 @@ func TestSearchPathIsHereThenTheUsersFolder(t *testing.T) {
 	here, home := t.TempDir(), t.TempDir()
 	t.Chdir(here)
 	env := []string{"HOME=" + home}
-	if got := (Options{Env: env}).Find(); got != "" {
+	if got := (config.Options{Env: env}).Find(); got != "" {
 		t.Errorf("found %q in empty folders", got)
 	}
 	user := filepath.Join(home, ".config", "meridian")
@@ -243,34 +244,34 @@ func TestSearchPathIsHereThenTheUsersFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	nameOf := func(o Options) string {
+	nameOf := func(o config.Options) string {
 		t.Helper()
 		o.Memory = fixed
-		c, _, err := Load(o)
+		c, _, err := config.Load(o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c.Agent.Name
 	}
-	write(filepath.Join(user, FileName), "user")
-	if got := nameOf(Options{Env: env}); got != "user" {
+	write(filepath.Join(user, config.FileName), "user")
+	if got := nameOf(config.Options{Env: env}); got != "user" {
 		t.Errorf("read %q", got)
 	}
-	write(FileName, "here")
-	if got := nameOf(Options{Env: env}); got != "here" {
+	write(config.FileName, "here")
+	if got := nameOf(config.Options{Env: env}); got != "here" {
 		t.Errorf("read %q", got)
 	}
 	write("named.toml", "named")
-	if got := nameOf(Options{Env: append(env, "MERIDIAN_CONFIG=named.toml")}); got != "named" {
+	if got := nameOf(config.Options{Env: append(env, "MERIDIAN_CONFIG=named.toml")}); got != "named" {
 		t.Errorf("read %q", got)
 	}
-	if got := nameOf(Options{Path: FileName, Env: append(env, "MERIDIAN_CONFIG=named.toml")}); got != "here" {
+	if got := nameOf(config.Options{Path: config.FileName, Env: append(env, "MERIDIAN_CONFIG=named.toml")}); got != "here" {
 		t.Errorf("read %q", got)
 	}
-	if _, _, err := Load(Options{Path: "absent.toml"}); err == nil || err.Error() != "absent.toml: no such file or directory" {
+	if _, _, err := config.Load(config.Options{Path: "absent.toml"}); err == nil || err.Error() != "absent.toml: no such file or directory" {
 		t.Errorf("a named file that is absent: %v", err)
 	}
-	if _, _, err := Load(Options{Env: append(env, "MERIDIAN_CONFIG=absent.toml")}); err == nil || err.Error() != "absent.toml: no such file or directory (MERIDIAN_CONFIG names this file)" {
+	if _, _, err := config.Load(config.Options{Env: append(env, "MERIDIAN_CONFIG=absent.toml")}); err == nil || err.Error() != "absent.toml: no such file or directory (MERIDIAN_CONFIG names this file)" {
 		t.Errorf("one that a variable names: %v", err)
 	}
 }
@@ -285,16 +286,16 @@ func TestRelativePathsOfTheFileAreFromItsFolder(t *testing.T) {
 func TestSecretsAreNeverPrinted(t *testing.T) {
 	const psk = "5b1e7f0c92d84a63b0f6a9d13e57c248"
 	c := mustLoad(t, "[link]\npsk = \""+psk+"\"\n[[link.peer]]\nname = \"p\"\ntenants = [\"t\"]\npsk = \""+psk+"\"\n")
-	if string(c.Link.PSK) != psk || string(c.Link.Peers[0].PSK) != psk {
-		t.Fatal("the secret was not read")
+	if got := c.SecretsInFile(); len(got) != 2 {
+		t.Fatalf("the secrets that were read are %q", got)
 	}
-	text, err := c.Link.PSK.MarshalText()
+	text, err := config.Secret(psk).MarshalText()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []string{
-		fmt.Sprint(c), fmt.Sprintf("%+v", *c), fmt.Sprintf("%#v", *c), fmt.Sprintf("%s %q", c.Link.PSK, c.Link.PSK),
-		string(text), c.Link.PSK.LogValue().String(), fmt.Sprint(c.Origins()),
+		fmt.Sprint(c), fmt.Sprintf("%+v", *c), fmt.Sprintf("%#v", *c), fmt.Sprintf("%s %q", config.Secret(psk), config.Secret(psk)), fmt.Sprintf("%+v %#v", c.Settings("link"), c.Settings("link")),
+		string(text), config.Secret(psk).LogValue().String(), fmt.Sprint(c.Origins()),
 	} {
 		if strings.Contains(s, psk) {
 			t.Errorf("the secret is in %s", s)
@@ -306,7 +307,7 @@ func TestChangesTellLiveKeysFromOthers(t *testing.T) {
 	a := mustLoad(t, "[agent]\nname = \"a\"\nlog_level = \"info\"\n[link]\npsk = \"5b1e7f0c92d84a63b0f6a9d13e57c248\"\n")
 	b := mustLoad(t, "[agent]\nname = \"a\"\nlog_level = \"debug\"\n[link]\npsk = \"c20d94f1a7be4356980e1fd57a3b6c88\"\n[[link.peer]]\nname=\"p\"\ntenants=[\"t\"]\n")
 	live := map[string]bool{}
-	for _, c := range Changes(a, b) {
+	for _, c := range config.Changes(a, b) {
 		live[c.Key] = c.Live
 	}
 	if v, ok := live["agent.log_level"]; !ok || !v {
@@ -320,10 +321,10 @@ func TestChangesTellLiveKeysFromOthers(t *testing.T) {
 	if _, ok := live["agent.name"]; ok {
 		t.Error("agent.name did not change")
 	}
-	if got := Changes(b, a); len(got) != len(live) {
+	if got := config.Changes(b, a); len(got) != len(live) {
 		t.Errorf("back: %v, forth: %v", got, live)
 	}
-	if got := Changes(a, a); len(got) != 0 {
+	if got := config.Changes(a, a); len(got) != 0 {
 		t.Errorf("no change: %v", got)
 	}
 }

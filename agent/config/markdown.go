@@ -13,19 +13,22 @@ func Markdown(kinds ...FabricKind) string {
 	fmt.Fprintf(&b, "The search path is `./%s`, then `meridian/%s` in the user's config folder;\n`--config` and `MERIDIAN_CONFIG` win over it.\n\n", FileName, FileName)
 	b.WriteString(values)
 	after := func(name string) {
-		for _, f := range forms() {
+		for _, f := range formsOf(kinds) {
 			if f.after == name {
 				section(&b, f.title, f.doc, "", f.keys)
 			}
 		}
 	}
-	for _, t := range tables() {
+	for _, t := range tablesOf(kinds) {
 		section(&b, "["+t.name+"]", t.doc, t.name, t.describe())
 		after(t.name)
 	}
 	after("")
 	section(&b, "[fabric.NAME]", fabricDoc, "", []described{kindKey})
 	for _, k := range kinds {
+		if k.fixed != nil {
+			continue
+		}
 		section(&b, "[fabric.NAME]` with `kind = "+words.show(k.Name), k.doc, "fabric.NAME", k.keys)
 	}
 	b.WriteString("## `[speculation]`\n\nA table of the seed design that is left out: speculative decoding belongs to the\nengine, which alone can verify a draft. A file that has it gets a warning.\n")

@@ -64,10 +64,10 @@ func (l *loader) origins() []kept {
 			out = append(out, k)
 		}
 	}
-	for _, t := range tables() {
+	for _, t := range l.tables() {
 		add(t.name, t.settings(l.cfg))
 	}
-	for _, f := range forms() {
+	for _, f := range l.forms() {
 		for _, e := range f.entries(l.cfg) {
 			add(e.path, e.settings)
 		}

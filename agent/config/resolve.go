@@ -3,7 +3,6 @@ package config
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"meridian/agent/client"
@@ -18,11 +17,8 @@ func (l *loader) resolve(memory Memory) {
 	if c.Agent.StateDir == "" {
 		c.Agent.StateDir = l.stateDir()
 	}
-	if c.Agent.ReadyMinPeers == auto {
-		c.Agent.ReadyMinPeers = min(len(c.Link.Peers), 1)
-	}
-	if c.Link.Lanes == auto {
-		c.Link.Lanes = min(4, runtime.NumCPU())
+	if c.Agent.ReadyMinPeers == Auto {
+		c.Agent.ReadyMinPeers = min(len(c.Peers()), 1)
 	}
 	if c.Engine.Socket == "" {
 		c.Engine.Socket = client.DefaultEngineSocket()
@@ -41,11 +37,13 @@ func (l *loader) resolve(memory Memory) {
 		"agent.state_dir": &c.Agent.StateDir,
 		"engine.socket":   &c.Engine.Socket,
 		"admin.socket":    &c.Admin.Socket,
-		"link.tls.cert":   &c.Link.TLS.Cert,
-		"link.tls.key":    &c.Link.TLS.Key,
-		"link.tls.ca":     &c.Link.TLS.CA,
 	} {
 		l.absolute(key, path)
+	}
+	for k := range fixedKinds(c.kinds) {
+		for _, t := range k.fixed.tables {
+			l.rebase(t.name, t.settings(c))
+		}
 	}
 	c.KVMemory.Capacity = c.KVMemory.setting.bytes
 	if c.KVMemory.setting.auto {

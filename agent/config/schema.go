@@ -94,15 +94,15 @@ func key[S, T any](name string, at func(*S) *T, k kind[T], def T, r rule[T], doc
 	}
 }
 
-// hostDefault replaces the written default by a sentence, for a value that
+// HostDefault replaces the written default by a sentence, for a value that
 // depends on the host.
-func (f field[S]) hostDefault(words string) field[S] {
+func (f field[S]) HostDefault(words string) field[S] {
 	f.def = words
 	return f
 }
 
-// reloads marks a key that a reload changes in a running daemon.
-func (f field[S]) reloads() field[S] {
+// Live marks a key that a reload changes in a running daemon.
+func (f field[S]) Live() field[S] {
 	f.live = true
 	return f
 }

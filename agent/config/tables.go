@@ -12,7 +12,7 @@ const maxEntries = 4096
 
 // A form is a table that a file can have many times: [path.NAME], or [[path]].
 type form struct {
-	path    string // model, route, link.peer
+	path    string // model, route
 	title   string // as it is written: [model.NAME], [[route]]
 	plural  string
 	doc     string
@@ -20,27 +20,31 @@ type form struct {
 	after   string // the table that docs/config.md puts it behind; empty: all
 	read    func(l *loader, v any)
 	entries func(c *Config) []entry
+	names   func(c *Config) []string // by which the entries are known; nil: by their paths
+	take    func(dst, src *Config)   // copies the entries at a reload; nil: that takes a restart
 }
 
-// entry is one table of a form, and the path of its keys: link.peer[0], model.r1.
+// entry is one table of a form, and the path of its keys: route[0], model.r1.
 type entry struct {
 	path     string
 	settings []setting
 }
 
-// forms are all that there are but fabrics, each kind of which has keys of its own.
+// formsOf are all that there are but fabrics, each kind of which has keys of its own.
 // Their order is that of Origins.
-func forms() []form {
-	return []form{
-		named(modelTable, "models", "telemetry", func(c *Config) *[]Model { return &c.Models }, func(m *Model) *string { return &m.Name }),
-		array(peerTable, "peers", "link.tls", func(c *Config) *[]Peer { return &c.Link.Peers }),
-		array(routeTable, "routes", "", func(c *Config) *[]Route { return &c.Routes }),
+func formsOf(kinds []FabricKind) []form {
+	out := []form{named(modelTable, "models", "telemetry", func(c *Config) *[]Model { return &c.Models }, func(m *Model) *string { return &m.Name })}
+	for k := range fixedKinds(kinds) {
+		out = append(out, k.fixed.forms...)
 	}
+	return append(out, array(routeTable, "routes", "", func(c *Config) *[]Route { return &c.Routes }))
 }
 
+func (l *loader) forms() []form { return formsOf(l.cfg.kinds) }
+
 // formOf is the form of a path, if it has one.
-func formOf(path string) (form, bool) {
-	all := forms()
+func (l *loader) formOf(path string) (form, bool) {
+	all := l.forms()
 	i := slices.IndexFunc(all, func(f form) bool { return f.path == path })
 	if i < 0 {
 		return form{}, false
@@ -159,9 +163,9 @@ func (l *loader) set(s setting, key string, raw any) {
 }
 
 // plurals lists the forms for people.
-func plurals() string {
+func (l *loader) plurals() string {
 	var names []string
-	for _, f := range forms() {
+	for _, f := range l.forms() {
 		names = append(names, f.plural)
 	}
 	last := len(names) - 1

@@ -39,8 +39,8 @@ var (
 	autoSize  = kind[capacity]{`bytes or "auto"`, capacityOf, capacityText, showCapacity}
 )
 
-// auto is how an automatic count is kept before it is resolved.
-const auto = -1
+// Auto is an automatic count, until it is resolved.
+const Auto = -1
 
 // capacity is a size that may be left to Load.
 type capacity struct {
@@ -178,7 +178,7 @@ func levelText(s string) (slog.Level, error) {
 
 func autoOf(v any) (int, error) {
 	if v == "auto" {
-		return auto, nil
+		return Auto, nil
 	}
 	i, ok := v.(int64)
 	if !ok {
@@ -198,7 +198,7 @@ func autoText(s string) (int, error) {
 }
 
 func showAuto(v int) string {
-	if v == auto {
+	if v == Auto {
 		return `"auto"`
 	}
 	return strconv.Itoa(v)

@@ -1,6 +1,6 @@
 // Package finding holds the checks of a host that `mrdn doctor` and the daemon
-// run: kernel limits, memory files and their seals, congestion control, the
-// environment of the transports, clock, containers, addresses.
+// run: kernel limits, memory files and their seals, the environment of the
+// transports, clock, containers. What a fabric looks at besides is with its opener.
 //
 // A check is a pure function of a Host, which is a view of the machine:
 // ThisHost is the real one, tests make others, so that each finding is driven

@@ -56,13 +56,13 @@ func checkEnvironment(h *Host) []Finding {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
 		case strings.HasPrefix(name, "MERIDIAN_"):
-			out = append(out, ours(name, value))
+			out = append(out, ours(name, value, h.Kinds))
 		case slices.ContainsFunc(foreign, func(p string) bool { return strings.HasPrefix(name, p) }):
 			out = append(out, theirs(name, value))
 		}
 	}
 	if len(out) == 0 {
-		return []Finding{ok("environment", "no MC_*, NIXL_*, UCX_* or MERIDIAN_* variable is set")}
+		return []Finding{Fine("environment", "no MC_*, NIXL_*, UCX_* or MERIDIAN_* variable is set")}
 	}
 	return out
 }
@@ -86,9 +86,9 @@ func theirs(name, value string) Finding {
 	return f
 }
 
-func ours(name, value string) Finding {
+func ours(name, value string, kinds []config.FabricKind) Finding {
 	f := Finding{ID: "env." + name, Subject: name + "=" + value}
-	key, err := config.CheckVariable(name, value)
+	key, err := config.CheckVariable(name, value, kinds...)
 	if secretName(name) {
 		f.Subject = name + "=[redacted]"
 	}

@@ -38,37 +38,36 @@ type Finding struct {
 type Check struct {
 	ID    string
 	About string // what it looks at
-	run   func(*Host) []Finding
+	Run   func(*Host) []Finding
 }
 
-// Checks lists every check, in the order in which they run.
+// Checks lists the checks of every host, in the order in which they run. Those of
+// fabrics are with their openers.
 func Checks() []Check { return slices.Clone(checks) }
 
 var checks = []Check{
-	{"limits.nofile", "open files against what peers and engines need", one(checkOpenFiles)},
-	{"limits.memlock", "locked memory against what registering fabrics need", one(checkMemlock)},
-	{"kernel.memfd", "memory files with the seals that keep segments read-only", one(checkMemfd)},
-	{"net.congestion", "TCP congestion control of the link's sockets", one(checkCongestion)},
-	{"net.advertised", "listeners that remote peers can reach", one(checkAdvertised)},
-	{"clock.source", "how the kernel reads time", one(checkClockSource)},
-	{"clock.sync", "whether the clock is synchronised", one(checkClockSync)},
-	{"memory.capacity", "arena capacity against free memory and the memory cgroup", one(checkCapacity)},
-	{"container.shm", "/dev/shm, which containers keep small", one(checkShm)},
-	{"llama.partner_link", "a prefill/decode split against the link's peers", one(checkPartnerLink)},
-	{"config.mode", "who can read a configuration with secrets", one(checkConfigMode)},
+	{"limits.nofile", "open files against what peers and engines need", One(checkOpenFiles)},
+	{"limits.memlock", "locked memory against what registering fabrics need", One(checkMemlock)},
+	{"kernel.memfd", "memory files with the seals that keep segments read-only", One(checkMemfd)},
+	{"clock.source", "how the kernel reads time", One(checkClockSource)},
+	{"clock.sync", "whether the clock is synchronised", One(checkClockSync)},
+	{"memory.capacity", "arena capacity against free memory and the memory cgroup", One(checkCapacity)},
+	{"container.shm", "/dev/shm, which containers keep small", One(checkShm)},
+	{"config.mode", "who can read a configuration with secrets", One(checkConfigMode)},
 	{"env", "MC_*, NIXL_*, UCX_* and MERIDIAN_* variables in force", checkEnvironment},
 }
 
-func one(f func(*Host) Finding) func(*Host) []Finding {
+// One is the Run of a check that makes one finding.
+func One(f func(*Host) Finding) func(*Host) []Finding {
 	return func(h *Host) []Finding { return []Finding{f(h)} }
 }
 
-// Run makes every check of h. The worst findings come first; within a
-// severity they are in the order of the registry.
-func Run(h *Host) []Finding {
+// Run makes checks of h. The worst findings come first; within a severity they are in
+// the order of the checks.
+func Run(h *Host, checks []Check) []Finding {
 	var out []Finding
 	for _, c := range checks {
-		for _, f := range c.run(h) {
+		for _, f := range c.Run(h) {
 			if f.ID == "" {
 				f.ID = c.ID
 			}
@@ -88,20 +87,23 @@ func Worst(findings []Finding) Severity {
 	return worst
 }
 
-func ok(subject, reason string) Finding {
+// Fine is a finding that needs nothing.
+func Fine(subject, reason string) Finding {
 	return Finding{Severity: OK, Subject: subject, Reason: reason}
 }
 
-func warn(subject, reason, fix string) Finding {
+// Warned is one of severity Warn.
+func Warned(subject, reason, fix string) Finding {
 	return Finding{Severity: Warn, Subject: subject, Reason: reason, Fix: fix}
 }
 
-func fail(subject, reason, fix string) Finding {
+// Failed is one of severity Err.
+func Failed(subject, reason, fix string) Finding {
 	return Finding{Severity: Err, Subject: subject, Reason: reason, Fix: fix}
 }
 
-// trimmed is a small file of /proc or /sys, or "" if it cannot be read.
-func (h *Host) trimmed(name string) string {
+// Trimmed is a small file of /proc or /sys, or "" if it cannot be read.
+func (h *Host) Trimmed(name string) string {
 	b, err := h.ReadFile(name)
 	if err != nil {
 		return ""

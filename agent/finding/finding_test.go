@@ -1,4 +1,4 @@
-package finding
+package finding_test
 
 import (
 	"errors"
@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/agent/config"
+	"meridian/agent/finding"
+	"meridian/agent/openers"
 )
 
 // healthy is a host on which every check is OK.
-func healthy() *Host {
+func healthy() *finding.Host {
 	return hostWith(map[string]string{
 		"/proc/sys/net/ipv4/tcp_congestion_control":                        "cubic\n",
 		"/proc/sys/net/ipv4/tcp_available_congestion_control":              "reno cubic bbr\n",
@@ -23,8 +25,8 @@ func healthy() *Host {
 	})
 }
 
-func hostWith(files map[string]string) *Host {
-	return &Host{
+func hostWith(files map[string]string) *finding.Host {
+	return &finding.Host{
 		Env: []string{"HOME=/root"},
 		ReadFile: func(name string) ([]byte, error) {
 			if s, ok := files[name]; ok {
@@ -47,34 +49,34 @@ func configured(t *testing.T, text string) *config.Config {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, _, err := config.Load(config.Options{Path: path, Memory: func() config.Memory { return config.Memory{Available: 4 << 30} }})
+	c, _, err := config.Load(config.Options{Path: path, Kinds: openers.Kinds(), Memory: func() config.Memory { return config.Memory{Available: 4 << 30} }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func get(t *testing.T, h *Host, id string) Finding {
+func get(t *testing.T, h *finding.Host, id string) finding.Finding {
 	t.Helper()
-	for _, f := range Run(h) {
+	for _, f := range openers.Findings(h) {
 		if f.ID == id {
 			return f
 		}
 	}
 	t.Fatalf("no finding %s", id)
-	return Finding{}
+	return finding.Finding{}
 }
 
 func TestAHealthyHostHasNoFindings(t *testing.T) {
 	for _, c := range []*config.Config{nil, configured(t, "")} {
 		h := healthy()
 		h.Config = c
-		fs := Run(h)
-		if Worst(fs) != OK {
+		fs := openers.Findings(h)
+		if finding.Worst(fs) != finding.OK {
 			t.Errorf("findings %+v", fs)
 		}
-		if len(fs) != len(Checks()) {
-			t.Errorf("%d findings of %d checks", len(fs), len(Checks()))
+		if len(fs) != len(openers.Checks()) {
+			t.Errorf("%d findings of %d checks", len(fs), len(openers.Checks()))
 		}
 	}
 }
@@ -87,61 +89,61 @@ func TestEachFindingFires(t *testing.T) {
 	psk := "[link]\npsk = \"5f1c0a9be47d3862a1f0c95d7e3b6842\"\n"
 	for _, c := range []struct {
 		name, id, config string
-		change           func(*Host)
-		want             Severity
+		change           func(*finding.Host)
+		want             finding.Severity
 		mention          string
 	}{
-		{"few open files", "limits.nofile", "", func(h *Host) { h.Limit = limitOf(unix.RLIMIT_NOFILE, 256) }, Err, "320 open files"},
-		{"open files unreadable", "limits.nofile", "", func(h *Host) { h.Limit = func(int) (uint64, error) { return 0, errors.New("EPERM") } }, Warn, "EPERM"},
-		{"memlock with UCX", "limits.memlock", "", func(h *Host) {
+		{"few open files", "limits.nofile", "", func(h *finding.Host) { h.Limit = limitOf(unix.RLIMIT_NOFILE, 256) }, finding.Err, "320 open files"},
+		{"open files unreadable", "limits.nofile", "", func(h *finding.Host) { h.Limit = func(int) (uint64, error) { return 0, errors.New("EPERM") } }, finding.Warn, "EPERM"},
+		{"memlock with UCX", "limits.memlock", "", func(h *finding.Host) {
 			h.Limit = limitOf(unix.RLIMIT_MEMLOCK, 65536)
 			h.Env = append(h.Env, "UCX_LOG_LEVEL=info")
-		}, Warn, "64 KiB"},
-		{"memlock without", "limits.memlock", "", func(h *Host) { h.Limit = limitOf(unix.RLIMIT_MEMLOCK, 65536) }, OK, "the link does not"},
-		{"no memfd", "kernel.memfd", "", func(h *Host) { h.Memfd = func() error { return errors.New("seals: EINVAL") } }, Err, "seals: EINVAL"},
-		{"bbr", "net.congestion", "", file("/proc/sys/net/ipv4/tcp_congestion_control", "bbr"), Warn, "tcp_congestion_control = bbr"},
-		{"bbr, and cubic of our own", "net.congestion", "[link]\ncongestion = \"cubic\"\n", file("/proc/sys/net/ipv4/tcp_congestion_control", "bbr"), OK, "link.congestion = cubic"},
-		{"congestion control that is absent", "net.congestion", "[link]\ncongestion = \"vegas\"\n", nil, Err, "reno, cubic, bbr"},
-		{"far peers, loopback listener", "net.advertised", far, nil, Warn, "p1"},
-		{"peers must dial us, no listener", "net.advertised", nobody, nil, Err, "we listen nowhere"},
-		{"a partner and nobody to pull blocks from", "llama.partner_link", split, nil, Err, "llama.partner = http://127.0.0.1:8080"},
-		{"a partner that must dial us", "llama.partner_link", "[link]\nlisten = [\"unix:///run/meridian/link.sock\"]\n" + split, nil, Warn, "dials"},
-		{"a partner that is a peer", "llama.partner_link", split + nobody, nil, OK, "can be a peer"},
-		{"slow clock", "clock.source", "", file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet"), Warn, "hpet"},
-		{"clock adrift", "clock.sync", "", func(h *Host) { h.Synced = func() (bool, error) { return false, nil } }, Warn, "not synchronised"},
-		{"clock unreadable", "clock.sync", "", func(h *Host) { h.Synced = func() (bool, error) { return false, errors.New("EPERM") } }, OK, "EPERM"},
-		{"capacity above the cgroup", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"3GiB\"\n", func(h *Host) {
+		}, finding.Warn, "64 KiB"},
+		{"memlock without", "limits.memlock", "", func(h *finding.Host) { h.Limit = limitOf(unix.RLIMIT_MEMLOCK, 65536) }, finding.OK, "those over TCP do not"},
+		{"no memfd", "kernel.memfd", "", func(h *finding.Host) { h.Memfd = func() error { return errors.New("seals: EINVAL") } }, finding.Err, "seals: EINVAL"},
+		{"bbr", "net.congestion", "", file("/proc/sys/net/ipv4/tcp_congestion_control", "bbr"), finding.Warn, "tcp_congestion_control = bbr"},
+		{"bbr, and cubic of our own", "net.congestion", "[link]\ncongestion = \"cubic\"\n", file("/proc/sys/net/ipv4/tcp_congestion_control", "bbr"), finding.OK, "link.congestion = cubic"},
+		{"congestion control that is absent", "net.congestion", "[link]\ncongestion = \"vegas\"\n", nil, finding.Err, "reno, cubic, bbr"},
+		{"far peers, loopback listener", "net.advertised", far, nil, finding.Warn, "p1"},
+		{"peers must dial us, no listener", "net.advertised", nobody, nil, finding.Err, "we listen nowhere"},
+		{"a partner and nobody to pull blocks from", "llama.partner_link", split, nil, finding.Err, "llama.partner = http://127.0.0.1:8080"},
+		{"a partner that must dial us", "llama.partner_link", "[link]\nlisten = [\"unix:///run/meridian/link.sock\"]\n" + split, nil, finding.Warn, "dials"},
+		{"a partner that is a peer", "llama.partner_link", split + nobody, nil, finding.OK, "can be a peer"},
+		{"slow clock", "clock.source", "", file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet"), finding.Warn, "hpet"},
+		{"clock adrift", "clock.sync", "", func(h *finding.Host) { h.Synced = func() (bool, error) { return false, nil } }, finding.Warn, "not synchronised"},
+		{"clock unreadable", "clock.sync", "", func(h *finding.Host) { h.Synced = func() (bool, error) { return false, errors.New("EPERM") } }, finding.OK, "EPERM"},
+		{"capacity above the cgroup", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"3GiB\"\n", func(h *finding.Host) {
 			file("/proc/self/cgroup", "0::/\n")(h)
 			file("/sys/fs/cgroup/memory.max", "2147483648")(h)
-		}, Err, "2 GiB"},
-		{"capacity above what the machine has", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"60GiB\"\n", file("/proc/meminfo", "MemTotal: 24117248 kB\nMemAvailable: 8388608 kB\n"), Err, "this machine has 23 GiB"},
-		{"capacity above what is free", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"16GiB\"\n", nil, Warn, "16 GiB"},
-		{"small shm", "container.shm", "", func(h *Host) { h.ShmBytes = func() (uint64, error) { return 64 << 20, nil } }, OK, "does not matter"},
-		{"no shm", "container.shm", "", func(h *Host) { h.ShmBytes = func() (uint64, error) { return 0, fs.ErrNotExist } }, OK, "not needed"},
-		{"readable secret", "config.mode", psk, func(h *Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, Warn, "0644"},
-		{"readable token", "config.mode", "[llama]\nmodel = \"m\"\nserver = \"s\"\ntoken = \"t\"\n", func(h *Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, Warn, "0644"},
-		{"mode unreadable", "config.mode", psk, func(h *Host) { h.Mode = func(string) (fs.FileMode, error) { return 0, fs.ErrNotExist } }, Warn, "not exist"},
-		{"readable, no secret", "config.mode", "", func(h *Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, OK, "0644"},
-		{"injected UCX_TLS", "env.UCX_TLS", "", env("UCX_TLS=tcp"), Warn, "no RDMA transport"},
-		{"UCX_TLS with RDMA", "env.UCX_TLS", "", env("UCX_TLS=rc_x,tcp,self"), OK, "the transports that UCX may use"},
-		{"UCX_TLS that excludes", "env.UCX_TLS", "", env("UCX_TLS=^tcp"), OK, "the transports that UCX may use"},
-		{"UCX on a bridge", "env.UCX_NET_DEVICES", "", env("UCX_NET_DEVICES=docker0"), Warn, "docker0"},
-		{"UCX on a NIC", "env.UCX_NET_DEVICES", "", env("UCX_NET_DEVICES=mlx5_0:1"), OK, "devices"},
-		{"no emulation", "env.UCX_PROTO_EMULATION_ENABLE", "", env("UCX_PROTO_EMULATION_ENABLE=n"), Warn, "misleading"},
-		{"emulation", "env.UCX_PROTO_EMULATION_ENABLE", "", env("UCX_PROTO_EMULATION_ENABLE=y"), OK, "emulates"},
-		{"Mooncake publishes a wildcard", "env.MC_TCP_BIND_ADDRESS", "", env("MC_TCP_BIND_ADDRESS=0.0.0.0"), Warn, "wildcard"},
-		{"Mooncake publishes an address", "env.MC_TCP_BIND_ADDRESS", "", env("MC_TCP_BIND_ADDRESS=10.0.0.1"), OK, "publishes"},
-		{"forced TCP", "env.MC_FORCE_TCP", "", env("MC_FORCE_TCP=1"), Warn, "RDMA is not used"},
-		{"not forced", "env.MC_FORCE_TCP", "", env("MC_FORCE_TCP=0"), OK, "TCP"},
-		{"no pool", "env.MC_TCP_ENABLE_CONNECTION_POOL", "", env("MC_TCP_ENABLE_CONNECTION_POOL=0"), Warn, "each transfer"},
-		{"pool", "env.MC_TCP_ENABLE_CONNECTION_POOL", "", env("MC_TCP_ENABLE_CONNECTION_POOL=1"), OK, "keeps"},
-		{"old framing", "env.MC_TCP_PROTO", "", env("MC_TCP_PROTO=1"), Warn, "no status"},
-		{"new framing", "env.MC_TCP_PROTO", "", env("MC_TCP_PROTO=2"), OK, "version of Mooncake"},
-		{"other engine", "env.MC_USE_TENT", "", env("MC_USE_TENT=1"), Warn, "classic"},
-		{"unknown variable of theirs", "env.NIXL_NEW_THING", "", env("NIXL_NEW_THING=1"), OK, "does not know"},
-		{"unknown variable of ours", "env.MERIDIAN_LNIK_LANES", "", env("MERIDIAN_LNIK_LANES=1"), Err, "did you mean MERIDIAN_LINK_LANES?"},
-		{"variable of ours", "env.MERIDIAN_LINK_LANES", "", env("MERIDIAN_LINK_LANES=2"), OK, "sets link.lanes"},
-		{"variable of the command line", "env.MERIDIAN_CLI_OUTPUT", "", env("MERIDIAN_CLI_OUTPUT=json"), OK, "command line"},
+		}, finding.Err, "2 GiB"},
+		{"capacity above what the machine has", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"60GiB\"\n", file("/proc/meminfo", "MemTotal: 24117248 kB\nMemAvailable: 8388608 kB\n"), finding.Err, "this machine has 23 GiB"},
+		{"capacity above what is free", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"16GiB\"\n", nil, finding.Warn, "16 GiB"},
+		{"small shm", "container.shm", "", func(h *finding.Host) { h.ShmBytes = func() (uint64, error) { return 64 << 20, nil } }, finding.OK, "does not matter"},
+		{"no shm", "container.shm", "", func(h *finding.Host) { h.ShmBytes = func() (uint64, error) { return 0, fs.ErrNotExist } }, finding.OK, "not needed"},
+		{"readable secret", "config.mode", psk, func(h *finding.Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, finding.Warn, "0644"},
+		{"readable token", "config.mode", "[llama]\nmodel = \"m\"\nserver = \"s\"\ntoken = \"t\"\n", func(h *finding.Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, finding.Warn, "0644"},
+		{"mode unreadable", "config.mode", psk, func(h *finding.Host) { h.Mode = func(string) (fs.FileMode, error) { return 0, fs.ErrNotExist } }, finding.Warn, "not exist"},
+		{"readable, no secret", "config.mode", "", func(h *finding.Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, finding.OK, "0644"},
+		{"injected UCX_TLS", "env.UCX_TLS", "", env("UCX_TLS=tcp"), finding.Warn, "no RDMA transport"},
+		{"UCX_TLS with RDMA", "env.UCX_TLS", "", env("UCX_TLS=rc_x,tcp,self"), finding.OK, "the transports that UCX may use"},
+		{"UCX_TLS that excludes", "env.UCX_TLS", "", env("UCX_TLS=^tcp"), finding.OK, "the transports that UCX may use"},
+		{"UCX on a bridge", "env.UCX_NET_DEVICES", "", env("UCX_NET_DEVICES=docker0"), finding.Warn, "docker0"},
+		{"UCX on a NIC", "env.UCX_NET_DEVICES", "", env("UCX_NET_DEVICES=mlx5_0:1"), finding.OK, "devices"},
+		{"no emulation", "env.UCX_PROTO_EMULATION_ENABLE", "", env("UCX_PROTO_EMULATION_ENABLE=n"), finding.Warn, "misleading"},
+		{"emulation", "env.UCX_PROTO_EMULATION_ENABLE", "", env("UCX_PROTO_EMULATION_ENABLE=y"), finding.OK, "emulates"},
+		{"Mooncake publishes a wildcard", "env.MC_TCP_BIND_ADDRESS", "", env("MC_TCP_BIND_ADDRESS=0.0.0.0"), finding.Warn, "wildcard"},
+		{"Mooncake publishes an address", "env.MC_TCP_BIND_ADDRESS", "", env("MC_TCP_BIND_ADDRESS=10.0.0.1"), finding.OK, "publishes"},
+		{"forced TCP", "env.MC_FORCE_TCP", "", env("MC_FORCE_TCP=1"), finding.Warn, "RDMA is not used"},
+		{"not forced", "env.MC_FORCE_TCP", "", env("MC_FORCE_TCP=0"), finding.OK, "TCP"},
+		{"no pool", "env.MC_TCP_ENABLE_CONNECTION_POOL", "", env("MC_TCP_ENABLE_CONNECTION_POOL=0"), finding.Warn, "each transfer"},
+		{"pool", "env.MC_TCP_ENABLE_CONNECTION_POOL", "", env("MC_TCP_ENABLE_CONNECTION_POOL=1"), finding.OK, "keeps"},
+		{"old framing", "env.MC_TCP_PROTO", "", env("MC_TCP_PROTO=1"), finding.Warn, "no status"},
+		{"new framing", "env.MC_TCP_PROTO", "", env("MC_TCP_PROTO=2"), finding.OK, "version of Mooncake"},
+		{"other engine", "env.MC_USE_TENT", "", env("MC_USE_TENT=1"), finding.Warn, "classic"},
+		{"unknown variable of theirs", "env.NIXL_NEW_THING", "", env("NIXL_NEW_THING=1"), finding.OK, "does not know"},
+		{"unknown variable of ours", "env.MERIDIAN_LNIK_LANES", "", env("MERIDIAN_LNIK_LANES=1"), finding.Err, "did you mean MERIDIAN_LINK_LANES?"},
+		{"variable of ours", "env.MERIDIAN_LINK_LANES", "", env("MERIDIAN_LINK_LANES=2"), finding.OK, "sets link.lanes"},
+		{"variable of the command line", "env.MERIDIAN_CLI_OUTPUT", "", env("MERIDIAN_CLI_OUTPUT=json"), finding.OK, "command line"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := healthy()
@@ -153,7 +155,7 @@ func TestEachFindingFires(t *testing.T) {
 			if f.Severity != c.want || !strings.Contains(f.Subject+" "+f.Reason, c.mention) {
 				t.Errorf("got %+v, want %s that mentions %q", f, c.want, c.mention)
 			}
-			if f.Severity != OK && f.Fix == "" {
+			if f.Severity != finding.OK && f.Fix == "" {
 				t.Errorf("no fix in %+v", f)
 			}
 		})
@@ -169,8 +171,8 @@ func limitOf(resource int, n uint64) func(int) (uint64, error) {
 	}
 }
 
-func file(name, text string) func(*Host) {
-	return func(h *Host) {
+func file(name, text string) func(*finding.Host) {
+	return func(h *finding.Host) {
 		next := h.ReadFile
 		h.ReadFile = func(n string) ([]byte, error) {
 			if n == name {
@@ -181,17 +183,17 @@ func file(name, text string) func(*Host) {
 	}
 }
 
-func env(e string) func(*Host) { return func(h *Host) { h.Env = append(h.Env, e) } }
+func env(e string) func(*finding.Host) { return func(h *finding.Host) { h.Env = append(h.Env, e) } }
 
 func TestSecretsOfTheEnvironmentAreNotShown(t *testing.T) {
 	h := healthy()
 	h.Env = []string{"MERIDIAN_LINK_PSK=5f1c0a9be47d3862a1f0c95d7e3b6842", "MC_REDIS_PASSWORD=5f1c0a9be47d3862a1f0c95d7e3b6842"}
-	for _, f := range Run(h) {
+	for _, f := range openers.Findings(h) {
 		if strings.Contains(f.Subject+f.Reason+f.Fix, "5f1c0a9be47d3862a1f0c95d7e3b6842") {
 			t.Errorf("%+v", f)
 		}
 	}
-	if f := get(t, h, "env.MERIDIAN_LINK_PSK"); f.Subject != "MERIDIAN_LINK_PSK=[redacted]" || f.Severity != OK {
+	if f := get(t, h, "env.MERIDIAN_LINK_PSK"); f.Subject != "MERIDIAN_LINK_PSK=[redacted]" || f.Severity != finding.OK {
 		t.Errorf("%+v", f)
 	}
 }
@@ -200,15 +202,15 @@ func TestTheWorstComesFirst(t *testing.T) {
 	h := healthy()
 	h.Env = []string{"UCX_TLS=tcp"}
 	h.Memfd = func() error { return errors.New("no") }
-	fs := Run(h)
-	if fs[0].ID != "kernel.memfd" || fs[1].ID != "env.UCX_TLS" || fs[2].Severity != OK || Worst(fs) != Err {
+	fs := openers.Findings(h)
+	if fs[0].ID != "kernel.memfd" || fs[1].ID != "env.UCX_TLS" || fs[2].Severity != finding.OK || finding.Worst(fs) != finding.Err {
 		t.Errorf("%+v", fs[:3])
 	}
 }
 
 func TestIDsAreUniqueAndDescribed(t *testing.T) {
 	seen := map[string]bool{}
-	for _, c := range Checks() {
+	for _, c := range openers.Checks() {
 		if seen[c.ID] || c.About == "" {
 			t.Errorf("check %q: twice, or without a description", c.ID)
 		}
@@ -218,11 +220,11 @@ func TestIDsAreUniqueAndDescribed(t *testing.T) {
 
 // The real host must be readable, whatever it is like.
 func TestThisHostCanBeLookedAt(t *testing.T) {
-	h := ThisHost(nil)
-	if f := get(t, h, "kernel.memfd"); f.Severity != OK {
+	h := finding.ThisHost(nil)
+	if f := get(t, h, "kernel.memfd"); f.Severity != finding.OK {
 		t.Errorf("%+v: the arena's tests cannot pass here", f)
 	}
-	for _, f := range Run(h) {
+	for _, f := range openers.Findings(h) {
 		if f.ID == "" || f.Subject == "" || f.Reason == "" {
 			t.Errorf("empty: %+v", f)
 		}

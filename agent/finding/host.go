@@ -14,7 +14,8 @@ import (
 // Host is the view of a machine and a process that checks look at.
 type Host struct {
 	Config   *config.Config // what the daemon runs with; nil: not known
-	Env      []string       // as os.Environ
+	Kinds    []config.FabricKind
+	Env      []string // as os.Environ
 	ReadFile func(name string) ([]byte, error)
 	Mode     func(name string) (fs.FileMode, error) // permissions
 	Limit    func(resource int) (soft uint64, err error)

@@ -10,7 +10,7 @@ import (
 	"meridian/agent/config"
 )
 
-// filesPerPeer: 17 lanes (control and 16 data), twice while a session is
+// filesPerPeer: 17 connections (one for control and 16 for data), twice while they are
 // replaced. filesPerEngine: a socket, a staging ring, an event descriptor and
 // a pidfd. filesBase: segments, generation tables, listeners, logs.
 const (
@@ -22,24 +22,24 @@ const (
 func checkOpenFiles(h *Host) Finding {
 	soft, err := h.Limit(unix.RLIMIT_NOFILE)
 	if err != nil {
-		return warn("RLIMIT_NOFILE", "the limit cannot be read: "+err.Error(), "check it with ulimit -n")
+		return Warned("RLIMIT_NOFILE", "the limit cannot be read: "+err.Error(), "check it with ulimit -n")
 	}
 	need := uint64(filesBase)
 	if h.Config != nil {
-		need += uint64(len(h.Config.Link.Peers)*filesPerPeer + h.Config.Engine.MaxSessions*filesPerEngine)
+		need += uint64(len(h.Config.Peers())*filesPerPeer + h.Config.Engine.MaxSessions*filesPerEngine)
 	}
 	subject := "RLIMIT_NOFILE = " + bound(soft, func(n uint64) string { return fmt.Sprint(n) })
 	if soft < need {
-		return fail(subject, fmt.Sprintf("this configuration can need %d open files; beyond the limit connections are refused", need),
+		return Failed(subject, fmt.Sprintf("this configuration can need %d open files; beyond the limit connections are refused", need),
 			"raise it: LimitNOFILE=65536 in the systemd unit, --ulimit nofile in a container")
 	}
-	return ok(subject, fmt.Sprintf("this configuration needs at most %d", need))
+	return Fine(subject, fmt.Sprintf("this configuration needs at most %d", need))
 }
 
 func checkMemlock(h *Host) Finding {
 	soft, err := h.Limit(unix.RLIMIT_MEMLOCK)
 	if err != nil {
-		return warn("RLIMIT_MEMLOCK", "the limit cannot be read: "+err.Error(), "check it with ulimit -l")
+		return Warned("RLIMIT_MEMLOCK", "the limit cannot be read: "+err.Error(), "check it with ulimit -l")
 	}
 	subject := "RLIMIT_MEMLOCK = " + bound(soft, config.FormatBytes)
 	registers := slices.ContainsFunc(h.Env, func(e string) bool {
@@ -51,69 +51,69 @@ func checkMemlock(h *Host) Finding {
 	}
 	switch {
 	case soft >= need:
-		return ok(subject, "enough to register "+config.FormatBytes(need))
+		return Fine(subject, "enough to register "+config.FormatBytes(need))
 	case registers:
-		return warn(subject, "variables of NIXL, UCX or Mooncake are set, and these register memory with the NIC: beyond the limit they fall back to copies, or fail",
+		return Warned(subject, "variables of NIXL, UCX or Mooncake are set, and these register memory with the NIC: beyond the limit they fall back to copies, or fail",
 			"LimitMEMLOCK=infinity in the systemd unit, --ulimit memlock=-1 in a container")
 	}
-	return ok(subject, "below the arena, which matters only to fabrics that register memory with a NIC; the link does not")
+	return Fine(subject, "below the arena, which matters only to fabrics that register memory with a NIC; those over TCP do not")
 }
 
 func checkMemfd(h *Host) Finding {
 	const subject = "memfd_create, F_SEAL_FUTURE_WRITE"
 	if err := h.Memfd(); err != nil {
-		return fail(subject, "a segment cannot be made: "+err.Error(),
+		return Failed(subject, "a segment cannot be made: "+err.Error(),
 			"Linux 5.1 or later is needed, and a seccomp profile that allows memfd_create, fallocate and fcntl")
 	}
-	return ok(subject, "a segment can be made, and nobody else can map it for writing")
+	return Fine(subject, "a segment can be made, and nobody else can map it for writing")
 }
 
 func checkClockSource(h *Host) Finding {
-	name := h.trimmed("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+	name := h.Trimmed("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 	subject := "clocksource = " + orUnknown(name)
 	switch name {
 	case "hpet", "acpi_pm", "jiffies", "refined-jiffies":
-		return warn(subject, "each reading of the time is a slow device access, and the data path reads it for each request",
+		return Warned(subject, "each reading of the time is a slow device access, and the data path reads it for each request",
 			"use tsc (or kvm-clock, hyperv_clocksource_tsc_page in a VM); the kernel log says why it was rejected")
 	case "":
-		return ok(subject, "the kernel does not say")
+		return Fine(subject, "the kernel does not say")
 	}
-	return ok(subject, "read without entering the kernel, or nearly so")
+	return Fine(subject, "read without entering the kernel, or nearly so")
 }
 
 func checkClockSync(h *Host) Finding {
 	synced, err := h.Synced()
 	switch {
 	case err != nil:
-		return ok("clock", "its state cannot be read here: "+err.Error())
+		return Fine("clock", "its state cannot be read here: "+err.Error())
 	case !synced:
-		return warn("clock", "not synchronised: certificates may be taken for expired, and logs of two nodes do not line up. Deadlines are safe: they travel as remaining time",
+		return Warned("clock", "not synchronised: certificates may be taken for expired, and logs of two nodes do not line up. Deadlines are safe: they travel as remaining time",
 			"run chrony or systemd-timesyncd on the host")
 	}
-	return ok("clock", "synchronised")
+	return Fine("clock", "synchronised")
 }
 
 func checkCapacity(h *Host) Finding {
 	m := config.ReadMemory(h.ReadFile)
 	if h.Config == nil {
-		return ok("free memory = "+config.FormatBytes(m.Free()), "no configuration to compare with")
+		return Fine("free memory = "+config.FormatBytes(m.Free()), "no configuration to compare with")
 	}
 	c := h.Config.KVMemory
 	subject := fmt.Sprintf("kv_memory.capacity_bytes = %s, free memory = %s", config.FormatBytes(c.Capacity), config.FormatBytes(m.Free()))
 	switch {
 	case m.CgroupLimit > 0 && c.Capacity > m.CgroupLimit:
-		return fail(subject, fmt.Sprintf("the memory cgroup allows %s: the kernel kills the daemon when the arena fills", config.FormatBytes(m.CgroupLimit)),
+		return Failed(subject, fmt.Sprintf("the memory cgroup allows %s: the kernel kills the daemon when the arena fills", config.FormatBytes(m.CgroupLimit)),
 			"raise the container's memory limit, or lower kv_memory.capacity_bytes")
 	case m.Total > 0 && c.Capacity > m.Total:
-		return fail(subject, fmt.Sprintf("this machine has %s: the kernel kills the daemon when the arena fills", config.FormatBytes(m.Total)),
+		return Failed(subject, fmt.Sprintf("this machine has %s: the kernel kills the daemon when the arena fills", config.FormatBytes(m.Total)),
 			"lower kv_memory.capacity_bytes, or set it to \"auto\"")
 	case c.CapacityNote != "":
-		return ok(subject, c.CapacityNote)
+		return Fine(subject, c.CapacityNote)
 	case m.Free() > 0 && c.Capacity > m.Free():
-		return warn(subject, "more than is free now: right for a daemon that already holds it, too much for one that starts",
+		return Warned(subject, "more than is free now: right for a daemon that already holds it, too much for one that starts",
 			"lower kv_memory.capacity_bytes, or set it to \"auto\"")
 	}
-	return ok(subject, "fits")
+	return Fine(subject, "fits")
 }
 
 // bound shows a limit, which may be none.

@@ -55,9 +55,9 @@ type Config struct {
 	// PartnerTimeout bounds what a partner may take for a prompt, and for the next
 	// token of an answer, however it works; 0: DefaultPartnerTimeout.
 	PartnerTimeout time.Duration
-	// Link says why blocks of the partner's daemon, by its name or an empty one
+	// Blocked says why blocks of the partner's daemon, by its name or an empty one
 	// while that is not known, cannot be had now. nil: they can.
-	Link func(partner string) error
+	Blocked func(partner string) error
 	// Agent is the daemon's name, for answers and logs.
 	Agent string
 	Log   *slog.Logger

@@ -45,23 +45,23 @@ var (
 
 // partner is the other node of a split.
 type partner struct {
-	url    string
-	token  string
-	bound  time.Duration // for a prompt, and for the next token
-	http   *http.Client
-	remote *openai.Remote
-	log    *slog.Logger
-	run    context.Context                // ends with the node
-	spawn  func(func())                   // runs a function that the node's end waits for
-	link   func(partner string) error     // why blocks cannot be had from the partner; nil: they can
-	count  func(operation, reason string) // of prompts that the partner should have had
+	url     string
+	token   string
+	bound   time.Duration // for a prompt, and for the next token
+	http    *http.Client
+	remote  *openai.Remote
+	log     *slog.Logger
+	run     context.Context                // ends with the node
+	spawn   func(func())                   // runs a function that the node's end waits for
+	blocked func(partner string) error     // why blocks cannot be had from the partner; nil: they can
+	count   func(operation, reason string) // of prompts that the partner should have had
 
 	mu   sync.Mutex
 	name string        // its daemon's; empty: not known yet
 	away error         // why it is not asked; nil: it is
 	back time.Time     // when it last came back
 	hold time.Duration // the first wait before it is tried again
-	said string        // of the link, in the log
+	said string        // of its blocks, in the log
 }
 
 func newPartner(n *Node) *partner {
@@ -73,7 +73,7 @@ func newPartner(n *Node) *partner {
 		}
 		url = "http://localhost"
 	}
-	p := &partner{url: url, token: token, bound: cmp.Or(n.cfg.PartnerTimeout, DefaultPartnerTimeout), log: n.log, run: n.run, spawn: n.wg.Go, link: n.cfg.Link, count: n.stats.fallback}
+	p := &partner{url: url, token: token, bound: cmp.Or(n.cfg.PartnerTimeout, DefaultPartnerTimeout), log: n.log, run: n.run, spawn: n.wg.Go, blocked: n.cfg.Blocked, count: n.stats.fallback}
 	p.connect(t)
 	return p
 }
@@ -88,7 +88,7 @@ func (p *partner) close() { p.http.CloseIdleConnections() }
 // The reasons of fallbacks, as metric labels use them.
 const (
 	fellAway    = "away"    // it was lost before, and has not come back
-	fellLink    = "link"    // the daemons' link is not ready, so its blocks could not be had
+	fellPeer    = "peer"    // its daemon is no peer that is ready, so its blocks could not be had
 	fellSilent  = "silent"  // no sign of life for as long as silence
 	fellStuck   = "stuck"   // signs of life, and no progress, or not done within llama.partner_timeout
 	fellRefused = "refused" // it answered with an error
@@ -98,7 +98,7 @@ const (
 
 var (
 	// FallbackReasons are all of them.
-	FallbackReasons = []string{fellAway, fellLink, fellSilent, fellStuck, fellRefused, fellGone, fellLost}
+	FallbackReasons = []string{fellAway, fellPeer, fellSilent, fellStuck, fellRefused, fellGone, fellLost}
 	// FallbackOperations are what a partner is asked for.
 	FallbackOperations = []string{"prefill", "decode"}
 )
@@ -107,7 +107,7 @@ var (
 // counted.
 func (p *partner) worth(operation string) error {
 	if why := p.state(); why != nil {
-		p.count(operation, map[bool]string{true: fellAway, false: fellLink}[p.isAway()])
+		p.count(operation, map[bool]string{true: fellAway, false: fellPeer}[p.isAway()])
 		return why
 	}
 	return nil
@@ -126,10 +126,10 @@ func (p *partner) state() error {
 	if p.away != nil {
 		return p.away
 	}
-	if p.link == nil {
+	if p.blocked == nil {
 		return nil
 	}
-	err, said := p.link(p.name), ""
+	err, said := p.blocked(p.name), ""
 	if err != nil {
 		said = err.Error()
 	}
@@ -138,13 +138,13 @@ func (p *partner) state() error {
 		if err != nil {
 			p.log.Warn("the partner is not asked: its blocks could not be had, and each prompt would be computed twice", "why", err)
 		} else {
-			p.log.Info("the link to the partner is ready, so it is asked again")
+			p.log.Info("blocks of the partner can be had, so it is asked again")
 		}
 	}
 	return err
 }
 
-// knows notes the partner's name, by which its link is found.
+// knows notes the partner's name, by which its daemon is found among the peers.
 func (p *partner) knows(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -75,7 +75,7 @@ func other(t *testing.T, h http.Handler, link func(string) error, test func(t *t
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = srv.Serve(m) })
 		c := &counts{of: map[string]int{}}
-		p := &partner{url: "http://partner", bound: DefaultPartnerTimeout, log: slog.New(slog.DiscardHandler), run: ctx, spawn: wg.Go, link: link, count: c.add}
+		p := &partner{url: "http://partner", bound: DefaultPartnerTimeout, log: slog.New(slog.DiscardHandler), run: ctx, spawn: wg.Go, blocked: link, count: c.add}
 		p.connect(&http.Transport{DialContext: m.dial})
 		test(t, p, c)
 		cancel()
@@ -365,18 +365,18 @@ func TestWhatAPartnerMayNotSayEndsTheCall(t *testing.T) {
 	}
 }
 
-func TestAPartnerWhoseLinkIsNotReadyIsNotAsked(t *testing.T) {
+func TestAPartnerWhoseBlocksCannotBeHadIsNotAsked(t *testing.T) {
 	h := &hangs{how: well}
-	var link error
-	other(t, h, func(string) error { return link }, func(t *testing.T, p *partner, c *counts) {
-		link = fmt.Errorf("the link to peer other is not ready")
+	var blocked error
+	other(t, h, func(string) error { return blocked }, func(t *testing.T, p *partner, c *counts) {
+		blocked = fmt.Errorf("peer other is not ready")
 		for range 3 {
-			if took, err := ask(p); !errors.Is(err, link) || took != 0 {
+			if took, err := ask(p); !errors.Is(err, blocked) || took != 0 {
 				t.Errorf("%v after %v", err, took)
 			}
 		}
-		link = nil
-		if _, err := ask(p); err != nil || h.posts() != 1 || c.get("prefill link") != 3 {
+		blocked = nil
+		if _, err := ask(p); err != nil || h.posts() != 1 || c.get("prefill peer") != 3 {
 			t.Errorf("%v; asked %d times, counted %v", err, h.posts(), c.of)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"meridian/agent"
 	"meridian/agent/config"
 	"meridian/agent/llama/pair"
+	"meridian/agent/openers"
 	"meridian/internal/realpart/llamanode"
 	"meridian/internal/testlog"
 )
@@ -63,7 +64,7 @@ args = %s
 	if err := os.WriteFile(at("c.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Options{Path: at("c.toml")})
+	cfg, _, err := config.Load(config.Options{Path: at("c.toml"), Kinds: openers.Kinds()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -15,21 +17,15 @@ import (
 	"meridian/wire"
 )
 
-// linkName is the registry name of all peers of the link together.
-const linkName = "link"
-
-// openLink opens the link, whose settings are the tables [link], [link.tls] and
-// [[link.peer]]. Every daemon has it: it serves peers whether a route names it or not.
-var openLink = Opener{
-	Kind: config.FabricKind{Name: linkName},
-	open: func(_ context.Context, s Site, _ any) (fabric.Fabric, error) {
-		l, err := newLink(s)
-		if err != nil {
-			return nil, err // not a nil *Link in an interface
-		}
-		return l, nil
-	},
-}
+// openLink opens the link. Every daemon has it: it serves peers whether a route names
+// it or not.
+var openLink = New(linkKind, func(_ context.Context, at Site, s *linkSettings) (fabric.Fabric, error) {
+	l, err := newLink(at, s)
+	if err != nil {
+		return nil, err // not a nil *Link in an interface
+	}
+	return l, nil
+})
 
 // Link is the link as a fabric of the daemon.
 type Link struct {
@@ -46,33 +42,36 @@ var (
 	_ Reloader       = (*Link)(nil)
 )
 
-func newLink(s Site) (*Link, error) {
-	c := s.Config
-	u, err := linkUpdate(c)
+func newLink(at Site, s *linkSettings) (*Link, error) {
+	c := at.Config
+	u, err := linkUpdate(c, s)
 	if err != nil {
 		return nil, err
 	}
 	cfg := link.Config{
-		Agent: s.ID, Incarnation: s.Incarnation, Name: s.Agent,
-		Store: s.Store, Namespaces: s.Spaces, Peers: u.Peers, Tenants: u.Tenants,
-		PSK: u.PSK, TLS: u.TLS, UIDs: c.Security.UIDs, Insecure: c.Link.Insecure,
-		Lanes: c.Link.Lanes, Congestion: c.Link.Congestion, Log: s.Log, Observer: linkObserver{s.Observer},
-		Quota: s.Quota, Standing: u.Standing,
+		Agent: at.ID, Incarnation: at.Incarnation, Name: at.Agent,
+		Store: at.Store, Namespaces: at.Spaces, Peers: u.Peers, Tenants: u.Tenants,
+		PSK: u.PSK, TLS: u.TLS, UIDs: c.Security.UIDs, Insecure: s.insecure,
+		Lanes: s.laneCount(), Congestion: s.congestion, Log: at.Log, Observer: linkObserver{at.Observer},
+		Quota: at.Quota, Standing: u.Standing,
 	}
 	node, err := link.New(cfg)
 	if err != nil {
 		return nil, err
 	}
+	for _, w := range provenInVain(c, u) {
+		at.Log.Warn("the certificate of this agent: " + w.String())
+	}
 	l := &Link{Group: node.Group(), Node: node}
 	l.certs.Store(u.TLS)
-	for _, addr := range c.Link.Listen {
-		at, err := node.Listen(addr)
+	for _, addr := range s.listen {
+		bound, err := node.Listen(addr)
 		if err != nil {
 			_ = node.Close()
 			return nil, err
 		}
 		scheme, _, _ := strings.Cut(addr, "://")
-		l.addresses = append(l.addresses, scheme+"://"+at.String())
+		l.addresses = append(l.addresses, scheme+"://"+bound.String())
 	}
 	return l, nil
 }
@@ -82,15 +81,15 @@ func (l *Link) Addresses() []string { return l.addresses }
 
 // linkUpdate is what the link takes of a configuration, at the start and at each
 // reload.
-func linkUpdate(c *config.Config) (link.Update, error) {
-	u := link.Update{Tenants: c.Security.Tenants, PSK: []byte(c.Link.PSK), Standing: standing(c), Drain: c.Agent.DrainTimeout}
-	if t := c.Link.TLS; t.On() {
+func linkUpdate(c *config.Config, s *linkSettings) (link.Update, error) {
+	u := link.Update{Tenants: c.Security.Tenants, PSK: []byte(s.PSK), Standing: standing(c), Drain: c.Agent.DrainTimeout}
+	if s.tls() {
 		var err error
-		if u.TLS, err = link.LoadTLS(t.Cert, t.Key, t.CA); err != nil {
+		if u.TLS, err = link.LoadTLS(s.cert, s.key, s.ca); err != nil {
 			return u, err
 		}
 	}
-	for _, p := range c.Link.Peers {
+	for _, p := range s.Peers {
 		pc, err := peerConfig(p)
 		if err != nil {
 			return u, err
@@ -103,22 +102,38 @@ func linkUpdate(c *config.Config) (link.Update, error) {
 // tlsKeys name the files of link.LoadTLS, in its order.
 var tlsKeys = [3]string{"link.tls.cert", "link.tls.key", "link.tls.ca"}
 
-// checkLink says what newLink would refuse of files that the configuration names.
-func checkLink(c *config.Config) []config.Problem {
-	t := c.Link.TLS
-	if !t.On() {
-		return nil
-	}
-	_, err := link.LoadTLS(t.Cert, t.Key, t.CA)
+// checkLinkFiles says what newLink would refuse of files that the configuration names,
+// and what is worth a warning.
+func checkLinkFiles(c *config.Config) (warnings []config.Warning, problems []config.Problem) {
+	u, err := linkUpdate(c, linkOf(c))
 	var wrong *link.TLSError
 	switch {
 	case err == nil:
-		return nil
+		return provenInVain(c, u), nil
 	case errors.As(err, &wrong):
-		return []config.Problem{c.Problem(tlsKeys[wrong.File], wrong.Err.Error())}
+		return nil, []config.Problem{c.Problem(tlsKeys[wrong.File], wrong.Err.Error())}
 	default:
-		return []config.Problem{c.Problem("link.tls", err.Error())}
+		return nil, []config.Problem{c.Problem("link.tls", err.Error())}
 	}
+}
+
+// provenInVain are warnings of tenants that our own certificate proves to no peer that
+// may have them. With them, the certificate or the list of peers is not what was meant.
+func provenInVain(c *config.Config, u link.Update) (out []config.Warning) {
+	if u.TLS == nil || len(u.Peers) == 0 {
+		return nil
+	}
+	name := filepath.Base(linkOf(c).cert)
+	proven := u.TLS.Tenants()
+	if len(proven) == 0 {
+		out = append(out, c.Problem(tlsKeys[0], fmt.Sprintf("%q proves no tenant (meridian://tenant/NAME), so no peer lets this agent in by it", name)))
+	}
+	for _, tenant := range proven {
+		if !slices.ContainsFunc(u.Peers, func(p link.PeerConfig) bool { return slices.Contains(p.Tenants, tenant) }) {
+			out = append(out, c.Problem(tlsKeys[0], fmt.Sprintf("%q proves tenant %q, which is in tenants of no [[link.peer]]: no peer has its blocks from this agent", name, tenant)))
+		}
+	}
+	return out
 }
 
 // standing is what may be reserved ahead for a peer: never so much that what it asks
@@ -133,14 +148,14 @@ func standing(c *config.Config) int64 {
 
 // Prepare implements Reloader.
 func (l *Link) Prepare(c *config.Config) (Prepared, error) {
-	u, err := linkUpdate(c)
+	u, err := linkUpdate(c, linkOf(c))
 	if err == nil {
 		err = l.Node.Check(u)
 	}
 	if err != nil {
 		return Prepared{}, err
 	}
-	return Prepared{Peers: len(u.Peers), Changed: otherFiles(l.certs.Load(), u.TLS), Apply: func() error {
+	return Prepared{Peers: len(u.Peers), Warnings: provenInVain(c, u), Changed: otherFiles(l.certs.Load(), u.TLS), Apply: func() error {
 		if err := l.Node.Apply(u); err != nil {
 			return err
 		}
@@ -162,14 +177,14 @@ func otherFiles(was, now *link.TLS) (out []config.Change) {
 	return out
 }
 
-func peerConfig(p config.Peer) (link.PeerConfig, error) {
-	out := link.PeerConfig{Name: p.Name, Addr: p.Address, Tenants: p.Tenants, PSK: []byte(p.PSK)}
-	if p.Agent == "" {
+func peerConfig(p linkPeer) (link.PeerConfig, error) {
+	out := link.PeerConfig{Name: p.name, Addr: p.address, Tenants: p.tenants, PSK: []byte(p.PSK)}
+	if p.agent == "" {
 		return out, nil
 	}
-	b, err := hex.DecodeString(p.Agent)
+	b, err := hex.DecodeString(p.agent)
 	if err != nil || len(b) != len(out.Agent) {
-		return out, fmt.Errorf("link.peer %s: agent %q: want 32 hexadecimal digits", p.Name, p.Agent)
+		return out, fmt.Errorf("link.peer %s: agent %q: want 32 hexadecimal digits", p.name, p.agent)
 	}
 	copy(out.Agent[:], b)
 	return out, nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/agent/config"
+	"meridian/agent/finding"
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/spaces"
@@ -47,8 +48,9 @@ type Reloader interface {
 
 // Prepared is what a fabric would change.
 type Prepared struct {
-	Peers   int             // that are listed then
-	Changed []config.Change // what the file's own text does not tell, such as the content of another file
+	Peers    int // that are listed then
+	Warnings []config.Warning
+	Changed  []config.Change // what the file's own text does not tell, such as the content of another file
 	// Apply changes all of it, or nothing and says why.
 	Apply func() error
 }
@@ -92,12 +94,8 @@ func New[S any](kind config.FabricKind, open func(ctx context.Context, s Site, s
 	}}
 }
 
-// shipped are the kinds that a table or a route can name in every daemon.
-var shipped = []Opener{openSynthetic, openMooncake, openMooncakeRelay}
-
-// always are opened in every daemon, named or not. Their tables are in package
-// config.
-var always = []Opener{openLink}
+// shipped are the kinds of every daemon.
+var shipped = []Opener{openSynthetic, openMooncake, openMooncakeRelay, openLink}
 
 // Kinds are the kinds of every daemon, and those of others that it is given, for
 // config.Options.
@@ -109,29 +107,31 @@ func Kinds(others ...Opener) []config.FabricKind {
 	return out
 }
 
-// Check says what the start would refuse of a configuration that config.Load took:
-// what is in the files that it names. Load itself does not read them: who asks a
-// daemon for its state need not be able to, and needs no valid certificate.
-func Check(c *config.Config) error {
-	if p := checkLink(c); len(p) > 0 {
-		return &config.Error{Problems: p}
+// Check says what the start would refuse of a configuration that config.Load took, and
+// what else is worth a warning: what is in the files that it names. Load itself does not
+// read them: who asks a daemon for its state need not be able to, and needs no valid
+// certificate.
+func Check(c *config.Config) (warnings []config.Warning, err error) {
+	warnings, problems := checkLinkFiles(c)
+	if len(problems) > 0 {
+		err = &config.Error{Problems: problems}
 	}
-	return nil
+	return warnings, err
 }
 
-// All are the fabrics that a configuration asks for, those that every daemon has last.
-func All(c *config.Config) []config.Fabric {
-	all := slices.Clone(c.Fabrics)
-	for _, o := range always {
-		all = append(all, config.Fabric{Name: o.Kind.Name, Kind: o.Kind.Name})
-	}
-	return all
+// Checks are those of every host, and those that fabrics need.
+func Checks() []finding.Check { return slices.Concat(finding.Checks(), linkChecks) }
+
+// Findings makes all checks of a host, in a daemon with these openers besides.
+func Findings(h *finding.Host, others ...Opener) []finding.Finding {
+	h.Kinds = Kinds(others...)
+	return finding.Run(h, Checks())
 }
 
 // Open opens a fabric, by an opener of every daemon or one of others.
 func Open(ctx context.Context, f config.Fabric, s Site, others ...Opener) (fabric.Fabric, error) {
 	var found []Opener
-	for _, o := range slices.Concat(shipped, always, others) {
+	for _, o := range slices.Concat(shipped, others) {
 		if o.Kind.Name == f.Kind {
 			found = append(found, o)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"meridian/agent"
 	"meridian/agent/config"
+	"meridian/agent/openers"
 	"meridian/bench/harness"
 	"meridian/bench/linkbench"
 )
@@ -34,7 +35,7 @@ const (
 func Play(ctx context.Context, args []string, in io.Reader) error {
 	switch {
 	case len(args) == 3 && args[0] == roleDaemon:
-		cfg, _, err := config.Load(config.Options{Path: args[1]})
+		cfg, _, err := config.Load(config.Options{Path: args[1], Kinds: openers.Kinds()})
 		if err != nil {
 			return err
 		}

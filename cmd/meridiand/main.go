@@ -130,6 +130,11 @@ can change live, and says what needs a restart.`,
 		// arena takes is not free any more.
 		o := config.Options{Path: path, Env: env, Flags: flags, Kinds: openers.Kinds(), Memory: sync.OnceValue(config.HostMemory)}
 		cfg, warnings, err := config.Load(o)
+		if test && err == nil {
+			var more []config.Warning
+			more, err = openers.Check(cfg)
+			warnings = append(warnings, more...)
+		}
 		for _, w := range warnings {
 			_, _ = fmt.Fprintln(errOut, "warning:", w)
 		}
@@ -137,9 +142,6 @@ can change live, and says what needs a restart.`,
 			return stopped{err}
 		}
 		if test {
-			if err := openers.Check(cfg); err != nil {
-				return stopped{err}
-			}
 			if _, err := fmt.Fprintln(out, "the configuration is valid:", source(cfg)); err != nil {
 				return stopped{err}
 			}

@@ -83,7 +83,9 @@ is 1 when there is a problem. Run it as a user who may read the private key.`,
 		}
 		cfg, warnings, err := config.Load(o)
 		if err == nil {
-			err = openers.Check(cfg)
+			var more []config.Warning
+			more, err = openers.Check(cfg)
+			warnings = append(warnings, more...)
 		}
 		r := checkResult{File: o.Find(), OK: err == nil, Problems: []problem{}, Warnings: []problem{}}
 		for _, w := range warnings {

@@ -13,6 +13,7 @@ import (
 	"meridian/agent/client"
 	"meridian/agent/config"
 	"meridian/agent/finding"
+	"meridian/agent/openers"
 )
 
 func newDoctorCmd(a *app) *cobra.Command {
@@ -85,7 +86,7 @@ func (a *app) localFindings() []placed {
 	}
 	h := finding.ThisHost(cfg)
 	h.Env = a.env
-	for _, f := range finding.Run(h) {
+	for _, f := range openers.Findings(h) {
 		out = append(out, placed{"here", f})
 	}
 	return out

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"meridian/agent/config"
-	"meridian/agent/finding"
+	"meridian/agent/openers"
 	"meridian/wire"
 )
 
@@ -120,7 +120,7 @@ var notKeys = []string{"sock", "toml", "md", "go", "json", "svg", "test", "cpp"}
 
 // What a text tells an operator to set must exist.
 func TestEveryKeyThatATextNamesExists(t *testing.T) {
-	cfg, _, err := config.Load(config.Options{})
+	cfg, _, err := config.Load(config.Options{Kinds: openers.Kinds()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestEveryKeyThatATextNamesExists(t *testing.T) {
 	for _, k := range []string{"link.peer", "link.peer.name", "link.peer.address", "link.peer.tenants", "link.peer.psk", "link.peer.agent"} {
 		keys[k] = true // not among Origins without a peer
 	}
-	for _, c := range finding.Checks() {
+	for _, c := range openers.Checks() {
 		keys[c.ID] = true // the id of a finding
 	}
 	check := func(where, text string) {
@@ -147,6 +147,8 @@ func TestEveryKeyThatATextNamesExists(t *testing.T) {
 	}
 	examples, _ := filepath.Glob("../../docs/examples/*.md")
 	findings, _ := filepath.Glob("../../agent/finding/*.go")
+	of, _ := filepath.Glob("../../agent/openers/*.go")
+	findings = append(findings, of...)
 	for _, path := range append(append(append(docs, examples...), findings...), "../../README.md") {
 		b, err := os.ReadFile(path)
 		if err != nil {

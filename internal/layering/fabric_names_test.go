@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,13 +21,13 @@ var fabrics = struct{ packages, names []string }{
 
 // exempt are what names a fabric in agent, and why.
 var exempt = map[string]string{
-	"agent/openers":          "the openers",
-	"agent/config/link.go":   "the tables [link], [link.tls] and [[link.peer]], which every daemon has",
-	"agent/llama/partner.go": "its metric of fallbacks has the reason \"link\", whichever fabric that is",
+	"agent/openers":    "the openers",
+	"agent/adminpb":    "generated; its comments and link_version are of the protocol of agents",
+	"agent/llama/pair": "it writes the configurations of two daemons that are peers of each other",
 }
 
 // A new fabric touches no file of agent but its opener: no other file imports a
-// fabric's package or knows a fabric by name.
+// fabric's package, or knows a fabric by name.
 func TestOnlyTheOpenersOfTheAgentNameAFabric(t *testing.T) {
 	const root = "../.."
 	seen := 0
@@ -55,7 +56,21 @@ func TestOnlyTheOpenersOfTheAgentNameAFabric(t *testing.T) {
 	}
 }
 
-// namesAFabric lists the imports and the strings of a file that are a fabric's.
+var (
+	// aKeyOf is a key or a table of the configuration that is a fabric's.
+	aKeyOf = regexp.MustCompile(`\[?\[(` + strings.Join(fabrics.names, "|") + `)[\].]|(^|[^\w./-])(` + strings.Join(fabrics.names, "|") + `)\.[a-z]`)
+	// aWordOf is a fabric in the name of something: linkPeer, OverMooncake.
+	aWordOf = regexp.MustCompile(`^(link|mooncake)($|[A-Z0-9_])|(Link|Mooncake)($|[A-Z0-9_])`)
+)
+
+// framesPackage is the codec of the frames that agents and engines speak, whose name
+// is not the fabric's, and ofFrames are other names of that protocol.
+const framesPackage = "meridian/wire/link"
+
+var ofFrames = []string{"LinkVersion", "CodeLinkMagic"}
+
+// namesAFabric lists the imports, the strings and the identifiers of a file that are a
+// fabric's.
 func namesAFabric(t *testing.T, path string) (found []string) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -63,14 +78,18 @@ func namesAFabric(t *testing.T, path string) (found []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	frames := slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(framesPackage) })
 	ast.Inspect(f, func(n ast.Node) bool {
-		lit, ok := n.(*ast.BasicLit)
-		if !ok || lit.Kind != token.STRING {
-			return true
-		}
-		s, err := strconv.Unquote(lit.Value)
-		if err == nil && (slices.Contains(fabrics.names, s) || slices.Contains(fabrics.packages, s)) {
-			found = append(found, fset.Position(lit.Pos()).String()+": "+lit.Value)
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			s, err := strconv.Unquote(n.Value)
+			if n.Kind == token.STRING && err == nil && (slices.Contains(fabrics.names, s) || slices.Contains(fabrics.packages, s) || aKeyOf.MatchString(s)) {
+				found = append(found, fset.Position(n.Pos()).String()+": "+n.Value)
+			}
+		case *ast.Ident:
+			if aWordOf.MatchString(n.Name) && !slices.Contains(ofFrames, n.Name) && !(frames && n.Name == "link") {
+				found = append(found, fset.Position(n.Pos()).String()+": "+n.Name)
+			}
 		}
 		return true
 	})
@@ -78,12 +97,20 @@ func namesAFabric(t *testing.T, path string) (found []string) {
 }
 
 func TestAFileThatNamesAFabricIsFound(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.go")
-	text := "package x\nimport _ \"meridian/adapters/link\"\nvar a, b = \"nixl-synth\", \"linked\"\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := namesAFabric(t, path); len(got) != 2 {
-		t.Errorf("found %q, want the import and one string", got)
+	for text, want := range map[string]int{
+		"import _ \"meridian/adapters/link\"\nvar a, b = \"nixl-synth\", \"linked\"\n":      2,
+		"var linkPeers, toLink, linker, unlinked int\n":                                     2,
+		"const a, b, c = \"set link.psk\", \"[[link.peer]]\", \"fabric.mooncake.listen\"\n": 2,
+		"import \"meridian/wire/link\"\nvar a = link.Frame{}\nvar b = a.Link\n":             1,
+		"import \"os\"\nfunc f(node struct{ Link string }) { _ = node.Link }\n":             2,
+		"const prose = \"the link to that peer, or a symbolic link. Ends\"\n":               0,
+	} {
+		path := filepath.Join(t.TempDir(), "x.go")
+		if err := os.WriteFile(path, []byte("package x\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := namesAFabric(t, path); len(got) != want {
+			t.Errorf("in\n%s\nfound %q, want %d", text, got, want)
+		}
 	}
 }

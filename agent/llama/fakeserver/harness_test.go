@@ -16,6 +16,7 @@ import (
 	"meridian/agent"
 	"meridian/agent/config"
 	"meridian/agent/llama/fakeserver"
+	"meridian/agent/openers"
 	"meridian/internal/invariants/leak"
 	"meridian/internal/testlog"
 )
@@ -80,7 +81,7 @@ block_tokens = 8
 	if err := os.WriteFile(at("c.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Options{Path: at("c.toml")})
+	cfg, _, err := config.Load(config.Options{Path: at("c.toml"), Kinds: openers.Kinds()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,10 +52,10 @@ func TestADecodeNodeWithoutALinkPeerDoesNotLetItsPartnerPrefillInVain(t *testing
 	if asked.Load() != 0 {
 		t.Errorf("the partner was asked %d times for blocks that this node cannot pull", asked.Load())
 	}
-	if l := n.log.String(); !strings.Contains(l, "link.peer") || !strings.Contains(l, "level=WARN") {
-		t.Error("the log does not name [[link.peer]]")
+	if l := n.log.String(); !strings.Contains(l, "list its daemon as a peer") || !strings.Contains(l, "level=WARN") {
+		t.Error("the log does not say what to do")
 	}
-	if n.metric(t, "meridian_llama_partner_up") != 0 || n.metric(t, `meridian_llama_partner_fallbacks_total{operation="prefill",reason="link"}`) != 3 {
+	if n.metric(t, "meridian_llama_partner_up") != 0 || n.metric(t, `meridian_llama_partner_fallbacks_total{operation="prefill",reason="peer"}`) != 3 {
 		t.Error("the metrics do not tell")
 	}
 }
@@ -96,7 +96,7 @@ func TestAWedgedPartnerIsAskedOnce(t *testing.T) {
 			t.Errorf("role %s: the wedged partner was asked %d times, want once", role, asked.Load())
 		}
 		operation := map[string]string{"decode": "prefill", "prefill": "decode"}[role]
-		for reason, want := range map[string]float64{"silent": 1, "away": 3, "link": 0, "refused": 0} {
+		for reason, want := range map[string]float64{"silent": 1, "away": 3, "peer": 0, "refused": 0} {
 			if got := n.metric(t, fmt.Sprintf(`meridian_llama_partner_fallbacks_total{operation=%q,reason=%q}`, operation, reason)); got != want {
 				t.Errorf("role %s: %g fallbacks for %s, want %g", role, got, reason, want)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"meridian/agent/config"
+	"meridian/agent/openers"
 )
 
 func TestTheConfigurationsAreValidAndPointAtEachOther(t *testing.T) {
@@ -22,7 +23,7 @@ func TestTheConfigurationsAreValidAndPointAtEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg, _, err := config.Load(config.Options{Path: path})
+		cfg, _, err := config.Load(config.Options{Path: path, Kinds: openers.Kinds()})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -36,10 +37,20 @@ func TestTheConfigurationsAreValidAndPointAtEachOther(t *testing.T) {
 		if got, want := loaded[name].Llama.Partner, "unix://"+filepath.Join(loaded[other].Llama.Dir, "front.sock"); got != want {
 			t.Errorf("%s: partner %s, want %s", name, got, want)
 		}
-		if got, want := loaded[name].Link.Peers[0].Address, loaded[other].Link.Listen[0]; got != want {
-			t.Errorf("%s: peer at %s, want %s", name, got, want)
+		if got, want := valueOf(loaded[name], "link.peer[0].address"), valueOf(loaded[other], "link.listen"); "["+got+"]" != want {
+			t.Errorf("%s: peer at %s, want that of %s", name, got, want)
 		}
 	}
+}
+
+// valueOf is a key's value as it would be written.
+func valueOf(c *config.Config, key string) string {
+	for _, o := range c.Origins() {
+		if o.Key == key {
+			return o.Value
+		}
+	}
+	return ""
 }
 
 func TestANodeThatEndsIsToldWithItsLastWordsAndLeavesNothing(t *testing.T) {

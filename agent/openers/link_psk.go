@@ -1,18 +1,18 @@
-package config
+package openers
 
 import (
-	"fmt"
-	"os"
 	"regexp"
 	"strings"
+
+	"meridian/agent/config"
 )
 
 // pskRule: the proof by a key can be tried at leisure by a stranger who has recorded one,
 // so only a key that cannot be guessed is worth having.
-var pskRule = rule[Secret]{
+var pskRule = config.NewRule(
 	"a key of at least 128 random bits: 32 hexadecimal digits or 22 characters of base64, neither words nor a pattern (`mrdn cert psk` makes one)",
-	func(s Secret) bool { return s == "" || hardToGuess(string(s)) },
-}
+	func(s config.Secret) bool { return s == "" || hardToGuess(string(s)) },
+)
 
 // pskBits are bits a character of keys by their form; the first that fits counts.
 // What has no form of random bytes counts as words of a language.
@@ -63,28 +63,4 @@ func hardToGuess(s string) bool {
 		}
 	}
 	return true
-}
-
-// checkMode refuses a file with secrets that everybody can write: who does so is a peer
-// from the next reload on. One that everybody can only read is a finding of doctor.
-func (l *loader) checkMode() {
-	keys := l.cfg.SecretsInFile()
-	if len(keys) == 0 {
-		return
-	}
-	info, err := os.Stat(l.file)
-	if err == nil && info.Mode().IsRegular() && info.Mode()&0o002 != 0 {
-		l.problems = append(l.problems, Problem{File: l.file, Text: fmt.Sprintf("its mode is %04o, so everybody can write it, and it holds %s: chmod 600", info.Mode().Perm(), strings.Join(keys, ", "))})
-	}
-}
-
-// SecretsInFile are the keys whose secrets the file holds.
-func (c *Config) SecretsInFile() []string {
-	var keys []string
-	for _, k := range c.origins {
-		if k.secret != nil && k.secret() != "" && k.Source == "file" {
-			keys = append(keys, k.Key)
-		}
-	}
-	return keys
 }

@@ -1,15 +1,12 @@
-package config
+package config_test
 
 import (
-	"crypto/rand"
-	"encoding/base32"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"meridian/agent/config"
 )
 
 // Whoever can write the file is a peer from the next reload on: it is refused at the
@@ -30,32 +27,9 @@ func TestAFileWithSecretsThatEverybodyCanWriteIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, reload := range []bool{false, true} {
-			_, _, err := Load(Options{Path: path, Regular: reload})
+			_, _, err := config.Load(config.Options{Path: path, Regular: reload, Kinds: kinds})
 			if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
 				t.Errorf("mode %04o, reload %t: %v, want %q", c.mode, reload, err, c.want)
-			}
-		}
-	}
-}
-
-func TestRandomKeysAreTaken(t *testing.T) {
-	if key := "232d013332780eededd88b4767b0102a"; !hardToGuess(key) { // drawn by chance: 17 of its 31 steps are small
-		t.Errorf("the random key %q is refused", key)
-	}
-	for range 2000 {
-		b := make([]byte, 17)
-		_, _ = rand.Read(b)
-		// One key in 50,000 has letters of one case only, and counts as words: of those
-		// that mrdn cert psk makes, in hexadecimal, none does.
-		mixed := func(key string) string {
-			if key == strings.ToLower(key) || key == strings.ToUpper(key) {
-				return "Aa" + key
-			}
-			return key
-		}
-		for _, key := range []string{hex.EncodeToString(b[:16]), strings.ToUpper(hex.EncodeToString(b[:16])), mixed(base64.StdEncoding.EncodeToString(b[:16])), mixed(base64.RawURLEncoding.EncodeToString(b[:16])), base32.StdEncoding.EncodeToString(b)} {
-			if !hardToGuess(key) {
-				t.Fatalf("the random key %q is refused", key)
 			}
 		}
 	}
