@@ -1,6 +1,9 @@
 package mooncake_test
 
 import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,7 +11,10 @@ import (
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
 	"meridian/adapters/mooncake/internal/realstore"
+	"meridian/adapters/mooncake/internal/wheel"
+	"meridian/agent/client"
 	"meridian/internal/testbed"
+	"meridian/wire"
 )
 
 // A daemon is the storage node of a real master, and a real client puts 10,000 objects
@@ -54,5 +60,74 @@ func TestARealStoreClientKeepsObjectsOnADaemonThatIsRestarted(t *testing.T) {
 	ops := []engine.Op{{Addr: old.Buffers[0].Addr, B: make([]byte, 100)}}
 	if seg.Read(t.Context(), ops); ops[0].Err == nil {
 		t.Error("an address of before was read")
+	}
+}
+
+// What a daemon puts into a Store the real client reads, and a reader made from the page
+// of the format alone finds the same header and body. What another client put there by
+// the page is found by its key, and goes to an engine.
+func TestADaemonsBlocksInAStoreAreMRDNToTheRealClient(t *testing.T) {
+	master := realstore.StartMaster(t)
+	theirs := realstore.StartClient(t, master.Address, 64<<20, realstore.WithChecksum...)
+	d := start(t, `[disagg]
+enabled = true
+fabric = "attic"
+write_through = true
+[fabric.attic]
+kind = "mooncake-store"
+prefix = "house/blocks"
+masters = "`+master.Address+`"`, "")
+	testbed.Until(t, "the daemon is ready", func() bool { return strings.Contains(d.page("/readyz"), "ready") })
+	e, err := client.DialEngine(t.Context(), d.at("e"), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	m := wire.Manifest{Tenant: "acme", Model: "m", Role: "kv", BlockTokens: 16, BlockBytes: 64 << 10}
+	ns, err := e.Open(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, in := wire.KeyOf(m.Namespace(), []byte("out")), wire.KeyOf(m.Namespace(), []byte("in"))
+	object := func(k wire.Key) string { return fmt.Sprintf("house/blocks/%v/%v", m.Namespace(), k) }
+	body := wheel.Content(5_000, 1)
+	think(t, e, client.Block{NS: ns, Key: out, Tier: wire.ThinkActive, Body: body})
+	var got struct {
+		Right bool   `json:"right"`
+		Tier  int    `json:"tier"`
+		Body  string `json:"body"`
+	}
+	testbed.Until(t, "the object is there", func() bool {
+		return realstore.Ask[int](theirs, "exist", map[string]any{"key": object(out)}) == 1
+	})
+	if err := json.Unmarshal(realstore.Ask[json.RawMessage](theirs, "mrdn", map[string]any{"key": object(out)}), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !got.Right || got.Tier != int(wire.ThinkActive) || got.Body != hex.EncodeToString(body) {
+		t.Errorf("the reader sees right %v, tier %d, %d digits", got.Right, got.Tier, len(got.Body))
+	}
+	want, err := wire.AppendPayload(nil, wire.ThinkActive, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(theirs.Get(object(out)), want) {
+		t.Error("the object is not the payload")
+	}
+
+	theirBody := wheel.Content(60_000, 2)
+	payload, err := wire.AppendPayload(nil, wire.ThinkActive, theirBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if put := theirs.Put(object(in), payload); put != 0 {
+		t.Fatal("put:", put)
+	}
+	lease, err := e.Acquire(t.Context(), ns, []wire.Key{in}, client.AcquireOptions{Fetch: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	if b := lease.Blocks[0]; b.Err != nil || !bytes.Equal(b.Body, theirBody) {
+		t.Errorf("what the other client put: %d bytes, %v", len(b.Body), b.Err)
 	}
 }

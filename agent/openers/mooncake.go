@@ -97,7 +97,7 @@ func mooncakeConfig(at Site, s *mooncakeSettings) (mooncake.Config, error) {
 	}
 	if s.metadata != metadata.P2P {
 		var err error
-		c.Dial = metadata.DialAllowed(s.reachable())
+		c.Dial = metadata.DialAllowed(reachable(s.planeOnThisHost(), s.allowed()))
 		if c.Plane, err = metadata.Open(metadata.Config{Server: s.metadata, Cluster: s.cluster, Dial: c.Dial}); err != nil {
 			if s.lend > 0 {
 				err = errors.Join(err, c.Serve.Lend.Close())
@@ -108,9 +108,12 @@ func mooncakeConfig(at Site, s *mooncakeSettings) (mooncake.Config, error) {
 	return c, nil
 }
 
-// allowed is allow, which was checked with the file.
-func (s *mooncakeSettings) allowed() (out []netip.Prefix) {
-	for _, a := range s.allow {
+// allowed is allow.
+func (s *mooncakeSettings) allowed() []netip.Prefix { return prefixes(s.allow) }
+
+// prefixes are those of a list that was checked with the file.
+func prefixes(list []string) (out []netip.Prefix) {
+	for _, a := range list {
 		out = append(out, netip.MustParsePrefix(a))
 	}
 	return out

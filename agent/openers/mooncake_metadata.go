@@ -124,10 +124,9 @@ func allOnThisHost(list string) bool {
 	return true
 }
 
-// reachable says where an entry of the metadata server may lead: to addresses in allow,
-// and to this host where the server is here too.
-func (s *mooncakeSettings) reachable() func(netip.Addr) bool {
-	local, allow := s.planeOnThisHost(), s.allowed()
+// reachable says where somebody else's word may lead: to addresses that are allowed, and
+// to this host where that is local.
+func reachable(local bool, allow []netip.Prefix) func(netip.Addr) bool {
 	return func(a netip.Addr) bool {
 		return local && a.IsLoopback() || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(a) })
 	}

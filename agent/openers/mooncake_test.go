@@ -80,6 +80,30 @@ func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
 	}
 }
 
+func TestWhatAStoreTableMayNotSay(t *testing.T) {
+	for want, change := range map[string]func(s *storeSettings){
+		"":                                       func(*storeSettings) {},
+		"masters: empty":                         func(s *storeSettings) { s.masters = "" },
+		`masters: "m" is beyond loopback`:        func(s *storeSettings) { s.masters = "m" },
+		`masters: CONFIG: masters "k8s://m"`:     func(s *storeSettings) { s.masters = "k8s://m" },
+		`prefix: "/a" must be 1 to 4 words`:      func(s *storeSettings) { s.prefix = "/a" },
+		`prefix: "" must be 1 to 4 words`:        func(s *storeSettings) { s.prefix = "" },
+		`allow: "10.0.0.1" must be ADDRESS`:      func(s *storeSettings) { s.allow = []string{"10.0.0.1"} },
+		`allow: "10.0.0.0/8" is beyond loopback`: func(s *storeSettings) { s.allow = []string{"10.0.0.0/8"} },
+		`metadata: "http://m/metadata" is beyond`: func(s *storeSettings) {
+			s.metadata = "http://m/metadata"
+		},
+	} {
+		s := &storeSettings{masters: "127.0.0.1:1;localhost", prefix: "a/b", metadata: metadata.P2P}
+		change(s)
+		var got []string
+		checkMooncakeStore(s, func(key, format string, args ...any) { got = append(got, key+": "+fmt.Sprintf(format, args...)) })
+		if len(got) != 1 && want != "" || want == "" && len(got) != 0 || want != "" && !strings.Contains(got[0], want) {
+			t.Errorf("%q: %q", want, got)
+		}
+	}
+}
+
 // The table that docs/mooncake.md shows, and a route that names its peer as the text
 // below the table says.
 func TestTheMooncakeTableOfTheDocumentIsValidAndARouteMayNameItsPeer(t *testing.T) {

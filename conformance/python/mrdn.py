@@ -49,6 +49,21 @@ def header(body, tier=0):
     return struct.pack("<4sIIB3x", b"MRDN", 1, len(body), tier) + blake3(body)[:16]
 
 
+def payload(b):
+    """Tier and body of a payload that is right; ValueError says what is not."""
+    if len(b) < 32:
+        raise ValueError("%d bytes, a header has 32" % len(b))
+    magic, version, length, tier = struct.unpack("<4sIIB3x", b[:16])
+    body = b[32:]
+    if magic != b"MRDN" or version != 1 or tier > 2 or b[13:16] != bytes(3):
+        raise ValueError("no header: %s" % b[:16].hex())
+    if length != len(body):
+        raise ValueError("%d bytes of body, the header says %d" % (len(body), length))
+    if b[16:32] != blake3(body)[:16]:
+        raise ValueError("the body does not match its checksum")
+    return tier, body
+
+
 KEYS = ("block_bytes", "block_tokens", "dcp_rank", "dcp_size", "dtype", "hash_scheme", "head_size", "kv_heads", "layer_first", "layer_last",
         "layout", "model", "pp_rank", "pp_size", "revision", "role", "tenant", "tp_rank", "tp_size")
 TEXTS = ("dtype", "hash_scheme", "layout", "model", "revision", "role", "tenant")

@@ -15,8 +15,8 @@ import (
 
 // fabrics are the packages that are fabrics, and the names of their kinds.
 var fabrics = struct{ packages, names []string }{
-	packages: []string{"meridian/adapters/link", "meridian/adapters/mooncake", "meridian/adapters/mooncake/relay", "meridian/fabric/synthetic"},
-	names:    []string{"link", "nixl-synth", "nixl", "mooncake", "mooncake-relay"},
+	packages: []string{"meridian/adapters/link", "meridian/adapters/mooncake", "meridian/adapters/mooncake/objects", "meridian/adapters/mooncake/relay", "meridian/fabric/synthetic"},
+	names:    []string{"link", "nixl-synth", "nixl", "mooncake", "mooncake-store", "mooncake-relay"},
 }
 
 // exempt are what names a fabric in agent, and why.

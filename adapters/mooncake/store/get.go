@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"meridian/wire"
 )
 
 const (
@@ -80,7 +82,7 @@ func (c *Client) Get(ctx context.Context, key string, limit uint64) ([]byte, Obj
 		return nil, Object{}, &Error{Op: "get", Key: key, Err: ErrNoReplica}
 	}
 	if b[0].Size > limit {
-		return nil, Object{}, &Error{Op: "get", Key: key, Err: fmt.Errorf("%d bytes, the limit is %d", b[0].Size, limit)}
+		return nil, Object{}, &Error{Op: "get", Key: key, Err: fmt.Errorf("%d bytes, the limit is %d: %w", b[0].Size, limit, wire.CodeTooLarge)}
 	}
 	to := make([]byte, b[0].Size)
 	o, err := c.read(ctx, key, l, to)
@@ -102,20 +104,19 @@ func (c *Client) GetInto(ctx context.Context, key string, to []byte) (Object, er
 
 // GetRange reads a part of an object, from offset on, and fills to. It is not
 // verified: the CRC-64 is the whole object's.
-func (c *Client) GetRange(ctx context.Context, key string, offset uint64, to []byte) error {
+func (c *Client) GetRange(ctx context.Context, key string, offset uint64, to []byte) (Object, error) {
 	l, err := c.locate(ctx, key)
 	if err != nil {
-		return err
+		return Object{}, err
 	}
-	_, err = c.retry(ctx, key, l, func(l located) (Object, error) {
+	return c.retry(ctx, key, l, func(l located) (Object, error) {
 		return c.readAny(l, func(b buffer) (Object, error) {
 			if n := uint64(len(to)); offset > b.Size || n > b.Size-offset {
-				return Object{}, fmt.Errorf("bytes %d to %d of %d", offset, offset+n, b.Size)
+				return Object{}, fmt.Errorf("bytes %d to %d of %d: %w", offset, offset+n, b.Size, wire.CodeInvalid)
 			}
 			return Object{Size: b.Size}, c.readBuffer(ctx, key, b, l.until, offset, to)
 		})
 	})
-	return err
 }
 
 // read reads an object that was located.
@@ -123,7 +124,7 @@ func (c *Client) read(ctx context.Context, key string, l located, to []byte) (Ob
 	return c.retry(ctx, key, l, func(l located) (Object, error) {
 		return c.readAny(l, func(b buffer) (Object, error) {
 			if b.Size > uint64(len(to)) {
-				return Object{}, fmt.Errorf("%d bytes, the limit is %d", b.Size, len(to))
+				return Object{}, fmt.Errorf("%d bytes, the limit is %d: %w", b.Size, len(to), wire.CodeTooLarge)
 			}
 			body := to[:b.Size]
 			if err := c.readBuffer(ctx, key, b, l.until, 0, body); err != nil {

@@ -2,7 +2,6 @@
 are made on both sides from a key: its bytes and a colon, repeated."""
 import json
 import os
-import struct
 import sys
 
 answers = os.fdopen(os.dup(1), "w")
@@ -56,11 +55,11 @@ class Client:
     def mrdn(self, key):
         """What a reader made from docs/spec/mrdn-v1.md sees in an object."""
         import mrdn
-        b = self.store.get(key)
-        magic, version, length, tier = struct.unpack("<4sIIB3x", b[:16])
-        body = b[32:]
-        right = magic == b"MRDN" and version == 1 and length == len(body) and b[16:32] == mrdn.blake3(body)[:16]
-        return {"right": right, "tier": tier, "body": body.hex()}
+        try:
+            tier, body = mrdn.payload(self.store.get(key))
+        except ValueError as e:
+            return {"right": False, "why": str(e), "tier": 0, "body": ""}
+        return {"right": True, "tier": tier, "body": body.hex()}
 
 
 client = Client()
