@@ -203,9 +203,6 @@ func (s *Session) startOn(now time.Duration, l *Lane, c *Call) {
 		ask: &ask{call: c, counted: c.counted(), items: len(c.Items)},
 	}
 	r.progress(now)
-	if c.deadline == 0 {
-		r.deadline = now + c.Timeout
-	}
 	s.nextReq += 2
 	if c.Type == proto.TypePull {
 		r.room = make([]wantRoom, len(c.Items))

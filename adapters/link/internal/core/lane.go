@@ -123,5 +123,5 @@ func (l *Lane) tick(now time.Duration) {
 		return
 	}
 	l.pings++
-	l.s.startOn(now, l, &Call{Type: proto.TypePing, Timeout: proto.MaxDeadline})
+	l.s.StartOn(now, l.idx, &Call{Type: proto.TypePing, Timeout: proto.MaxDeadline})
 }

@@ -294,12 +294,19 @@ func TestAPeerThatTakesATrickleLosesTheLane(t *testing.T) {
 	r.put(1, 3_000_000, "x")
 	r.pull(0, proto.ClassUrgent, num, 3_000_000, "x")
 	r.move(0, 1, 1<<20)
-	r.pass(WriteStall+time.Second, func() {
+	ping := uint64(1001)
+	for end := r.now + WriteStall + time.Second; r.now < end; ping += 2 {
+		r.feed(1, frameOf(proto.TypePing, ping, proto.Empty{})) // so it is not its silence that ends the lane
+		r.now += proto.PingEvery / 2
+		r.end[1].Tick(r.now)
 		if l := r.end[1].Lane(1); l != nil && !l.Dead() {
 			l.TxWant(nil)
 			l.TxDid(r.now, 1)
 		}
-	})
+	}
+	if l := r.end[1].Lane(1); l != nil && !l.Dead() {
+		t.Error("the lane of a peer that reads a byte now and then is open")
+	}
 	if len(r.store[1].leases) != 0 {
 		t.Error("a peer that reads a byte a tick still pins blocks")
 	}

@@ -97,11 +97,9 @@ func (s *Session) makeHomes(now time.Duration, l *Lane, num uint16, items int, t
 		st.tier = tier
 	}
 	most := int(min(uint64(s.cfg.Homes), s.cfg.HomeBytes/each))
-	n := min(most-len(st.homes), s.cfg.Homes-s.homes)
-	if left := s.cfg.HomeBytes - min(s.homeBytes, s.cfg.HomeBytes); n > 0 && uint64(n)*each > left {
-		n = int(left / each)
-	}
-	if st.making > 0 || now < st.rest || n <= 0 || 2*len(st.homes) > most || items > most {
+	left := s.cfg.HomeBytes - min(s.homeBytes, s.cfg.HomeBytes)
+	n := int(min(uint64(s.cfg.Homes-s.homes), left/each))
+	if st.making > 0 || now < st.rest || n == 0 || 2*len(st.homes) > most || items > most {
 		return
 	}
 	b := make([]Block, n)
