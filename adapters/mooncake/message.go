@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/wire"
 )
 
@@ -20,7 +21,6 @@ const (
 	suffixRefused = "-refused" // ours: it was not; the code follows
 
 	maxText = 1024 // bytes of a text that is looked at
-	shown   = 64   // bytes of one in an error
 )
 
 // message is a notify's text, taken apart.
@@ -43,14 +43,14 @@ func parseMessage(text string) (message, error) {
 	}
 	words := strings.Split(text, " ")
 	if len(words) != 6 || words[0] != prefix {
-		return message{}, fmt.Errorf("mooncake: notify %s: want %q: %w", quote(text), "mrdn VERB NAMESPACE KEY ADDRESS LENGTH", wire.CodeInvalid)
+		return message{}, fmt.Errorf("mooncake: notify %s: want %q: %w", stranger.Quote(text), "mrdn VERB NAMESPACE KEY ADDRESS LENGTH", wire.CodeInvalid)
 	}
 	m := message{verb: words[1]}
 	if m.verb != verbPut && m.verb != verbGet && m.verb != verbStored {
-		return message{}, fmt.Errorf("mooncake: notify with the verb %s: want %s or %s: %w", quote(m.verb), verbPut, verbGet, wire.CodeUnsupported)
+		return message{}, fmt.Errorf("mooncake: notify with the verb %s: want %s or %s: %w", stranger.Quote(m.verb), verbPut, verbGet, wire.CodeUnsupported)
 	}
 	bad := func(what, got string, err error) (message, error) {
-		return message{}, fmt.Errorf("mooncake: notify to %s: %s %s: %s: %w", m.verb, what, quote(got), quote(err.Error()), wire.CodeInvalid)
+		return message{}, fmt.Errorf("mooncake: notify to %s: %s %s: %s: %w", m.verb, what, stranger.Quote(got), stranger.Text(err.Error()), wire.CodeInvalid)
 	}
 	var err error
 	if m.ns, err = wire.ParseNamespace(words[2]); err != nil {
@@ -69,12 +69,4 @@ func parseMessage(text string) (message, error) {
 		return message{}, fmt.Errorf("mooncake: notify to %s: a payload of %d bytes, want %d to %d: %w", m.verb, m.n, wire.HeaderLen, maxItem, wire.CodeInvalid)
 	}
 	return m, nil
-}
-
-// quote is a stranger's text within a bound.
-func quote(s string) string {
-	if len(s) > shown {
-		return strconv.Quote(s[:shown]) + "..."
-	}
-	return strconv.Quote(s)
 }

@@ -12,6 +12,7 @@ import (
 
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/fabric"
 	"meridian/wire"
@@ -464,5 +465,5 @@ func (g *group) Probe(ctx context.Context, name string) (string, float64, error)
 		}
 		return via, float64(size) / took.Seconds() / 1e9, nil
 	}
-	return "", 0, &fabric.Error{Code: wire.CodeUnreachable, Fabric: g.node.cfg.Label, Text: "no peer " + quote(name) + " is listed"}
+	return "", 0, &fabric.Error{Code: wire.CodeUnreachable, Fabric: g.node.cfg.Label, Text: "no peer " + stranger.Quote(name) + " is listed"}
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"meridian/adapters/mooncake/metadata"
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/segment"
 	"meridian/fabric"
 	"meridian/wire"
@@ -140,7 +140,7 @@ func (n *Node) sourcesOf(ctx context.Context, p *peer) ([]netip.Addr, error) {
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return nil, fmt.Errorf("%s in peers: %w: %w", metadata.Quote(p.Segment), wire.CodeUnreachable, err)
+		return nil, fmt.Errorf("%s in peers: %w: %w", stranger.Quote(p.Segment), wire.CodeUnreachable, err)
 	}
 	for i, a := range addrs {
 		addrs[i] = a.Unmap().WithZone("")

@@ -30,6 +30,9 @@ type FabricKind struct {
 	where string
 	fixed *fixed // nil: it has a table [fabric.NAME] for each fabric
 
+	// tenants are those whose blocks a table opens to peers; nil: the kind has none.
+	tenants func(settings any) []string
+
 	noBlocks bool // no route can name it
 }
 
@@ -63,6 +66,13 @@ func NewFabricKind[S any](name, doc string, check func(s *S, bad Bad), keys ...F
 // list them: a route may then name one of them.
 func ListsPeers[S any](k FabricKind, peers func(s *S) []string) FabricKind {
 	k.peers = func(settings any) []string { return peers(settings.(*S)) }
+	return k
+}
+
+// OpensTenants declares whose blocks a table opens to its peers, by its key tenants: each
+// must be one of security.tenants.
+func OpensTenants[S any](k FabricKind, tenants func(s *S) []string) FabricKind {
+	k.tenants = func(settings any) []string { return tenants(settings.(*S)) }
 	return k
 }
 
@@ -190,6 +200,7 @@ func (l *loader) endFabrics() {
 	for _, f := range l.fabrics {
 		l.rebase(f.path(), f.keys)
 		f.check(func(key, format string, args ...any) { l.fail(f.path()+"."+key, format, args...) })
+		l.checkTenantsOf(f)
 		named = append(named, f.Fabric)
 	}
 	l.cfg.Fabrics = append(named, l.cfg.Fabrics...)
@@ -252,6 +263,19 @@ func (l *loader) checkFabrics() {
 			l.fail(key+".max_bytes", "%d is below min_bytes, which is %d: the route matches nothing", r.MaxBytes, r.MinBytes)
 		}
 		l.checkRoutePeer(key+".peer", r)
+	}
+}
+
+// checkTenantsOf tests whose blocks a table opens to its peers.
+func (l *loader) checkTenantsOf(f *oneFabric) {
+	i := slices.IndexFunc(l.cfg.kinds, func(k FabricKind) bool { return k.Name == f.Kind })
+	if i < 0 || l.cfg.kinds[i].tenants == nil {
+		return
+	}
+	for _, t := range l.cfg.kinds[i].tenants(f.Settings) {
+		if !slices.Contains(l.cfg.Security.Tenants, t) {
+			l.fail(f.path()+".tenants", "%q is not in security.tenants, which is %q", t, l.cfg.Security.Tenants)
+		}
 	}
 }
 

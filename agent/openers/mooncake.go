@@ -40,7 +40,7 @@ type mooncakeSettings struct {
 }
 
 var openMooncake = New(
-	config.ListsPeers(config.NewFabricKind(mooncakeKind, "Applications that speak Mooncake's transfer engine over TCP, and nothing else: their registered memory holds blocks, and they bring and take blocks. docs/mooncake.md tells how.", checkMooncake,
+	config.OpensTenants(config.ListsPeers(config.NewFabricKind(mooncakeKind, "Applications that speak Mooncake's transfer engine over TCP, and nothing else: their registered memory holds blocks, and they bring and take blocks. docs/mooncake.md tells how.", checkMooncake,
 		config.Key("peers", func(s *mooncakeSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter the name of the segment, an IPv6 address in brackets; without :PORT it is 12001. With a metadata server the segment's name may be any. The first buffer of each is memory for blocks. Where two have one address, this daemon cannot serve them, since Mooncake proves nothing else."),
 		config.Key("memory_bytes", func(s *mooncakeSettings) *uint64 { return &s.memory }, config.Sizes, 0, config.BytesWithin(0, 1<<46), "Bytes of each peer's first buffer, from its begin, that this daemon may write. 0: all of it."),
 		config.Key("lanes", func(s *mooncakeSettings) *int { return &s.lanes }, config.Integers, engine.DefaultLanes, config.Within(1, engine.MaxLanes), "Connections to each peer."),
@@ -60,7 +60,7 @@ var openMooncake = New(
 		config.Key("metadata_listen", func(s *mooncakeSettings) *string { return &s.metaListen }, config.Words, "", config.Free[string](), "HOST:PORT of an HTTP metadata server that Mooncake nodes may use: http://HOST:PORT/metadata. Empty: none. Who may connect may read all of it. Beyond loopback it takes insecure and allow; the keys metadata_* and source_metadata_* of [quota] bound it."),
 		config.Key("metadata_hosts", func(s *mooncakeSettings) *[]string { return &s.metaHosts }, config.Lists, nil, config.Free[[]string](), "Host names by which nodes call the metadata server. Addresses need no entry."),
 		config.Key("insecure", func(s *mooncakeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow Mooncake beyond loopback: it has no TLS, and a source address is all that it proves."),
-	), mooncakePeers),
+	), mooncakePeers), func(s *mooncakeSettings) []string { return s.tenants }),
 	func(ctx context.Context, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
 		c, err := mooncakeConfig(at, s)
 		if err != nil {

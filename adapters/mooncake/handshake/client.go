@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/segment"
 	"meridian/wire"
 )
@@ -76,7 +77,7 @@ func (c *Client) Probe(ctx context.Context, name string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if answer.Status != success {
-		return fmt.Errorf("%s answers a probe with status %s, want %q: %w", name, clip(answer.Status), success, wire.CodeUnreachable)
+		return fmt.Errorf("%s answers a probe with status %s, want %q: %w", name, stranger.Quote(answer.Status), success, wire.CodeUnreachable)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/wire"
 )
 
@@ -16,7 +17,6 @@ type Notify struct {
 
 const (
 	success = "success"
-	shown   = 64 // bytes of a peer's text in an error
 )
 
 type probeAnswer struct {
@@ -43,14 +43,7 @@ func text(v any) []byte {
 // object reads the text of a frame, which is a JSON object, into v.
 func object(b []byte, v any) error {
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("handshake: %s: %w", clip(err.Error()), wire.CodeInvalid)
+		return fmt.Errorf("handshake: %s: %w", stranger.Text(err.Error()), wire.CodeInvalid)
 	}
 	return nil
-}
-
-func clip(s string) string {
-	if len(s) <= shown {
-		return s
-	}
-	return fmt.Sprintf("%.*q...", shown, s)
 }

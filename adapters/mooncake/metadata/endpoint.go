@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/wire"
 )
 
@@ -57,7 +58,7 @@ func ParseEndpoint(b []byte) (Endpoint, error) {
 		return Endpoint{}, &ValueError{What: "rpc_meta", Have: fmt.Sprintf("%d bytes", len(b)), Want: "1 MiB at most"}
 	}
 	if err := json.Unmarshal(b, &in); err != nil {
-		return Endpoint{}, &ValueError{What: "rpc_meta", Have: Quote(string(b)), Want: "a JSON object with ip_or_host_name and rpc_port"}
+		return Endpoint{}, &ValueError{What: "rpc_meta", Have: stranger.Quote(string(b)), Want: "a JSON object with ip_or_host_name and rpc_port"}
 	}
 	var e Endpoint
 	if in.Host == nil || *in.Host == "" || len(*in.Host) > maxHost || strings.ContainsFunc(*in.Host, badInHost) {
@@ -91,18 +92,7 @@ func show[T ~string | ~[]byte](v *T) string {
 	if v == nil {
 		return "missing"
 	}
-	return Quote(string(*v))
-}
-
-// maxShown bounds what an error repeats of somebody else's text, in bytes.
-const maxShown = 128
-
-// Quote is somebody else's text for an error: quoted, and cut to a bound.
-func Quote(s string) string {
-	if len(s) > maxShown {
-		return strconv.QuoteToASCII(s[:maxShown]) + "…"
-	}
-	return strconv.QuoteToASCII(s)
+	return stranger.Quote(string(*v))
 }
 
 // ValueError is a value that cannot be used. It matches CodeInvalid.

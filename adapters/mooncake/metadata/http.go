@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/wire"
 )
 
@@ -41,7 +42,7 @@ type httpStore struct {
 
 func newHTTP(u *url.URL, t *tls.Config) (*httpStore, error) {
 	if u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return nil, fmt.Errorf("metadata server %s: want http://HOST:PORT/PATH: %w", Quote(u.Redacted()), wire.CodeConfig)
+		return nil, fmt.Errorf("metadata server %s: want http://HOST:PORT/PATH: %w", stranger.Quote(u.Redacted()), wire.CodeConfig)
 	}
 	return &httpStore{base: u.String(), client: &http.Client{
 		Timeout:       httpCall,
@@ -133,7 +134,7 @@ func (s *httpStore) call(ctx context.Context, method, key string, body []byte, e
 		if ctx.Err() != nil {
 			code = wire.CodeOf(ctx.Err())
 		}
-		return 0, nil, fmt.Errorf("metadata server %s, %s %s: %w: %w", s.base, method, Quote(key), code, err)
+		return 0, nil, fmt.Errorf("metadata server %s, %s %s: %w: %w", s.base, method, stranger.Quote(key), code, err)
 	}
 	if len(body) > MaxBytes {
 		return 0, nil, &SizeError{Key: key, Bytes: len(body)}
@@ -146,5 +147,5 @@ func (s *httpStore) refusal(method, key string, status int, text []byte) error {
 	if status >= 400 && status < 500 {
 		code = wire.CodeDenied
 	}
-	return fmt.Errorf("metadata server %s, %s %s: status %d, %s: %w", s.base, method, Quote(key), status, Quote(strings.TrimSpace(string(text))), code)
+	return fmt.Errorf("metadata server %s, %s %s: status %d, %s: %w", s.base, method, stranger.Quote(key), status, stranger.Quote(strings.TrimSpace(string(text))), code)
 }

@@ -5,6 +5,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/wire"
 )
 
@@ -102,7 +103,9 @@ func clean(s string) bool {
 // KeyError is a key that cannot be used. It matches CodeInvalid.
 type KeyError struct{ Key, Want string }
 
-func (e *KeyError) Error() string { return "metadata key " + Quote(e.Key) + ": want " + e.Want }
+func (e *KeyError) Error() string {
+	return "metadata key " + stranger.Quote(e.Key) + ": want " + e.Want
+}
 
 // Unwrap returns CodeInvalid.
 func (e *KeyError) Unwrap() error { return wire.CodeInvalid }

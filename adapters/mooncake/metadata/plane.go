@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/segment"
 	"meridian/wire"
 )
@@ -75,7 +76,7 @@ func Open(c Config) (Plane, error) {
 	case "http", "https":
 		u, err := url.Parse(c.Server)
 		if err != nil {
-			return nil, fmt.Errorf("metadata server %s: want http://HOST:PORT/PATH: %w", Quote(c.Server), wire.CodeConfig)
+			return nil, fmt.Errorf("metadata server %s: want http://HOST:PORT/PATH: %w", stranger.Quote(c.Server), wire.CodeConfig)
 		}
 		if s, err = newHTTP(u, c.TLS); err != nil {
 			return nil, err
@@ -88,7 +89,7 @@ func Open(c Config) (Plane, error) {
 	case "redis":
 		return nil, fmt.Errorf("metadata server redis: the released engines are built without it, and abort; use P2PHANDSHAKE, http:// or etcd://: %w", wire.CodeUnsupported)
 	default:
-		return nil, fmt.Errorf("metadata server %s: want P2PHANDSHAKE, http://, https:// or etcd://: %w", Quote(c.Server), wire.CodeConfig)
+		return nil, fmt.Errorf("metadata server %s: want P2PHANDSHAKE, http://, https:// or etcd://: %w", stranger.Quote(c.Server), wire.CodeConfig)
 	}
 	return &central{cfg: c, store: s}, nil
 }
@@ -107,12 +108,12 @@ func (e *OwnedError) stale() bool { return e.Epoch > 0 && e.By.Epoch > e.Epoch }
 
 func (e *OwnedError) Error() string {
 	if e.stale() {
-		return fmt.Sprintf("the name %s has epoch %d, and this node is an earlier one, %d", Quote(e.Name), e.By.Epoch, e.Epoch)
+		return fmt.Sprintf("the name %s has epoch %d, and this node is an earlier one, %d", stranger.Quote(e.Name), e.By.Epoch, e.Epoch)
 	}
 	if !e.Asked {
-		return fmt.Sprintf("the name %s belongs to the node at %s now", Quote(e.Name), Quote(e.By.Addr()))
+		return fmt.Sprintf("the name %s belongs to the node at %s now", stranger.Quote(e.Name), stranger.Quote(e.By.Addr()))
 	}
-	return fmt.Sprintf("the name %s belongs to the node at %s, which %s", Quote(e.Name), Quote(e.By.Addr()), e.Is)
+	return fmt.Sprintf("the name %s belongs to the node at %s, which %s", stranger.Quote(e.Name), stranger.Quote(e.By.Addr()), e.Is)
 }
 
 // Unwrap returns CodeExists or CodeStale.
@@ -130,7 +131,7 @@ type SizeError struct {
 }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("metadata of %s: %d bytes or more, limit %d", Quote(e.Key), e.Bytes, MaxBytes)
+	return fmt.Sprintf("metadata of %s: %d bytes or more, limit %d", stranger.Quote(e.Key), e.Bytes, MaxBytes)
 }
 
 // Unwrap returns CodeTooLarge.
@@ -138,7 +139,7 @@ func (e *SizeError) Unwrap() error { return wire.CodeTooLarge }
 
 // absent is a key that nobody published.
 func absent(k Key) error {
-	return fmt.Errorf("no metadata of %s: %w", Quote(k.String()), wire.CodeAbsent)
+	return fmt.Errorf("no metadata of %s: %w", stranger.Quote(k.String()), wire.CodeAbsent)
 }
 
 // p2p asks the node itself: its name is its address.
@@ -165,7 +166,7 @@ func (p *p2p) Endpoint(_ context.Context, name string) (Endpoint, error) {
 func (p *p2p) Publish(ctx context.Context, n Node) error {
 	at, err := p.Endpoint(ctx, n.Name())
 	if err == nil && !at.At(n.At) {
-		err = &ValueError{What: "the segment's name", Have: Quote(n.Name()), Want: "the address of its handshake, " + n.At.Addr()}
+		err = &ValueError{What: "the segment's name", Have: stranger.Quote(n.Name()), Want: "the address of its handshake, " + n.At.Addr()}
 	}
 	return err
 }
@@ -222,10 +223,10 @@ func (c *central) Get(ctx context.Context, name string) (segment.Descriptor, str
 	}
 	d, err := segment.Parse(v.body)
 	if err == nil && d.Name != name {
-		err = &ValueError{What: "the name in the descriptor of " + Quote(name), Have: Quote(d.Name), Want: "the same"}
+		err = &ValueError{What: "the name in the descriptor of " + stranger.Quote(name), Have: stranger.Quote(d.Name), Want: "the same"}
 	}
 	if err != nil {
-		return segment.Descriptor{}, "", fmt.Errorf("%s: %w", Quote(k.String()), err)
+		return segment.Descriptor{}, "", fmt.Errorf("%s: %w", stranger.Quote(k.String()), err)
 	}
 	if d.DataHost != "" {
 		return d, d.DataHost, nil
@@ -253,7 +254,7 @@ func (c *central) endpoint(ctx context.Context, name string) (Endpoint, value, e
 	}
 	at, err := ParseEndpoint(v.body)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", Quote(k.String()), err)
+		err = fmt.Errorf("%s: %w", stranger.Quote(k.String()), err)
 	}
 	return at, v, err
 }

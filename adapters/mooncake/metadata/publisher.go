@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/segment"
 	"meridian/fabric"
 	"meridian/wire"
@@ -149,7 +150,7 @@ func (p *Publisher) Close() {
 // Finding says how the segment stands.
 func (p *Publisher) Finding() fabric.Finding {
 	n := p.node()
-	f := fabric.Finding{ID: "published", Severe: true, Subject: fmt.Sprintf("segment %s on the metadata server", Quote(n.Name()))}
+	f := fabric.Finding{ID: "published", Severe: true, Subject: fmt.Sprintf("segment %s on the metadata server", stranger.Quote(n.Name()))}
 	err := p.trouble()
 	if err == nil {
 		return f

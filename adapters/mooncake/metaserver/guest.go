@@ -55,10 +55,14 @@ func (l *guestListener) Accept() (net.Conn, error) {
 // it may, the oldest one without a request makes room.
 func (s *Server) admit(c net.Conn) (*guest, *Refusal) {
 	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err != nil || !s.allowed(at.Addr()) {
+	here := err == nil && s.here(at.Addr()) // asks the kernel for this host's addresses
+	if err != nil || !here && !s.listed(at.Addr()) {
 		return nil, &Refusal{Status: http.StatusForbidden, Reason: "not_allowed", Text: "the address is not in " + s.cfg.Table + ".allow"}
 	}
-	g := &guest{Conn: c, server: s, source: s.sourceOf(at.Addr())}
+	g := &guest{Conn: c, server: s, source: quota.SourceOf(at.Addr()).Name}
+	if here {
+		g.source = thisHost
+	}
 	who := []quota.Holder{{Kind: quota.Source, Name: g.source}, quota.Total}
 	for {
 		g.share, err = s.cfg.Quota.Take(quota.MetadataConns, 1, who...)
@@ -76,17 +80,9 @@ func (s *Server) admit(c net.Conn) (*guest, *Refusal) {
 	}
 }
 
-// thisHost is the source that all addresses of this host are.
+// thisHost is the source that all addresses of this host are, so that an engine may come
+// by any of them.
 const thisHost = "loopback"
-
-// sourceOf is whose share a connection takes. All addresses of this host are one source,
-// so that an engine may come by any of them.
-func (s *Server) sourceOf(a netip.Addr) string {
-	if s.here(a) {
-		return thisHost
-	}
-	return quota.SourceOf(a).Name
-}
 
 // wait says that no whole request is here.
 func (g *guest) wait() {

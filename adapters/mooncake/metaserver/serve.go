@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/metadata"
 )
 
@@ -40,7 +41,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (int, []byte, er
 		return 0, nil, &Refusal{http.StatusInternalServerError, "internal", "a connection of unknown origin"}
 	}
 	if r.URL.Path != metadata.HTTPPath {
-		return 0, nil, &Refusal{http.StatusNotFound, "path", fmt.Sprintf("nothing at %s, only at %s", metadata.Quote(r.URL.Path), metadata.HTTPPath)}
+		return 0, nil, &Refusal{http.StatusNotFound, "path", fmt.Sprintf("nothing at %s, only at %s", stranger.Quote(r.URL.Path), metadata.HTTPPath)}
 	}
 	key, err := metadata.ParseKey(r.URL.Query().Get("key"))
 	if err != nil {
@@ -49,7 +50,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (int, []byte, er
 	c := change{source: g.source, key: key}
 	if text := r.Header.Get(metadata.EpochHeader); text != "" {
 		if c.epoch, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return 0, nil, &Refusal{http.StatusBadRequest, "invalid", fmt.Sprintf("%s is %s, want a number below 2^64", metadata.EpochHeader, metadata.Quote(text))}
+			return 0, nil, &Refusal{http.StatusBadRequest, "invalid", fmt.Sprintf("%s is %s, want a number below 2^64", metadata.EpochHeader, stranger.Quote(text))}
 		}
 	}
 	var body []byte
@@ -81,7 +82,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (int, []byte, er
 		return http.StatusOK, []byte("metadata deleted"), s.change(r.Context(), c, s.table.remove)
 	}
 	w.Header().Set("Allow", "GET, PUT, DELETE")
-	return 0, nil, &Refusal{http.StatusMethodNotAllowed, "method", fmt.Sprintf("%s is not known here: GET, PUT or DELETE", metadata.Quote(r.Method))}
+	return 0, nil, &Refusal{http.StatusMethodNotAllowed, "method", fmt.Sprintf("%s is not known here: GET, PUT or DELETE", stranger.Quote(r.Method))}
 }
 
 // readBody reads a value within its limit.

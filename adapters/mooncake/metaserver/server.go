@@ -113,9 +113,6 @@ func (s *Server) Close() error {
 	return err
 }
 
-// allowed says whether an address may use the server.
-func (s *Server) allowed(a netip.Addr) bool { return s.listed(a) || s.here(a) }
-
 func (s *Server) listed(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	return slices.ContainsFunc(s.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a) })

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/blocks/quota"
 	"meridian/wire"
@@ -64,9 +65,9 @@ type node struct{ cluster, name string }
 
 func (n node) String() string {
 	if n.cluster == "" {
-		return metadata.Quote(n.name)
+		return stranger.Quote(n.name)
 	}
-	return metadata.Quote(n.name) + " of cluster " + metadata.Quote(n.cluster)
+	return stranger.Quote(n.name) + " of cluster " + stranger.Quote(n.cluster)
 }
 
 // owner is a node and what it said. One without an endpoint cannot be asked: it stays,
@@ -224,7 +225,7 @@ func (t *table) displace(o *owner) {
 func (t *table) remove(c change) (*Question, error) {
 	o := t.owners[c.node()]
 	if o == nil || o.values[c.key.Kind] == nil {
-		return nil, &Refusal{http.StatusNotFound, "absent", "no such key: " + metadata.Quote(c.key.String())}
+		return nil, &Refusal{http.StatusNotFound, "absent", "no such key: " + stranger.Quote(c.key.String())}
 	}
 	if q, err := t.mayChange(o, c); q != nil || err != nil {
 		return q, err
@@ -239,7 +240,7 @@ func (t *table) remove(c change) (*Question, error) {
 
 // taken is the refusal for a change of what another owner has, which answered.
 func taken(q *Question, is metadata.Outcome) error {
-	return &Refusal{http.StatusConflict, "owned", fmt.Sprintf("%s is owned by the node at %s, which %s", q.node, metadata.Quote(q.Addr), is)}
+	return &Refusal{http.StatusConflict, "owned", fmt.Sprintf("%s is owned by the node at %s, which %s", q.node, stranger.Quote(q.Addr), is)}
 }
 
 func (t *table) end(o *owner, why string) {
@@ -321,10 +322,10 @@ func checkSegment(k metadata.Key, body []byte) error {
 		Name *string `json:"name"`
 	}
 	if err := json.Unmarshal(body, &d); err != nil || !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
-		return &metadata.ValueError{What: k.String(), Have: metadata.Quote(string(body)), Want: "a JSON object whose name is text"}
+		return &metadata.ValueError{What: k.String(), Have: stranger.Quote(string(body)), Want: "a JSON object whose name is text"}
 	}
 	if d.Name != nil && *d.Name != k.Name {
-		return &metadata.ValueError{What: "the name in the descriptor", Have: metadata.Quote(*d.Name), Want: "the key's, " + metadata.Quote(k.Name)}
+		return &metadata.ValueError{What: "the name in the descriptor", Have: stranger.Quote(*d.Name), Want: "the key's, " + stranger.Quote(k.Name)}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/wire"
 )
 
@@ -85,7 +86,7 @@ func (e *FieldError) Unwrap() error { return wire.CodeInvalid }
 type ProtocolError struct{ Have []string }
 
 func (e *ProtocolError) Error() string {
-	return fmt.Sprintf("segment descriptor: protocol is %s, this build speaks %q only", clip(fmt.Sprintf("%q", e.Have)), TCP)
+	return fmt.Sprintf("segment descriptor: protocol is %s, this build speaks %q only", stranger.Text(fmt.Sprintf("%q", e.Have)), TCP)
 }
 
 // Unwrap returns CodeUnsupported.

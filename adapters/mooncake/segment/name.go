@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"meridian/adapters/mooncake/internal/stranger"
 )
 
 // DefaultPort is the handshake port of a name that has none.
@@ -20,7 +22,7 @@ func Name(host string, port uint16) string {
 // a port has DefaultPort.
 func SplitName(name string) (host string, port uint16, err error) {
 	bad := func(want string) (string, uint16, error) {
-		return "", 0, &FieldError{Field: "name", Value: clip(strconv.Quote(name)), Want: want}
+		return "", 0, &FieldError{Field: "name", Value: stranger.Quote(name), Want: want}
 	}
 	host, digits := name, ""
 	switch {

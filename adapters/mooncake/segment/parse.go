@@ -6,20 +6,10 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
+	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/wire"
 )
-
-const maxShown = 64 // bytes of a peer's text in an error
-
-// clip cuts a peer's text to what an error may carry.
-func clip(s string) string {
-	if len(s) <= maxShown {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxShown], "") + "..."
-}
 
 // object is one JSON object, its values not yet read. Names are compared as they
 // are, which encoding/json would not do for a struct.
@@ -38,7 +28,7 @@ func Parse(b []byte) (Descriptor, error) {
 	}
 	var o object
 	if err := json.Unmarshal(b, &o.fields); err != nil {
-		return Descriptor{}, fmt.Errorf("segment descriptor: no JSON object: %s: %w", clip(err.Error()), wire.CodeInvalid)
+		return Descriptor{}, fmt.Errorf("segment descriptor: no JSON object: %s: %w", stranger.Text(err.Error()), wire.CodeInvalid)
 	}
 	d := Descriptor{}
 	var proto int64
@@ -85,7 +75,7 @@ func (o *object) bad(name, want string) error {
 	if value == "" {
 		value = "absent"
 	}
-	return &FieldError{Field: o.path + name, Value: clip(value), Want: want}
+	return &FieldError{Field: o.path + name, Value: stranger.Text(value), Want: want}
 }
 
 func (o *object) text(name string, to *string) error {
@@ -193,7 +183,7 @@ func (o *object) buffers(several bool) ([]Buffer, error) {
 	for i, e := range list {
 		b := object{path: fmt.Sprintf("buffers[%d].", i)}
 		if json.Unmarshal(e, &b.fields) != nil || b.fields == nil {
-			return nil, &FieldError{Field: fmt.Sprintf("buffers[%d]", i), Value: clip(string(e)), Want: "an object with name, addr and length"}
+			return nil, &FieldError{Field: fmt.Sprintf("buffers[%d]", i), Value: stranger.Text(string(e)), Want: "an object with name, addr and length"}
 		}
 		if several {
 			var protocol string
