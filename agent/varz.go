@@ -44,6 +44,7 @@ type OffloadVarz struct {
 	Blocks         uint64 `json:"blocks"`
 	Bytes          uint64 `json:"bytes"`
 	ReclaimedBytes uint64 `json:"reclaimed_bytes"`
+	Rerouted       uint64 `json:"rerouted"` // blocks whose destination was removed before it took them
 	Waiting        int    `json:"waiting"`
 }
 
@@ -100,5 +101,5 @@ func (a *Agent) varz() Varz {
 
 func (a *Agent) offloadVarz() OffloadVarz {
 	st := a.mover.OffloadStats()
-	return OffloadVarz{Blocks: st.Blocks, Bytes: st.Bytes, ReclaimedBytes: a.store.Stats().OffloadedBytes, Waiting: st.Waiting}
+	return OffloadVarz{Blocks: st.Blocks, Bytes: st.Bytes, ReclaimedBytes: a.store.Stats().OffloadedBytes, Rerouted: st.Rerouted, Waiting: st.Waiting}
 }

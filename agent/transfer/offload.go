@@ -59,17 +59,19 @@ type offloads struct {
 	by map[string]*queue
 
 	blocks, bytes atomic.Uint64 // copied and acknowledged
+	rerouted      atomic.Uint64 // blocks
 }
 
 // OffloadStats counts what was copied away because it went cold.
 type OffloadStats struct {
 	Blocks, Bytes uint64
-	Waiting       int // batches
+	Rerouted      uint64 // blocks whose destination was removed before it took them
+	Waiting       int    // batches
 }
 
 // OffloadStats counts.
 func (m *Mover) OffloadStats() OffloadStats {
-	st := OffloadStats{Blocks: m.offloads.blocks.Load(), Bytes: m.offloads.bytes.Load()}
+	st := OffloadStats{Blocks: m.offloads.blocks.Load(), Bytes: m.offloads.bytes.Load(), Rerouted: m.offloads.rerouted.Load()}
 	m.offloads.mu.Lock()
 	defer m.offloads.mu.Unlock()
 	for _, q := range m.offloads.by {
@@ -87,6 +89,9 @@ func (m *Mover) Offer(ns wire.Namespace, keys []wire.Key) {
 
 // send routes a batch and puts its parts into the queues.
 func (m *Mover) send(b coldBatch) {
+	if len(b.keys) == 0 {
+		return
+	}
 	views := make([]blocks.View, len(b.keys))
 	m.cfg.Store.Peek(b.ns, b.keys, views)
 	for to, idx := range m.route(b, views) {
@@ -184,10 +189,36 @@ func (m *Mover) work(q *queue) {
 			delete(q.share, b.ns)
 		}
 		o.mu.Unlock()
-		if left := m.copyAway(m.ctx, q.to, b, OpOffload); len(left.keys) > 0 {
-			m.send(left)
+		left := b
+		if m.refresh(q) {
+			left = m.copyAway(m.ctx, q.to, b, OpOffload)
 		}
+		if len(left.keys) > 0 && !m.refresh(q) {
+			m.reroute(q.to, left)
+		}
+		m.send(left)
 	}
+}
+
+// refresh looks whether a queue's destination is still there, which may be another
+// fabric by now under the same name.
+func (m *Mover) refresh(q *queue) bool {
+	f, ok := m.cfg.Fabrics.Get(q.to.name)
+	if ok {
+		q.to.fabric = f
+	}
+	return ok
+}
+
+// reroute makes ready for other ways what a destination did not take that was removed
+// meanwhile: that says nothing about the other peers of the fabric that the route chose.
+func (m *Mover) reroute(to destination, left coldBatch) {
+	for _, failed := range left.failed {
+		delete(failed, to.route)
+	}
+	m.offloads.rerouted.Add(uint64(len(left.keys)))
+	m.cfg.Log(slog.LevelInfo, "offload.removed."+to.name, "offload: its destination was removed, so its blocks go where the routes send them next",
+		"destination", to.name, "blocks", len(left.keys))
 }
 
 // Store copies blocks to where the routes send them, before it returns: they stay

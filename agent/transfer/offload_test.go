@@ -224,6 +224,71 @@ func TestAPeerIsADestinationOfItsOwn(t *testing.T) {
 	})
 }
 
+// What waits for a peer that is removed, and what it was being given, goes to the peers
+// that stay: the fabric of both has not failed.
+func TestWhatWaitsForARemovedPeerGoesToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := world(t, 3)
+		group := &peered{bent: f[0], to: "x"}
+		closed := make(chan struct{})
+		f[1].push = func(_ context.Context, it []fabric.Item) {
+			<-closed
+			for i := range it {
+				it[i].Err = wire.CodeUnreachable
+			}
+		}
+		r := newRig(t, []fabric.Route{{Fabric: "g"}}, map[string]fabric.Fabric{"g": group, "g/x": f[1], "g/y": f[2]})
+		first, second := r.keys("first", 2), r.keys("second", 1)
+		r.put(first, size, wire.ThinkComplete)
+		r.put(second, size, wire.ThinkComplete)
+		r.Offer(r.ns, first)
+		synctest.Wait()
+		r.Offer(r.ns, second)
+		synctest.Wait()
+		group.to = "y"
+		r.reg.Remove("g/x")
+		close(closed)
+		synctest.Wait()
+		if st := r.OffloadStats(); st.Blocks != 3 || st.Rerouted != 3 || st.Waiting != 0 {
+			t.Errorf("%+v, want all 3 blocks at the other peer", st)
+		}
+		for _, k := range append(first, second...) {
+			if v, _ := r.store.Stat(k); v.Where.Fabric != "g" || v.Seg != 0 {
+				t.Errorf("a block is at %+v, not at the other peer alone", v.Where)
+			}
+		}
+	})
+}
+
+// A peer that is another one now, under the same name, gets what waited for it.
+func TestWhatWaitsForAPeerThatIsAnotherNowGoesToThat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := world(t, 3)
+		was, closed := f[1], make(chan struct{})
+		was.push = func(_ context.Context, it []fabric.Item) {
+			<-closed
+			for i := range it {
+				it[i].Err = wire.CodeUnreachable
+			}
+		}
+		r := newRig(t, []fabric.Route{{Fabric: "g"}}, map[string]fabric.Fabric{"g": peered{bent: f[0], to: "x"}, "g/x": was})
+		first, second := r.keys("first", 1), r.keys("second", 1)
+		r.put(append(first, second...), size, wire.ThinkComplete)
+		r.Offer(r.ns, first)
+		synctest.Wait()
+		r.Offer(r.ns, second)
+		r.reg.Remove("g/x")
+		if err := r.reg.Add("g/x", f[2]); err != nil {
+			t.Fatal(err)
+		}
+		close(closed)
+		synctest.Wait()
+		if v, _ := r.store.Stat(second[0]); v.Where.Fabric != "g" || r.OffloadStats().Blocks != 1 {
+			t.Errorf("what waited is at %+v; %+v", v.Where, r.OffloadStats())
+		}
+	})
+}
+
 // A probe is a transfer of its own kind, whatever becomes of it.
 func TestAProbeIsCountedAsOne(t *testing.T) {
 	f := world(t, 1)[0]
