@@ -38,7 +38,7 @@ func BenchmarkFrozenHolder(b *testing.B) {
 		holders, last = append(holders, h), proxy
 	}
 	loadConfig(b, dir, "decode", text+arena) // writes the file
-	cfg, _, err := config.Load(config.Options{Path: filepath.Join(dir, "decode.toml"), Kinds: openers.Kinds()})
+	cfg, _, err := openers.Load(config.Options{Path: filepath.Join(dir, "decode.toml")})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func loadConfig(t testing.TB, dir, name, text string) *config.Config {
 	if err := os.WriteFile(path, []byte(baseConfig(dir, name, text)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Options{Path: path, Kinds: openers.Kinds()})
+	cfg, _, err := openers.Load(config.Options{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ const daemonArgument = "agent-test-daemon"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == daemonArgument {
-		cfg, _, err := config.Load(config.Options{Path: os.Args[2], Kinds: openers.Kinds()})
+		cfg, _, err := openers.Load(config.Options{Path: os.Args[2]})
 		if err == nil {
 			err = Run(context.Background(), cfg, Options{}, os.Args[3])
 		}

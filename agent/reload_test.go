@@ -40,7 +40,7 @@ func startReloadable(t *testing.T, dir, name, text string) *reloadable {
 	r.Agent, err = Start(t.Context(), cfg, Options{
 		Version: "test", Log: NewLogger(r.log, cfg.Agent, level), Level: level, LogLost: func() uint64 { return 0 },
 		Reload: func() (*config.Config, []config.Warning, error) {
-			return config.Load(config.Options{Path: r.file(), Env: r.env, Regular: true, Kinds: openers.Kinds()})
+			return openers.Load(config.Options{Path: r.file(), Env: r.env, Regular: true})
 		},
 	})
 	if err != nil {

@@ -21,9 +21,8 @@ func load(t *testing.T, text string) map[string]config.Origin {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, warnings, err := config.Load(config.Options{
+	cfg, warnings, err := openers.Load(config.Options{
 		Path:   path,
-		Kinds:  openers.Kinds(),
 		Memory: func() config.Memory { return config.Memory{Available: 8 << 30} },
 	})
 	if err != nil {

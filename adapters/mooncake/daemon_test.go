@@ -75,7 +75,7 @@ notify = true
 	if err := os.WriteFile(d.at("m.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Options{Path: d.at("m.toml"), Kinds: openers.Kinds()})
+	cfg, _, err := openers.Load(config.Options{Path: d.at("m.toml")})
 	if err != nil {
 		t.Fatal(err)
 	}

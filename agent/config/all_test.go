@@ -2,16 +2,28 @@ package config_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"meridian/agent/config"
+	"meridian/agent/openers"
 )
 
 // problems are those of a file, a line each.
 func problems(t *testing.T, text string) string {
 	t.Helper()
-	_, _, err := loadText(t, text)
+	path := filepath.Join(t.TempDir(), "m.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := openers.Load(config.Options{Path: path})
+	return linesOf(t, err)
+}
+
+func linesOf(t *testing.T, err error) string {
+	t.Helper()
 	var ce *config.Error
 	if !errors.As(err, &ce) {
 		t.Fatalf("error %v", err)

@@ -49,7 +49,7 @@ func configured(t *testing.T, text string) *config.Config {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, _, err := config.Load(config.Options{Path: path, Kinds: openers.Kinds(), Memory: func() config.Memory { return config.Memory{Available: 4 << 30} }})
+	c, _, err := openers.Load(config.Options{Path: path, Memory: func() config.Memory { return config.Memory{Available: 4 << 30} }})
 	if err != nil {
 		t.Fatal(err)
 	}

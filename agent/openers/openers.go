@@ -107,6 +107,12 @@ func Kinds(others ...Opener) []config.FabricKind {
 	return out
 }
 
+// Load is config.Load in a build with these openers besides.
+func Load(o config.Options, others ...Opener) (*config.Config, []config.Warning, error) {
+	o.Kinds = Kinds(others...)
+	return config.Load(o)
+}
+
 // Check says what the start would refuse of a configuration that config.Load took, and
 // what else is worth a warning: what is in the files that it names. Load itself does not
 // read them: who asks a daemon for its state need not be able to, and needs no valid

@@ -56,7 +56,7 @@ func playDaemons(ctx context.Context, args []string, in io.Reader, out io.Writer
 	var wg sync.WaitGroup
 	errs := make([]error, len(args)/2)
 	for i := range errs {
-		cfg, _, err := config.Load(config.Options{Path: args[2*i], Kinds: openers.Kinds()})
+		cfg, _, err := openers.Load(config.Options{Path: args[2*i]})
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ const (
 func Play(ctx context.Context, args []string, in io.Reader) error {
 	switch {
 	case len(args) == 3 && args[0] == roleDaemon:
-		cfg, _, err := config.Load(config.Options{Path: args[1], Kinds: openers.Kinds()})
+		cfg, _, err := openers.Load(config.Options{Path: args[1]})
 		if err != nil {
 			return err
 		}

@@ -128,8 +128,8 @@ can change live, and says what needs a restart.`,
 		}
 		// The memory that is free is that of the start, for each reload too: what the
 		// arena takes is not free any more.
-		o := config.Options{Path: path, Env: env, Flags: flags, Kinds: openers.Kinds(), Memory: sync.OnceValue(config.HostMemory)}
-		cfg, warnings, err := config.Load(o)
+		o := config.Options{Path: path, Env: env, Flags: flags, Memory: sync.OnceValue(config.HostMemory)}
+		cfg, warnings, err := openers.Load(o)
 		if test && err == nil {
 			var more []config.Warning
 			more, err = openers.Check(cfg)
@@ -167,7 +167,7 @@ func again(o config.Options, start *config.Config) func() (*config.Config, []con
 		o.Path = start.File
 	}
 	o.Regular = true
-	return func() (*config.Config, []config.Warning, error) { return config.Load(o) }
+	return func() (*config.Config, []config.Warning, error) { return openers.Load(o) }
 }
 
 // assignments takes apart the values of --set.

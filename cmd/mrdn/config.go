@@ -77,11 +77,11 @@ is 1 when there is a problem. Run it as a user who may read the private key.`,
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	c.RunE = a.command(func(_ context.Context, args []string) (result, error) {
-		o := config.Options{Path: a.config, Env: a.env, Kinds: openers.Kinds()}
+		o := config.Options{Path: a.config, Env: a.env}
 		if len(args) > 0 {
 			o.Path = args[0]
 		}
-		cfg, warnings, err := config.Load(o)
+		cfg, warnings, err := openers.Load(o)
 		if err == nil {
 			var more []config.Warning
 			more, err = openers.Check(cfg)

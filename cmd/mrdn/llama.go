@@ -32,7 +32,7 @@ func playLlamaNode(ctx context.Context, args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("want CONFIG PORTSFILE, got %q", args)
 	}
-	cfg, _, err := config.Load(config.Options{Path: args[0], Kinds: openers.Kinds()})
+	cfg, _, err := openers.Load(config.Options{Path: args[0]})
 	if err != nil {
 		return err
 	}

@@ -369,7 +369,7 @@ func (a *app) socketOf(flag string, of func(*config.Config) string, fallback fun
 // load reads the configuration as the daemon would. The memory of the host is
 // looked at only when capacity is automatic.
 func (a *app) load() (*config.Config, []config.Warning, error) {
-	return config.Load(config.Options{Path: a.config, Env: a.env, Kinds: openers.Kinds()})
+	return openers.Load(config.Options{Path: a.config, Env: a.env})
 }
 
 // withAdmin runs f on a connection to the daemon's admin socket.

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 // daemon is all that a program needs to bring a fabric of its own.
 func daemon(path, ports string) error {
 	own := Opener()
-	cfg, _, err := config.Load(config.Options{Path: path, Kinds: openers.Kinds(own)})
+	cfg, _, err := openers.Load(config.Options{Path: path}, own)
 	if err != nil {
 		return err
 	}

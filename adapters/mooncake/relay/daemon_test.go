@@ -165,7 +165,7 @@ func run(t *testing.T, tables string) *daemon {
 	if err := os.WriteFile(at("m.toml"), []byte(text+tables), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Options{Path: at("m.toml"), Kinds: openers.Kinds()})
+	cfg, _, err := openers.Load(config.Options{Path: at("m.toml")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ block_tokens = 8
 	if err := os.WriteFile(at("c.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Options{Path: at("c.toml"), Kinds: openers.Kinds()})
+	cfg, _, err := openers.Load(config.Options{Path: at("c.toml")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestTheConfigurationsAreValidAndPointAtEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg, _, err := config.Load(config.Options{Path: path, Kinds: openers.Kinds()})
+		cfg, _, err := openers.Load(config.Options{Path: path})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -35,7 +35,7 @@ func Play() {
 }
 
 func play(path, ports string) error {
-	cfg, _, err := config.Load(config.Options{Path: path, Kinds: openers.Kinds()})
+	cfg, _, err := openers.Load(config.Options{Path: path})
 	if err != nil {
 		return err
 	}
