@@ -247,8 +247,7 @@ func (l *Lane) grant(now time.Duration, r *request, m *proto.Grant) {
 	}
 	for i, code := range m.Status {
 		it := &r.call.Items[i]
-		it.Code = code
-		it.Seen = code != wire.CodeOK
+		it.Code, it.Seen = code, true
 	}
 	l.sendBodies(r)
 }

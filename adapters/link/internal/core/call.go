@@ -375,7 +375,7 @@ func (s *Session) verdict(r *request, i int, it *Item) bool {
 		}
 		in := &r.in.items[i]
 		if in.skip { // its lease alone, or why not
-			return it.Seen && (it.Code != wire.CodeOK || r.room[i].bare())
+			return it.Seen && r.room[i].bare()
 		}
 		it.Got = uint32(in.got)
 		if in.proof.OK() {

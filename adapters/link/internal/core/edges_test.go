@@ -34,6 +34,9 @@ func TestAPullGoesOnWithinLimitsThatTheWholeWouldExceed(t *testing.T) {
 	r.end[0].Start(r.now, c)
 	r.run()
 	wantCodes(t, c, wire.CodeOK)
+	if c.Code != wire.CodeOK {
+		t.Errorf("the call: %v %s", c.Code, c.Text)
+	}
 	if !bytes.Equal(room, want) || r.end[1].Stats().Totals.Busy != 0 {
 		t.Errorf("the bytes are right: %v; BUSY %d times", bytes.Equal(room, want), r.end[1].Stats().Totals.Busy)
 	}
@@ -295,4 +298,45 @@ func TestAnErrorHasTheOffsetOfItsFrame(t *testing.T) {
 			t.Errorf("%s: %v at %d, want %d", name, m.Code, m.Offset, len(first))
 		}
 	}
+}
+
+// What GRANT, TABLE and END say of a push's items: the first word against an item stands,
+// with statuses in END or without.
+func TestTheFirstWordAgainstAnItemStands(t *testing.T) {
+	both := func(f func(r *rig, c *Call, req uint64), want ...wire.Code) {
+		t.Helper()
+		r := newRig(t, 1, proto.Limits{})
+		r.quiet = true
+		c := r.push(1, proto.ClassUrgent, r.open(1), 100, "x", "y")
+		r.said(1)
+		f(r, c, c.r.id)
+		if !c.over {
+			t.Fatal("the push is not over")
+		}
+		wantCodes(t, c, want...)
+	}
+	both(func(r *rig, c *Call, req uint64) {
+		r.feed(1, frameOf(proto.TypeGrant, req, proto.Grant{Status: []wire.Code{wire.CodeOK, wire.CodeFull}}))
+		r.said(1)
+		r.feed(1, frameOf(proto.TypeTable, req, proto.Table{Items: haves(c, wire.CodeOK, wire.CodeFull)}))
+		r.feed(1, frameOf(proto.TypeEnd, req, proto.End{}))
+	}, wire.CodeOK, wire.CodeFull)
+	both(func(r *rig, c *Call, req uint64) {
+		r.feed(1, frameOf(proto.TypeEnd, req, proto.End{Code: wire.CodeTooMany, Status: []wire.Code{wire.CodeOK, wire.CodeFull}}))
+	}, wire.CodeTooMany, wire.CodeFull)
+	it := &Item{Code: wire.CodeFull}
+	if it.told(proto.TypePush, &proto.Have{Slot: 1, Gen: 2}); it.Code != wire.CodeFull || it.Slot != 0 {
+		t.Errorf("an item that GRANT refused: %v, slot %d", it.Code, it.Slot)
+	}
+}
+
+func haves(c *Call, codes ...wire.Code) (h []proto.Have) {
+	for i, code := range codes {
+		x := proto.Have{Status: code}
+		if code == wire.CodeOK {
+			x = proto.Have{Len: 100, Slot: uint32(i + 1), Gen: 2, Tier: wire.OutputCritical, Att: wire.AttestProducer, Head: c.Items[i].Head}
+		}
+		h = append(h, x)
+	}
+	return h
 }

@@ -82,7 +82,6 @@ func (l *Lane) peerError(now time.Duration, p []byte) error {
 	if err != nil {
 		return err
 	}
-	l.s.peerCode, l.s.peerText = m.Code, m.Text
 	l.s.events = append(l.s.events, Event{Kind: EventPeerError, Lane: l.idx, Code: m.Code, Text: m.Text})
 	l.kill(now, wire.CodeLaneLost, "the peer closed the lane: "+m.Code.String()+": "+m.Text)
 	return nil

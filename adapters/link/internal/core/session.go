@@ -61,8 +61,6 @@ type Session struct {
 	closeAt    time.Duration
 	dead       bool
 	why        wire.Code
-	peerCode   wire.Code // of the last ERROR that the peer sent
-	peerText   string
 	rtt        time.Duration // of the last PING
 	released   bool
 	totals     Totals
@@ -225,9 +223,6 @@ func (s *Session) Ready() bool {
 
 // Dead reports whether the session has ended, and why.
 func (s *Session) Dead() (wire.Code, bool) { return s.why, s.dead }
-
-// PeerError is the last ERROR that the peer sent; OK if none came.
-func (s *Session) PeerError() (wire.Code, string) { return s.peerCode, s.peerText }
 
 // RTT is the time that the last PING took; 0 before the first was answered.
 func (s *Session) RTT() time.Duration { return s.rtt }
