@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"meridian/adapters/link/internal/core"
 	"meridian/fabric"
@@ -213,10 +214,15 @@ func (p *Peer) Probe(ctx context.Context, peer string) (via string, gbps float64
 	if it[0].Err != nil {
 		return it[0].Via, 0, it[0].Err
 	}
-	if took > 0 {
-		gbps = probeBytes / took.Seconds() / 1e9
+	return it[0].Via, rate(probeBytes, took), nil
+}
+
+// rate is in GB/s; 0 where the time is too short to tell.
+func rate(bytes float64, took time.Duration) float64 {
+	if took <= 0 {
+		return 0
 	}
-	return it[0].Via, gbps, nil
+	return bytes / took.Seconds() / 1e9
 }
 
 // The block that Probe moves.
