@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"meridian/wire"
@@ -19,10 +20,14 @@ type Op struct {
 
 // piece is what one request carries of an operation.
 type piece struct {
-	op *Op
-	at int
-	n  int
+	op    *Op
+	at    int
+	n     int
+	again bool // it was made once
 }
+
+func (p piece) addr() uint64 { return p.op.Addr + uint64(p.at) }
+func (p piece) body() []byte { return p.op.B[p.at:][:p.n] }
 
 // Read copies from the peer into each B; after an error what is in B is undefined.
 func (s *Segment) Read(ctx context.Context, ops []Op) { s.run(ctx, ops, false) }
@@ -35,7 +40,10 @@ func (s *Segment) Write(ctx context.Context, ops []Op) { s.run(ctx, ops, true) }
 // run spreads the requests of a batch over as many lanes as there are. No memory is
 // touched after it has returned.
 func (s *Segment) run(ctx context.Context, ops []Op, write bool) {
-	pieces := make([]piece, 0, len(ops))
+	pieces, bytes, most := make([]piece, 0, len(ops)), 0, maxRequest
+	if d, _ := s.Descriptor(); !d.Acked() {
+		most = maxUnacked
+	}
 	for i := range ops {
 		op := &ops[i]
 		op.Err = nil
@@ -47,8 +55,9 @@ func (s *Segment) run(ctx context.Context, ops []Op, write bool) {
 			op.Err = fmt.Errorf("mooncake: %d bytes at %#x are beyond 2^64: %w", n, op.Addr, wire.CodeInvalid)
 			continue
 		}
-		for at := 0; at < len(op.B); at += maxRequest {
-			pieces = append(pieces, piece{op, at, min(maxRequest, len(op.B)-at)})
+		bytes += len(op.B)
+		for at := 0; at < len(op.B); at += most {
+			pieces = append(pieces, piece{op: op, at: at, n: min(most, len(op.B)-at)})
 		}
 	}
 	if len(pieces) == 0 {
@@ -56,7 +65,7 @@ func (s *Segment) run(ctx context.Context, ops []Op, write bool) {
 	}
 	b := &batch{s: s, write: write, left: pieces}
 	var wg sync.WaitGroup
-	for range min(len(pieces), cap(s.busy)) - 1 {
+	for range min(len(pieces), cap(s.busy), (bytes+laneBytes-1)/laneBytes) - 1 {
 		wg.Go(func() { b.work(ctx) })
 	}
 	b.work(ctx)
@@ -70,6 +79,29 @@ type batch struct {
 
 	mu   sync.Mutex
 	left []piece
+	lost bool // a lane was
+}
+
+// more reports whether there may be a next one.
+func (b *batch) more() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.left) > 0
+}
+
+// careful reports whether a lane was lost: then one request at a time is made, so that
+// each has its own answer.
+func (b *batch) careful() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lost
+}
+
+// back puts pieces in front of the others.
+func (b *batch) back(p ...piece) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left = slices.Concat(p, b.left)
 }
 
 // next is a piece of an operation that has not failed, which also counts its others out.
@@ -103,42 +135,52 @@ func (b *batch) work(ctx context.Context) {
 		return
 	}
 	defer func() { <-b.s.busy }()
-	var l *lane
-	var stop func() bool
-	release := func(broken bool) {
-		if l == nil {
+	for b.more() {
+		if ctx.Err() != nil {
+			b.drop(ctx)
 			return
 		}
-		if !stop() || broken {
+		l, reused, err := b.s.lane(ctx)
+		if err != nil {
+			if p, ok := b.next(); ok {
+				b.after(ctx, []piece{p}, err, false)
+			}
+			continue
+		}
+		stop := context.AfterFunc(ctx, l.close)
+		left, err := l.run(b)
+		if !stop() || err != nil {
 			l.close()
 		} else {
 			b.s.giveBack(l)
 		}
-		l = nil
+		if len(left) > 0 {
+			b.after(ctx, left, err, reused || l.done > 0)
+		}
 	}
-	defer func() { release(false) }()
-	for p, ok := b.next(); ok; p, ok = b.next() {
-		for again := true; ; again = false {
-			reused, err := true, error(nil)
-			if l == nil {
-				if l, reused, err = b.s.lane(ctx); err == nil {
-					stop = context.AfterFunc(ctx, l.close)
-				}
-			}
-			if err == nil {
-				err = l.transfer(header{addr: p.op.Addr + uint64(p.at), size: uint64(p.n), write: b.write}, p.op.B[p.at:p.at+p.n])
-				if err != nil || !l.acked {
-					release(true)
-				}
-			}
-			if err == nil {
-				break
-			}
-			if again && b.mayTryAgain(ctx, p, err, reused) {
-				continue
-			}
+}
+
+// after decides what becomes of requests whose lane was lost; err is about the first.
+func (b *batch) after(ctx context.Context, left []piece, err error, reused bool) {
+	first, behind := left[0], left[1:]
+	b.mu.Lock()
+	b.lost = true
+	b.mu.Unlock()
+	switch {
+	case errors.Is(err, errRejected): // the peer begins nothing behind what it refuses
+		b.fail(first, b.say(ctx, first, err))
+		b.back(behind...)
+	case !first.again && b.mayTryAgain(ctx, first, err, reused):
+		left[0].again = true
+		b.back(left...)
+	default:
+		b.fail(first, b.say(ctx, first, err))
+		if !b.write {
+			b.back(behind...)
+			return
+		}
+		for _, p := range behind { // some of it may still arrive
 			b.fail(p, b.say(ctx, p, err))
-			break
 		}
 	}
 }
@@ -161,7 +203,7 @@ func (b *batch) mayTryAgain(ctx context.Context, p piece, err error, reused bool
 	if before == after {
 		return lost // a place that cannot be reached was just tried
 	}
-	return !b.write && d.Covers(p.op.Addr+uint64(p.at), uint64(p.n))
+	return !b.write && d.Covers(p.addr(), uint64(p.n))
 }
 
 // say is an error of the contract: what ended the context comes first.

@@ -22,8 +22,12 @@ const (
 
 	DefaultLanes = 4
 	MaxLanes     = 16
-	MaxSegments  = 1024    // that are known at a time
-	maxRequest   = 4 << 20 // bytes; a longer operation is several requests
+	MaxSegments  = 1024 // that are known at a time
+
+	// Bytes of a request; a longer operation is several requests. One without
+	// acknowledgement needs a connection of its own.
+	maxRequest = 1 << 20
+	maxUnacked = 4 << 20
 )
 
 // Resolver finds a segment by its name: the handshake, or a metadata server. host is
@@ -233,7 +237,7 @@ func (i *Initiator) dial(ctx context.Context, host, addr string, v2 bool) (*lane
 	if err != nil {
 		return nil, &dialError{addr, err, ctx.Err()}
 	}
-	return &lane{Conn: c, addr: addr, acked: v2}, nil
+	return &lane{Conn: c, addr: addr, acked: v2, flight: &flight{in: newScatter(c)}}, nil
 }
 
 // dialPeer connects to a peer's data plane. Where the peer says itself which host that

@@ -52,7 +52,7 @@ type pair struct {
 	dials atomic.Int64
 }
 
-func newPair(t *testing.T, n int) *pair {
+func newPair(t testing.TB, n int) *pair {
 	t.Helper()
 	p := &pair{far: newFar(TargetConfig{}, n), known: &known{}}
 	t.Cleanup(func() { p.target.Close() })
@@ -70,7 +70,7 @@ func newPair(t *testing.T, n int) *pair {
 	return p
 }
 
-func (p *pair) listen(t *testing.T, target *Target) uint16 {
+func (p *pair) listen(t testing.TB, target *Target) uint16 {
 	t.Helper()
 	at, err := target.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {

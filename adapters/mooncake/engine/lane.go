@@ -13,11 +13,12 @@ import (
 	"meridian/wire"
 )
 
-// lane is one connection to a peer. One request is on it at a time.
+// lane is one connection to a peer. One worker has it at a time.
 type lane struct {
 	net.Conn
 	addr  string
-	acked bool
+	acked bool // version 2: several requests may be under way
+	*flight
 }
 
 func (l *lane) close() { _ = l.Close() }
@@ -61,68 +62,36 @@ func (e *RejectedError) Unwrap() error { return wire.CodeStale }
 // errRejected is a status that says so.
 var errRejected = errors.New("refused")
 
-// transfer is one request on a lane. The lane is of no use any more after an error.
-func (l *lane) transfer(h header, b []byte) error {
+// unacked is one request of version 1. The lane is of no use afterwards.
+func (l *lane) unacked(h header, b []byte) error {
 	var head [headerLen]byte
-	h.acked = l.acked
 	h.put(&head)
-	switch {
-	case !h.write:
-		return l.read(head[:], h, b)
-	case h.acked:
-		return l.write(head[:], b)
+	if h.write {
+		return l.writeAndReadBack(head[:], h, b)
 	}
-	return l.writeAndReadBack(head[:], h, b)
+	return l.read(head[:], b)
 }
 
-func (l *lane) read(head []byte, h header, b []byte) error {
-	if err := writeBody(l.Conn, head, nil, ProgressTime, nil); err != nil {
+func (l *lane) read(head, b []byte) error {
+	if err := writeBody(l.Conn, head, nil, ProgressTime); err != nil {
 		return err
 	}
-	if h.acked {
-		if err := l.status(StatusTime); err != nil {
-			return err
-		}
-	}
-	_, err := readBody(l.Conn, b, ProgressTime)
+	_, _, err := readBody(newScatter(l.Conn), b, 0, nil, ProgressTime)
 	return err
-}
-
-// write sends a body and waits for its status. A peer that refuses may say so while the
-// body is on its way, and then read no more.
-func (l *lane) write(head, b []byte) error {
-	early := func() error {
-		var b [1]byte
-		if n, _ := l.peek(b[:]); n == 0 {
-			return nil
-		}
-		if err := l.status(StatusTime); err != nil {
-			return err
-		}
-		return fmt.Errorf("mooncake: a write was acknowledged before it was sent: %w", wire.CodeState)
-	}
-	if err := writeBody(l.Conn, head, b, ProgressTime, early); err != nil {
-		// What arrived before the connection broke can still be read.
-		if l.status(time.Millisecond) == errRejected { //nolint:errorlint // status returns it bare
-			return errRejected
-		}
-		return err
-	}
-	return l.status(StatusTime)
 }
 
 // writeAndReadBack confirms a write to a peer that does not acknowledge: it serves the
 // requests of a connection in turn, so the answer to a read proves that the write
 // before it is done.
 func (l *lane) writeAndReadBack(head []byte, h header, b []byte) error {
-	if err := writeBody(l.Conn, head, b, ProgressTime, nil); err != nil {
+	if err := writeBody(l.Conn, head, b, ProgressTime); err != nil {
 		return err
 	}
 	fence := header{addr: h.addr + h.size - 1, size: 1}
 	var last [1]byte
 	var fenceHead [headerLen]byte
 	fence.put(&fenceHead)
-	if err := l.read(fenceHead[:], fence, last[:]); err != nil {
+	if err := l.read(fenceHead[:], last[:]); err != nil {
 		return fmt.Errorf("a write without acknowledgement was not confirmed by a read behind it (Mooncake before 0.3.10 cannot be written to): %w", err)
 	}
 	if last[0] != b[len(b)-1] {
@@ -138,7 +107,12 @@ func (l *lane) status(within time.Duration) error {
 	if n, err := io.ReadFull(l.Conn, b[:]); err != nil {
 		return &progressError{"waiting for a status", uint64(n), statusLen, err}
 	}
-	status, err := parseStatus(&b)
+	return accepted(&b)
+}
+
+// accepted reads a status. errRejected: the peer refuses.
+func accepted(b *[statusLen]byte) error {
+	status, err := parseStatus(b)
 	switch {
 	case err != nil:
 		return err

@@ -42,25 +42,42 @@ func (e *progressError) Unwrap() []error {
 	return []error{wire.CodeLaneLost, e.cause}
 }
 
-// readBody fills b; each part has its time, and so has all. done counts what came.
-func readBody(c net.Conn, b []byte, progress time.Duration) (done uint64, err error) {
+// readBody fills b, of which done bytes are there already; each part has its time, and
+// so has all. done counts what came. What came behind it lies in ahead, extra bytes.
+func readBody(in *scatter, b []byte, done uint64, ahead []byte, progress time.Duration) (_ uint64, extra int, err error) {
 	all, end := uint64(len(b)), time.Now().Add(BodyTime)
+	b = b[done:]
+	var vec [2][]byte
 	for len(b) > 0 {
 		n := min(len(b), part)
-		_ = c.SetReadDeadline(until(progress, end))
-		m, err := io.ReadFull(c, b[:n])
-		done += uint64(m)
-		if err != nil {
-			return done, &progressError{"receiving a body", done, all, err}
+		_ = in.c.SetReadDeadline(until(progress, end))
+		for n > 0 {
+			bufs := append(vec[:0], b[:n])
+			if n == len(b) && len(ahead) > 0 {
+				bufs = append(bufs, ahead)
+			}
+			m, err := in.read(bufs)
+			got := min(m, n)
+			done, b, n, extra = done+uint64(got), b[got:], n-got, m-got
+			if err != nil && len(b) > 0 {
+				return done, 0, &progressError{"receiving a body", done, all, ended(err)}
+			}
 		}
-		b = b[n:]
 	}
-	return done, nil
+	return done, extra, nil
+}
+
+// ended is the end of a stream that was to go on.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // writeBody sends head and b, in one call of the system where they are short; each part
-// has its time, and so has all. between, where it is not nil, is asked between the parts.
-func writeBody(c net.Conn, head, b []byte, progress time.Duration, between func() error) error {
+// has its time, and so has all.
+func writeBody(c net.Conn, head, b []byte, progress time.Duration) error {
 	all, done, end := uint64(len(b)), uint64(0), time.Now().Add(BodyTime)
 	for first := true; first || len(b) > 0; first = false {
 		n := min(len(b), part)
@@ -76,11 +93,7 @@ func writeBody(c net.Conn, head, b []byte, progress time.Duration, between func(
 			return &progressError{"sending a body", done, all, err}
 		}
 		done += uint64(n)
-		if b = b[n:]; len(b) > 0 && between != nil {
-			if err := between(); err != nil {
-				return err
-			}
-		}
+		b = b[n:]
 	}
 	return nil
 }

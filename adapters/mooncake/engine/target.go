@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"meridian/adapters/mooncake/internal/door"
-	"meridian/wire"
 )
 
 // Memory is what a target serves: it is asked before each access, and knows who may
@@ -57,7 +54,7 @@ type TargetConfig struct {
 type Target struct {
 	cfg    TargetConfig
 	door   *door.Door
-	active atomic.Int64 // requests under way
+	active atomic.Int64 // connections with a request under way
 	drains atomic.Bool
 }
 
@@ -85,7 +82,7 @@ func (t *Target) Open(l net.Listener) bool { return t.door.Open(l) }
 // Conns is how many connections are open.
 func (t *Target) Conns() int { return t.door.Len() }
 
-// Active is how many requests are served now.
+// Active is how many connections have a request that is served now.
 func (t *Target) Active() int { return int(t.active.Load()) }
 
 // Drain refuses new requests and connections; what runs goes on.
@@ -96,108 +93,6 @@ func (t *Target) Drain() {
 
 // Close ends all, and returns when no memory is touched any more.
 func (t *Target) Close() { t.door.Close() }
-
-func (t *Target) serve(c *door.Conn) {
-	for proved := false; ; proved = true {
-		err := t.request(c, proved)
-		if err == nil {
-			continue
-		}
-		if why := c.Why(); why != nil {
-			err = why
-		}
-		if !errors.Is(err, errEnded) && !errors.Is(err, net.ErrClosed) { // closed: by Close
-			t.cfg.Refused(c.Peer, err)
-		}
-		return
-	}
-}
-
-// errEnded is the end of a connection of which nothing is left to say.
-var errEnded = errors.New("mooncake: the connection has ended")
-
-// request serves one request.
-func (t *Target) request(c *door.Conn, proved bool) error {
-	h, err := readHeader(c)
-	if err != nil && h == (header{}) {
-		return err
-	}
-	began := time.Now()
-	t.active.Add(1)
-	defer t.active.Add(-1)
-	if err == nil && t.drains.Load() {
-		err = fmt.Errorf("mooncake: %v: %w", h, wire.CodeDraining)
-	}
-	var b []byte
-	var leave func(uint64)
-	if err == nil {
-		err = h.check()
-	}
-	if err == nil {
-		if b, leave, err = t.cfg.Memory.Enter(c.Peer, h.addr, h.size, h.write); err != nil {
-			err = fmt.Errorf("mooncake: %v refused: %w", h, err)
-		}
-	}
-	if err != nil {
-		t.cfg.Refused(c.Peer, err)
-		refuse(c, h)
-		return errEnded
-	}
-	if !proved {
-		c.Proved()
-	}
-	if h.write {
-		err = t.write(c, h, b, leave)
-	} else {
-		err = t.read(c, h, b, leave)
-	}
-	if err == nil && t.cfg.Served != nil {
-		t.cfg.Served(Done{Peer: c.Peer, Write: h.write, Bytes: h.size, Took: time.Since(began)})
-	}
-	return err
-}
-
-// readHeader waits for a request for as long as it takes, and then not long for its
-// rest.
-func readHeader(c net.Conn) (header, error) {
-	var b [headerLen]byte
-	_ = c.SetReadDeadline(time.Time{})
-	n, err := c.Read(b[:])
-	if n == 0 {
-		if err == nil || errors.Is(err, io.EOF) {
-			return header{}, errEnded
-		}
-		return header{}, &progressError{"waiting for a request", 0, headerLen, err}
-	}
-	if n < headerLen {
-		_ = c.SetReadDeadline(time.Now().Add(HeaderTime))
-		m, err := io.ReadFull(c, b[n:])
-		if err != nil {
-			return header{}, &progressError{"the header of a request", uint64(n + m), headerLen, err}
-		}
-	}
-	return parseHeader(&b)
-}
-
-func (t *Target) write(c *door.Conn, h header, b []byte, leave func(uint64)) error {
-	wrote, err := readBody(c, b, ProgressTime)
-	leave(wrote)
-	if err != nil || !h.acked {
-		return err
-	}
-	return sendStatus(c, statusOK)
-}
-
-func (t *Target) read(c *door.Conn, h header, b []byte, leave func(uint64)) error {
-	defer leave(0)
-	var status [statusLen]byte
-	putStatus(&status, statusOK)
-	head := status[:]
-	if !h.acked {
-		head = nil
-	}
-	return writeBody(c, head, b, ProgressTime, nil)
-}
 
 func sendStatus(c net.Conn, status uint32) error {
 	var b [statusLen]byte
