@@ -122,7 +122,7 @@ func methodName(m uint16) string {
 // its certificate, else the one that it gives.
 func claimedName(h *hello, m *proto.Hello) string {
 	if h.via == viaTLS {
-		return certName(h.conn.(*tls.Conn))
+		return certName(leaf(h.conn.(*tls.Conn)))
 	}
 	name, _ := m.Find(proto.AuthName)
 	return string(name)
@@ -215,10 +215,10 @@ func intersect(a, b []string) []string {
 
 func leaf(c *tls.Conn) *x509.Certificate { return c.ConnectionState().PeerCertificates[0] }
 
-// certName is the peer's name: the first DNS name of its certificate.
-func certName(c *tls.Conn) string {
-	if names := leaf(c).DNSNames; len(names) > 0 {
-		return names[0]
+// certName is the name of a certificate's agent: its first DNS name.
+func certName(c *x509.Certificate) string {
+	if len(c.DNSNames) > 0 {
+		return c.DNSNames[0]
 	}
 	return ""
 }

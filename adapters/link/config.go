@@ -125,6 +125,24 @@ func LoadTLS(cert, key, ca string) (*TLS, error) {
 	return t, nil
 }
 
+// Doubts are why peers may not take the certificate as that of this agent. What it
+// proves of tenants is not looked at.
+func (t *TLS) Doubts(agent string) (all []string) {
+	own, chain := t.Certificate.Leaf, x509.NewCertPool()
+	for _, der := range t.Certificate.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			chain.AddCert(c)
+		}
+	}
+	if name := certName(own); name != agent {
+		all = append(all, fmt.Sprintf("is the certificate of %q, by which peers know this agent, and agent.name is %q", name, agent))
+	}
+	if _, err := own.Verify(x509.VerifyOptions{Roots: t.CA, Intermediates: chain, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		all = append(all, fmt.Sprintf("is not signed by the authority in link.tls.ca, so a peer that has the same one refuses it: %v", err))
+	}
+	return all
+}
+
 // certificates are those of a PEM file, which may hold other things too.
 func certificates(b []byte) (all []*x509.Certificate, err error) {
 	for {

@@ -167,7 +167,7 @@ func (n *Node) dialHello(h *hello, p *Peer, session [16]byte, lane uint8) (ident
 		return identity{}, nil, err
 	}
 	if h.via == viaTLS {
-		if name := certName(h.conn.(*tls.Conn)); name != p.cfg.Name {
+		if name := certName(leaf(h.conn.(*tls.Conn))); name != p.cfg.Name {
 			return identity{}, nil, fmt.Errorf("the certificate is of %q, not of %q: %w", name, p.cfg.Name, wire.CodeAuth)
 		}
 	}

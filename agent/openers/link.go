@@ -59,7 +59,7 @@ func newLink(at Site, s *linkSettings) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range provenInVain(c, u) {
+	for _, w := range ownCertificate(c, u) {
 		at.Log.Warn("the certificate of this agent: " + w.String())
 	}
 	l := &Link{Group: node.Group(), Node: node}
@@ -109,7 +109,7 @@ func checkLinkFiles(c *config.Config) (warnings []config.Warning, problems []con
 	var wrong *link.TLSError
 	switch {
 	case err == nil:
-		return provenInVain(c, u), nil
+		return ownCertificate(c, u), nil
 	case errors.As(err, &wrong):
 		return nil, []config.Problem{c.Problem(tlsKeys[wrong.File], wrong.Err.Error())}
 	default:
@@ -117,13 +117,20 @@ func checkLinkFiles(c *config.Config) (warnings []config.Warning, problems []con
 	}
 }
 
-// provenInVain are warnings of tenants that our own certificate proves to no peer that
-// may have them. With them, the certificate or the list of peers is not what was meant.
-func provenInVain(c *config.Config, u link.Update) (out []config.Warning) {
-	if u.TLS == nil || len(u.Peers) == 0 {
+// ownCertificate are warnings of a certificate that peers may not take as that of this
+// agent, and of tenants that it proves to no peer that may have them. With them, the
+// certificate or the list of peers is not what was meant.
+func ownCertificate(c *config.Config, u link.Update) (out []config.Warning) {
+	if u.TLS == nil {
 		return nil
 	}
 	name := filepath.Base(linkOf(c).cert)
+	for _, doubt := range u.TLS.Doubts(c.Agent.Name) {
+		out = append(out, c.Problem(tlsKeys[0], fmt.Sprintf("%q %s", name, doubt)))
+	}
+	if len(u.Peers) == 0 {
+		return out
+	}
 	proven := u.TLS.Tenants()
 	if len(proven) == 0 {
 		out = append(out, c.Problem(tlsKeys[0], fmt.Sprintf("%q proves no tenant (meridian://tenant/NAME), so no peer lets this agent in by it", name)))
@@ -155,7 +162,7 @@ func (l *Link) Prepare(c *config.Config) (Prepared, error) {
 	if err != nil {
 		return Prepared{}, err
 	}
-	return Prepared{Peers: len(u.Peers), Warnings: provenInVain(c, u), Changed: otherFiles(l.certs.Load(), u.TLS), Apply: func() error {
+	return Prepared{Peers: len(u.Peers), Warnings: ownCertificate(c, u), Changed: otherFiles(l.certs.Load(), u.TLS), Apply: func() error {
 		if err := l.Node.Apply(u); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,10 +95,13 @@ addresses are included, so that two daemons on one host can try it.`,
 	c.Flags().IntVar(&days, "days", 365, "valid for so many days, at most as long as the authority")
 	c.RunE = a.command(func(context.Context, []string) (result, error) {
 		switch {
-		case name == "" || filepath.Base(name) != name:
-			return nil, usage("--name %q: the agent's name is needed, and it names the files", name)
+		case name == "":
+			return nil, usage("--name: the agent's name is needed, and it names the files")
 		case days < 1:
 			return nil, usage("--days %d: it must be at least 1", days)
+		}
+		if p, bad := problemIn(map[string]string{"agent.name": name}); bad {
+			return nil, usage("--name: %s", p.Text)
 		}
 		t, err := template(name, days)
 		if err != nil {
@@ -108,8 +112,11 @@ addresses are included, so that two daemons on one host can try it.`,
 		t.DNSNames = append([]string{name}, hosts...)
 		t.IPAddresses = append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, ips...)
 		for _, tenant := range tenants {
-			if tenant == "" {
-				return nil, usage("--tenant: a tenant is empty")
+			if tenant == "" || strings.Contains(tenant, "/") {
+				return nil, usage("--tenant %q: a tenant that a certificate proves is not empty and has no slash", tenant)
+			}
+			if p, bad := problemIn(map[string]string{"security.tenants": tenant}); bad {
+				return nil, usage("--tenant: %s", p.Text)
 			}
 			t.URIs = append(t.URIs, &url.URL{Scheme: "meridian", Host: "tenant", Path: "/" + tenant})
 		}
@@ -122,6 +129,10 @@ func issue(caDir, dir, name string, t *x509.Certificate) (result, error) {
 	ca, caKey, err := readAuthority(caDir)
 	if err != nil {
 		return nil, err
+	}
+	if time.Now().After(ca.NotAfter) {
+		return nil, failed("mrdn cert ca makes an authority", "%s was valid until %s only: no peer takes what it signs",
+			filepath.Join(caDir, "ca.pem"), ca.NotAfter.UTC().Format(time.DateOnly))
 	}
 	if t.NotAfter.After(ca.NotAfter) {
 		t.NotAfter = ca.NotAfter

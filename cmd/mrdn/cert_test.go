@@ -7,6 +7,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -103,11 +105,58 @@ func TestConfigCheckNamesTheCertificateThatDoesNotFit(t *testing.T) {
 		write(t, "link.toml", "[link.tls]\ncert = \""+c.cert+"\"\nkey = \""+c.key+"\"\nca = \""+c.ca+"\"\n")
 		t.Log(name)
 		if c.want == "" {
-			expect(t, s.run(t, "config", "check", "link.toml"), exitOK, "ok  link.toml", "")
+			expect(t, s.run(t, "config", "check", "link.toml"), exitOK, "ok    link.toml", "")
 			continue
 		}
 		got := s.run(t, "config", "check", "link.toml")
 		got.out = strings.ReplaceAll(got.out, dir+"/", "")
 		expect(t, got, exitFailed, c.want, "1 problem in")
+	}
+}
+
+func TestConfigCheckWarnsOfACertificateThatPeersMayRefuse(t *testing.T) {
+	s := newShell(t, nil)
+	self(t, "other", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	for _, args := range [][]string{{"ca", "--dir", "."}, {"issue", "--name", "a", "--tenant", "acme"}, {"issue", "--name", "bare"}} {
+		expect(t, s.run(t, append([]string{"cert"}, args...)...), exitOK, "", "")
+	}
+	for _, c := range []struct {
+		cert, ca string
+		want     []string
+	}{
+		{"a", "ca", nil},
+		{"bare", "ca", []string{`"bare.pem" is the certificate of "bare", by which peers know this agent, and agent.name is "a"`, `"bare.pem" proves no tenant`}},
+		{"a", "other", []string{"is not signed by the authority in link.tls.ca"}},
+	} {
+		write(t, "link.toml", "[agent]\nname = \"a\"\n[link.tls]\ncert = \""+c.cert+".pem\"\nkey = \""+c.cert+"-key.pem\"\nca = \""+c.ca+".pem\"\n[[link.peer]]\nname = \"b\"\ntenants = [\"acme\"]\n")
+		got := s.run(t, "config", "check", "link.toml")
+		expect(t, got, exitOK, "ok", "")
+		if n := strings.Count(got.out, "WARN  link.toml:4: link.tls.cert: "); n != len(c.want) {
+			t.Errorf("%s of %s: %d warnings, want %d:\n%s", c.cert, c.ca, n, len(c.want), got.out)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got.out, want) {
+				t.Errorf("%s of %s: no warning has %q:\n%s", c.cert, c.ca, want, got.out)
+			}
+		}
+	}
+}
+
+func TestNoCertificateIsIssuedThatNoPeerWouldTake(t *testing.T) {
+	s := newShell(t, nil)
+	expect(t, s.run(t, "cert", "ca"), exitOK, "", "")
+	self(t, "old", time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
+	for from, to := range map[string]string{"old.pem": "old/ca.pem", "old-key.pem": "old/ca-key.pem"} {
+		if err := errors.Join(os.MkdirAll("old", 0o700), os.Rename(from, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, s.run(t, "cert", "issue", "--name", "two words"), exitUsage, "", `--name: "two words" must be 1 to 63 letters`)
+	expect(t, s.run(t, "cert", "issue", "--name", "../a"), exitUsage, "", "--name: ")
+	expect(t, s.run(t, "cert", "issue", "--name", "a", "--tenant", "acme/eu"), exitUsage, "", `--tenant "acme/eu"`)
+	expect(t, s.run(t, "cert", "issue", "--name", "a", "--tenant", "a\x01"), exitUsage, "", "--tenant: ")
+	expect(t, s.run(t, "cert", "issue", "--name", "a", "--ca", "old"), exitFailed, "", "old/ca.pem was valid until")
+	if _, err := os.Stat("a.pem"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a certificate is there: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -101,6 +102,16 @@ is 1 when there is a problem. Run it as a user who may read the private key.`,
 		return r, err
 	})
 	return c
+}
+
+// problemIn is what a daemon would refuse of these keys and values, where all else is
+// as by default.
+func problemIn(values map[string]string) (config.Problem, bool) {
+	_, _, err := openers.Load(config.Options{Path: os.DevNull, Flags: values})
+	if bad, ok := errors.AsType[*config.Error](err); ok {
+		return bad.Problems[0], true
+	}
+	return config.Problem{}, false
 }
 
 type problem struct {

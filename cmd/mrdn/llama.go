@@ -82,12 +82,10 @@ func (f *llamaFlags) check() error {
 		if listen != "" {
 			flags["llama.listen"] = listen
 		}
-		_, _, err := config.Load(config.Options{Path: os.DevNull, Flags: flags})
-		var bad *config.Error
-		if !errors.As(err, &bad) {
+		p, ok := problemIn(flags)
+		if !ok {
 			continue
 		}
-		p := bad.Problems[0]
 		if of, ok := keys[p.Key]; ok {
 			name = of.flag
 		}
