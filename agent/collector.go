@@ -79,7 +79,7 @@ var (
 	dRelayBytes    = desc("relay_bytes_total", "Bytes that a relay between Mooncake engines carried, by source and by direction: in is what the source wrote to the target, out what it read.", "fabric", "source", "direction")
 	dRelayRequests = desc("relay_requests_total", "Requests, reads and writes, that a relay carried to their end, by source.", "fabric", "source")
 	dRelayNotifies = desc("relay_notifies_total", "Notifies that a relay handed on and that the target took, by source.", "fabric", "source")
-	dRelayRefused  = desc("relay_refusals_total", "Connections and requests that a relay turned away or could not carry to their end, by source and the name of the error code. Not there before the first one.", "fabric", "source", "reason")
+	dRelayRefused  = desc("relay_refusals_total", "Connections and requests that a relay turned away or could not carry to their end, by source and the name of the error code.", "fabric", "source", "reason")
 	dRelayConns    = desc("relay_connections", "Data connections of a relay's sources that are open now.", "fabric", "source")
 	dQuotaUsed     = desc("quota_used", "How much of a resource its largest holder holds now, by resource and kind of holder.", "resource", "kind")
 	dQuotaLimit    = desc("quota_limit", "How much of a resource one holder may hold, by resource and kind of holder. Not there where the limit is the whole of it. Of guaranteed_bytes: what others leave free for a holder now.", "resource", "kind")

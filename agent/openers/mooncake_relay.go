@@ -1,7 +1,6 @@
 package openers
 
 import (
-	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -20,6 +19,7 @@ import (
 // relaySettings is the table of a relay between Mooncake engines.
 type relaySettings struct {
 	target, metadata        string
+	cluster, segment        string
 	listen, data, advertise string
 	allow, reach            []string
 	conns, sourceConns      int
@@ -30,12 +30,14 @@ type relaySettings struct {
 var openMooncakeRelay = New(
 	config.CarriesNoBlocks(config.NewFabricKind("mooncake-relay", "A relay that stands between Mooncake engines and one other engine, the target, and is transparent to both. It carries their requests, and no blocks of this daemon: no route can name it. docs/mooncake.md tells how.", checkRelay,
 		config.Key("target", func(s *relaySettings) *string { return &s.target }, config.Words, "", config.Free[string](), "The engine to which requests are carried, NAME=SEGMENT. NAME is what it is called here; SEGMENT is the name of its segment, with P2PHANDSHAKE the HOST:PORT of its handshake."),
-		config.Key("metadata", func(s *relaySettings) *string { return &s.metadata }, config.Words, metadata.P2P, config.Free[string](), "Metadata server on which the target is found, as engines take it: P2PHANDSHAKE, http://HOST:PORT/metadata, or etcd://HOST:PORT."),
+		config.Key("metadata", func(s *relaySettings) *string { return &s.metadata }, config.Words, metadata.P2P, config.Free[string](), "Metadata server on which the target is found, and the relay by its sources, as engines take it: P2PHANDSHAKE is none; http://HOST:PORT/metadata; etcd://HOST:PORT;HOST:PORT. Beyond loopback it takes insecure, and reach for where its entries may lead."),
+		config.Key("metadata_cluster", func(s *relaySettings) *string { return &s.cluster }, config.Words, "", config.Free[string](), "What the engines have as MC_METADATA_CLUSTER_ID."),
+		config.Key("segment", func(s *relaySettings) *string { return &s.segment }, config.Words, "", config.Free[string](), "Name of the relay's segment on the metadata server, by which sources open it. Empty: HOST:PORT of listen."),
 		config.Key("listen", func(s *relaySettings) *string { return &s.listen }, config.Words, "", config.Free[string](), "HOST:PORT of the handshake: the name by which sources open the target's segment through the relay. Beyond loopback it takes insecure and allow."),
 		config.Key("data", func(s *relaySettings) *string { return &s.data }, config.Words, "", config.Free[string](), "HOST:PORT or HOST:FIRST-LAST of the data plane. Each time that the target is another process the relay takes a port that it had not, since sources remember port and addresses for as long as they run; when none is left, nothing is carried until this daemon is restarted."),
 		config.Key("advertise", func(s *relaySettings) *string { return &s.advertise }, config.Words, "", config.Free[string](), "Host that sources are told to connect to, an IPv6 address without brackets. Empty: that of listen."),
 		config.Key("allow", func(s *relaySettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Sources that may connect, ADDRESS/BITS or NAME=ADDRESS/BITS. What is carried for a source with a name is counted by it. This host may always connect."),
-		config.Key("reach", func(s *relaySettings) *[]string { return &s.reach }, config.Lists, nil, config.Free[[]string](), "Addresses where the target may be, ADDRESS/BITS, besides the host that target names. Empty, with a metadata server: this host only."),
+		config.Key("reach", func(s *relaySettings) *[]string { return &s.reach }, config.Lists, nil, config.Free[[]string](), "Addresses where the target may be, ADDRESS/BITS, besides the host that target names. A metadata server on this host may also lead to this host."),
 		config.Key("connections", func(s *relaySettings) *int { return &s.conns }, config.Integers, engine.DefaultConns, config.Within(4, 65536), "Data connections of all sources."),
 		config.Key("source_connections", func(s *relaySettings) *int { return &s.sourceConns }, config.Integers, engine.DefaultPerSource, config.Within(1, 65536), "Data connections of one source address."),
 		config.Key("inflight_bytes", func(s *relaySettings) *uint64 { return &s.inFlight }, config.Sizes, uint64(relay.DefaultInFlight), config.BytesWithin(1<<20, 1<<36), "Bytes of memory for what is carried at a time: 256 KiB a request. One source may have half of it."),
@@ -44,7 +46,7 @@ var openMooncakeRelay = New(
 	func(ctx context.Context, at Site, s *relaySettings) (fabric.Fabric, error) {
 		name, target, _ := strings.Cut(s.target, "=")
 		c := relay.Config{
-			Label: at.Name, Peer: name, Target: target, Server: s.metadata, Listen: s.listen, Advertise: s.advertise,
+			Label: at.Name, Peer: name, Target: target, Server: s.metadata, Cluster: s.cluster, Segment: s.segment, Epoch: at.Incarnation, Log: at.Log, Listen: s.listen, Advertise: s.advertise,
 			Conns: s.conns, PerSource: s.sourceConns, InFlight: s.inFlight,
 			Refused: func(source string, named bool, err error) {
 				at.Observer.Refused(wire.CodeOf(err))
@@ -55,6 +57,7 @@ var openMooncakeRelay = New(
 				at.Log.Info("mooncake relay: a request was refused", "fabric", at.Name, who, source, "err", err)
 			},
 		}
+		c.Here = s.metadata != metadata.P2P && s.plane().planeOnThisHost()
 		c.Data, _ = relay.ParsePorts(s.data) // checked with the file
 		for _, a := range s.allow {
 			name, from := cutName(a)
@@ -92,9 +95,12 @@ func checkRelay(s *relaySettings, bad config.Bad) {
 			bad("target", "%q is beyond loopback, and Mooncake has no TLS: set insecure = true to carry bytes in clear", s.target)
 		}
 	}
-	if s.metadata != metadata.P2P {
-		checkRelayPlane(s, bad)
-	}
+	checkPlane(s.plane(), func(key, format string, args ...any) {
+		if key == "allow" { // of a fabric of blocks, which has one list for both
+			key = "reach"
+		}
+		bad(key, format, args...)
+	})
 	for _, a := range s.allow {
 		name, from := cutName(a)
 		_, err := netip.ParsePrefix(from)
@@ -125,13 +131,7 @@ func checkRelay(s *relaySettings, bad config.Bad) {
 	}
 }
 
-// checkRelayPlane checks the metadata server's name by opening it, which connects to
-// nobody.
-func checkRelayPlane(s *relaySettings, bad config.Bad) {
-	p, err := metadata.Open(metadata.Config{Server: s.metadata})
-	if err != nil {
-		bad("metadata", "%q: %v", cmp.Or(s.metadata, "empty"), err)
-		return
-	}
-	_ = p.Close()
+// plane is what the table says of the metadata server, as a fabric of blocks says it.
+func (s *relaySettings) plane() *mooncakeSettings {
+	return &mooncakeSettings{metadata: s.metadata, cluster: s.cluster, segment: s.segment, insecure: s.insecure, allow: s.reach}
 }

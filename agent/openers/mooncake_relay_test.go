@@ -23,7 +23,14 @@ func TestWhatARelaysTableMayNotSay(t *testing.T) {
 		`target: "A=127.0.0.1:1" must be NAME=SEGMENT, the name 1 to 32`: func(s *relaySettings) { s.target = "A=127.0.0.1:1" },
 		`target: "a=127.0.0.1:x": `:                                      func(s *relaySettings) { s.target = "a=127.0.0.1:x" },
 		`target: "a=10.0.0.1:1" is beyond loopback`:                      func(s *relaySettings) { s.target = "a=10.0.0.1:1" },
-		`metadata: `:                                                 func(s *relaySettings) { s.metadata = "redis://x" },
+		`metadata: `: func(s *relaySettings) { s.metadata = "redis://x" },
+		`metadata: "http://10.0.0.2:80/metadata" is beyond loopback`: func(s *relaySettings) {
+			s.target, s.metadata = "a=b", "http://10.0.0.2:80/metadata"
+		},
+		`reach: empty, and metadata "http://10.0.0.2:80/metadata"`: func(s *relaySettings) {
+			s.target, s.metadata, s.insecure = "a=b", "http://10.0.0.2:80/metadata", true
+		},
+		`segment: "x" is of no use with metadata = "P2PHANDSHAKE"`:   func(s *relaySettings) { s.segment = "x" },
 		`listen: "" must be HOST:PORT`:                               func(s *relaySettings) { s.listen = "" },
 		`listen: ":1" is beyond loopback`:                            func(s *relaySettings) { s.listen = ":1" },
 		`data: "" must be HOST:PORT or HOST:FIRST-LAST`:              func(s *relaySettings) { s.data = "" },

@@ -61,7 +61,7 @@ func (r *Relay) dial(ctx context.Context, addr string) (net.Conn, error) {
 	d := reach.Dialer(func(a netip.Addr) error {
 		same := func(o netip.Addr) bool { return o.Unmap().WithZone("") == a }
 		in := func(p netip.Prefix) bool { return p.Contains(a) }
-		if slices.ContainsFunc(own, same) || slices.ContainsFunc(r.cfg.Reach, in) || len(r.cfg.Reach) == 0 && own == nil && a.IsLoopback() {
+		if slices.ContainsFunc(own, same) || slices.ContainsFunc(r.cfg.Reach, in) || r.cfg.Here && a.IsLoopback() {
 			return nil
 		}
 		return fmt.Errorf("the target is said to be at %v, which is in none of the ranges of reach: %w", a, wire.CodeDenied)

@@ -14,6 +14,20 @@ type counts struct {
 	n  fabric.Relayed
 }
 
+// usual are the reasons that are counted from the start, at 0.
+var usual = []wire.Code{
+	wire.CodeAuth, wire.CodeTooMany, wire.CodeInvalid, wire.CodeUnsupported, wire.CodeStale, wire.CodeBusy, wire.CodeNoProgress,
+	wire.CodeLaneLost, wire.CodeUnreachable, wire.CodeDenied, wire.CodeDraining, wire.CodeState, wire.CodeChecksum,
+}
+
+func newCounts(source string) *counts {
+	c := &counts{n: fabric.Relayed{Source: source, Refused: map[wire.Code]uint64{}}}
+	for _, code := range usual {
+		c.n.Refused[code] = 0
+	}
+	return c
+}
+
 // of are the counts of a source, as admit calls it.
 func (r *Relay) of(source string) *counts {
 	if c := r.counts[source]; c != nil {

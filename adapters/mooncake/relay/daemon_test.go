@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,13 +13,17 @@ import (
 	"strings"
 	"testing"
 
+	"meridian/adapters/mooncake/internal/realmeta"
 	"meridian/adapters/mooncake/internal/wheel"
+	"meridian/adapters/mooncake/metadata"
+	"meridian/adapters/mooncake/relay"
 	"meridian/agent"
 	"meridian/agent/adminpb"
 	"meridian/agent/client"
 	"meridian/agent/config"
 	"meridian/agent/openers"
 	"meridian/internal/testbed"
+	"meridian/wire"
 )
 
 // Two real engines, and one daemon with a relay in each direction. Neither engine knows
@@ -43,12 +48,12 @@ allow = ["app=127.0.0.0/8"]
 		from, to *wheel.Engine
 		relay    string
 	}{{a, b, "to-b"}, {b, a, "to-a"}} {
-		from, to, relay := way.from, way.to, strings.TrimPrefix(d.ports[way.relay][0], "mooncake://")
-		if !from.Probe(relay) || from.First(relay) != to.Addr {
+		from, to, via := way.from, way.to, strings.TrimPrefix(d.ports[way.relay][0], "mooncake://")
+		if !from.Probe(via) || from.First(via) != to.Addr {
 			t.Fatal("the probe, or the address of the first buffer")
 		}
 		from.Fill(0, n, 1)
-		if !from.Move(wheel.Move{Peer: relay, Write: true, Here: []int{0}, There: []uint64{to.Addr + n}, Sizes: []int{n}, Sender: "me", Notify: "there it is"}) {
+		if !from.Move(wheel.Move{Peer: via, Write: true, Here: []int{0}, There: []uint64{to.Addr + n}, Sizes: []int{n}, Sender: "me", Notify: "there it is"}) {
 			t.Fatal("the write failed")
 		}
 		if to.Digest(n, n) != from.Digest(0, n) {
@@ -58,13 +63,13 @@ allow = ["app=127.0.0.0/8"]
 			t.Errorf("notifies %q", got)
 		}
 		to.Fill(0, n, 2)
-		if !from.Move(wheel.Move{Peer: relay, Here: []int{0}, There: []uint64{to.Addr}, Sizes: []int{n}}) {
+		if !from.Move(wheel.Move{Peer: via, Here: []int{0}, There: []uint64{to.Addr}, Sizes: []int{n}}) {
 			t.Fatal("the read failed")
 		}
 		if to.Digest(0, n) != from.Digest(0, n) {
 			t.Error("other bytes were read")
 		}
-		if from.Move(wheel.Move{Peer: relay, Write: true, Here: []int{0}, There: []uint64{to.Addr + 2*n - 8}, Sizes: []int{16}}) {
+		if from.Move(wheel.Move{Peer: via, Write: true, Here: []int{0}, There: []uint64{to.Addr + 2*n - 8}, Sizes: []int{16}}) {
 			t.Error("a write beyond the memory went well")
 		}
 	}
@@ -88,6 +93,107 @@ func TestABatchOfARealEngineWithoutAPool(t *testing.T) {
 	m.Write = false
 	if !a.Move(m) || b.Digest(0, n*size) != a.Digest(0, n*size) {
 		t.Error("the reads failed, or other bytes were read")
+	}
+}
+
+// With each kind of metadata server the relay has a name of its own there, and finds the
+// target by its.
+func TestTwoRealEnginesFindTheRelayOnAMetadataServer(t *testing.T) {
+	const n = 1 << 20
+	for _, server := range realmeta.Servers[1:] {
+		t.Run(server.Name, func(t *testing.T) {
+			at := server.Start(t)
+			to := wheel.StartAt(t, n, "to", at)
+			r, err := relay.New(t.Context(), relay.Config{
+				Label: "way", Peer: "to", Target: "to", Server: at, Segment: "way", Epoch: 1, Here: true,
+				Listen: "127.0.0.1:0", Data: relay.Ports{Host: "127.0.0.1"}, Refused: func(_ string, _ bool, err error) { t.Error(err) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plane, err := metadata.Open(metadata.Config{Server: at})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = plane.Close() }()
+			testbed.Until(t, "the relay is found", func() bool {
+				_, _, err := plane.Get(t.Context(), "way")
+				return err == nil
+			})
+			from := wheel.StartAt(t, n, "from", at)
+			from.Fill(0, n, 1)
+			if from.First("way") != to.Addr || !from.Move(wheel.Move{Peer: "way", Write: true, Here: []int{0}, There: []uint64{to.Addr}, Sizes: []int{n}, Sender: "me", Notify: "there it is"}) {
+				t.Error("the write failed")
+			}
+			if got := to.Notifies(); to.Digest(0, n) != from.Digest(0, n) || len(got) != 1 || got[0] != [2]string{"me", "there it is"} {
+				t.Errorf("other bytes were written, or notifies are %q", got)
+			}
+			r.Drain(t.Context())
+			if _, _, err := plane.Get(t.Context(), "way"); !errors.Is(err, wire.CodeAbsent) {
+				t.Errorf("after the drain: %v", err)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A real target is killed and comes back by the same name. A source that keeps what it
+// knew of it, as engines do, reaches no new memory; one that asks anew does.
+func TestARealTargetThatIsStartedAgain(t *testing.T) {
+	const n = 1 << 20
+	at := realmeta.Servers[1].Start(t)
+	r, err := relay.New(t.Context(), relay.Config{
+		Label: "way", Peer: "to", Target: "to", Server: at, Segment: "way", Epoch: 1, Here: true,
+		Listen: "127.0.0.1:0", Data: relay.Ports{Host: "127.0.0.1"}, Refused: func(string, bool, error) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	plane, err := metadata.Open(metadata.Config{Server: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = plane.Close() }()
+	var port uint16
+	await := func(what string) {
+		testbed.Until(t, what, func() bool {
+			d, _, err := plane.Get(t.Context(), "way")
+			found := err == nil && d.DataPort != port
+			if found {
+				port = d.DataPort
+			}
+			return found
+		})
+	}
+	write := func(from *wheel.Engine, addr uint64) bool {
+		return from.Move(wheel.Move{Peer: "way", Write: true, Here: []int{0}, There: []uint64{addr}, Sizes: []int{n}})
+	}
+	to := wheel.StartAt(t, n, "to", at)
+	await("the relay is found")
+	from := wheel.StartAt(t, n, "from", at)
+	from.Fill(0, n, 1)
+	if !write(from, to.Addr) || to.Digest(0, n) != from.Digest(0, n) {
+		t.Fatal("the first write")
+	}
+	to.Kill()
+	again := wheel.StartAt(t, n, "to", at)
+	before := again.Digest(0, n)
+	await("the relay shows the new target")
+	for _, addr := range []uint64{to.Addr, again.Addr} {
+		if write(from, addr) {
+			t.Errorf("a source that knew the target of before wrote to %#x", addr)
+		}
+	}
+	if again.Digest(0, n) != before {
+		t.Error("the new memory was written")
+	}
+	anew := wheel.StartAt(t, n, "anew", at)
+	anew.Fill(0, n, 2)
+	if !write(anew, again.Addr) || again.Digest(0, n) != anew.Digest(0, n) {
+		t.Error("a source that asks anew")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"meridian/adapters/mooncake/engine"
@@ -147,6 +148,9 @@ const drainTick = 10 * time.Millisecond
 // Drain refuses what is new, and waits for what is carried.
 func (r *Relay) Drain(ctx context.Context) {
 	r.drains.Store(true)
+	var leaving sync.WaitGroup
+	leaving.Go(r.unpublish)
+	defer leaving.Wait()
 	tick := time.NewTicker(drainTick)
 	defer tick.Stop()
 	for r.active.Load() > 0 {
@@ -189,6 +193,9 @@ func (r *Relay) Findings() []fabric.Finding {
 		Subject: "address that sources are told to connect to: " + r.ourHost(),
 		Reason:  "sources on other hosts cannot reach it", Fix: "set advertise to an address of this host that they can reach",
 	}}
+	if p := r.publisher.Load(); p != nil {
+		out = append(out, p.Finding())
+	}
 	if now == nil {
 		return out
 	}

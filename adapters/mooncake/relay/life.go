@@ -40,6 +40,9 @@ type target struct {
 	used  map[uint16]bool // data ports that a life had; of whose turn it is
 }
 
+// errNotYet is a target that nobody has looked at.
+var errNotYet = unreachable("nobody has looked at it yet", nil)
+
 // current is the life that sources are told of, and why the target cannot be reached.
 func (t *target) current() (*life, error) {
 	t.mu.Lock()
@@ -79,8 +82,12 @@ func (r *Relay) look(ctx context.Context) (*life, error) {
 	}
 	now, err = r.ask()
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	was := t.err
 	t.err = err
+	t.mu.Unlock()
+	if err != nil && (was == nil || was == errNotYet) && r.life.Err() == nil {
+		r.cfg.Log.Warn("mooncake relay: the target cannot be reached", "fabric", r.cfg.Label, "peer", r.cfg.Peer, "err", err)
+	}
 	return now, err
 }
 
@@ -110,7 +117,9 @@ func (r *Relay) ask() (*life, error) {
 	}
 	now, _ := r.target.current()
 	if now != nil && now.is(addr, &d) {
-		now.desc.Store(&d)
+		if was := now.desc.Swap(&d); !slices.Equal(was.Buffers, d.Buffers) {
+			r.publish(now)
+		}
 		return now, nil
 	}
 	return r.begin(now, addr, d)
@@ -145,6 +154,8 @@ func (r *Relay) begin(before *life, addr string, d segment.Descriptor) (*life, e
 	t.now = l
 	t.lives++
 	t.mu.Unlock()
+	r.publish(l)
+	r.cfg.Log.Info("mooncake relay: requests are carried to the target", "fabric", r.cfg.Label, "peer", r.cfg.Peer, "data", addr, "here", l.at.String(), "life", t.count())
 	return l, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -42,7 +43,11 @@ type Config struct {
 	Label  string // of the fabric
 	Peer   string // what the target is called here
 	Target string // the name of its segment
-	Server string // metadata server as engines take it; metadata.P2P
+
+	Server  string // metadata server as engines take it; metadata.P2P
+	Cluster string // MC_METADATA_CLUSTER_ID of the engines
+	Segment string // the relay's name on the metadata server; "": HOST:PORT of the handshake
+	Epoch   uint64 // of this start: grows with each; for the metadata server
 
 	Listen    string // HOST:PORT of the handshake
 	Data      Ports  // of the data plane
@@ -50,10 +55,12 @@ type Config struct {
 
 	Sources []Source       // who may connect, besides this host
 	Reach   []netip.Prefix // where the target may be, besides the host that Target names
+	Here    bool           // it may be on this host: the metadata server is too
 
 	Conns, PerSource int    // data connections at a time; 0: those of package engine
 	InFlight         uint64 // bytes; 0: DefaultInFlight
 
+	Log *slog.Logger // nil: nothing is logged
 	// Refused hears of each connection and request that was turned away. named: the
 	// source has a name of the configuration. It must not block.
 	Refused func(source string, named bool, err error)
@@ -78,6 +85,9 @@ type Relay struct {
 	drains  atomic.Bool
 	lost    chan struct{} // the target may be another one now
 
+	shown     atomic.Pointer[metadata.Node]      // what the metadata server is to have
+	publisher atomic.Pointer[metadata.Publisher] // nil: there is no server, or nothing to show
+
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -94,7 +104,7 @@ func New(ctx context.Context, cfg Config) (*Relay, error) {
 	}
 	r := prepare(ctx, cfg)
 	var err error
-	if r.plane, err = metadata.Open(metadata.Config{Server: cfg.Server, Dial: r.dial, Peers: r.client}); err != nil {
+	if r.plane, err = metadata.Open(metadata.Config{Server: cfg.Server, Cluster: cfg.Cluster, Dial: r.dial, Peers: r.client}); err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	if err := cfg.Data.try(ctx); err != nil {
@@ -115,6 +125,9 @@ func prepare(ctx context.Context, cfg Config) *Relay {
 	if cfg.PerSource == 0 {
 		cfg.PerSource = min(engine.DefaultPerSource, cfg.Conns)
 	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	if cfg.InFlight == 0 {
 		cfg.InFlight = DefaultInFlight
 	}
@@ -122,13 +135,13 @@ func prepare(ctx context.Context, cfg Config) *Relay {
 	r := &Relay{
 		cfg: cfg, sources: narrowFirst(cfg.Sources), counts: map[string]*counts{}, lost: make(chan struct{}, 1),
 		pieces: newShares("requests", n, n/2, waitTime), asks: newShares("probes and notifies", asksAtATime, asksAtATime/2, waitTime),
-		target: target{looking: make(chan struct{}, 1), used: map[uint16]bool{}, err: unreachable("nobody has asked for it yet", nil)},
+		target: target{looking: make(chan struct{}, 1), used: map[uint16]bool{}, err: errNotYet},
 	}
 	r.path = &way{r}
 	for _, s := range append(slices.Clone(cfg.Sources), Source{Name: Others}) {
 		if s.Name != "" && r.counts[s.Name] == nil {
 			r.names = append(r.names, s.Name)
-			r.counts[s.Name] = &counts{n: fabric.Relayed{Source: s.Name, Refused: map[wire.Code]uint64{}}}
+			r.counts[s.Name] = newCounts(s.Name)
 		}
 	}
 	r.life, r.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -145,6 +158,7 @@ func (r *Relay) Close() (err error) {
 		r.end()
 		r.daemon.Close()
 		r.target.looking <- struct{}{} // and never back: no life begins any more
+		r.unpublish()
 		r.running.Wait()
 		if now, _ := r.target.current(); now != nil {
 			now.end()
@@ -173,7 +187,35 @@ func (r *Relay) ourHost() string {
 }
 
 // Name is that of the relay's segment: what sources open.
-func (r *Relay) Name() string { return segment.Name(r.ourHost(), r.at.Port()) }
+func (r *Relay) Name() string {
+	if r.cfg.Segment != "" {
+		return r.cfg.Segment
+	}
+	return segment.Name(r.ourHost(), r.at.Port())
+}
+
+// publish has the metadata server show the mirror of a life as it is now.
+func (r *Relay) publish(l *life) {
+	if r.cfg.Server == metadata.P2P {
+		return
+	}
+	r.shown.Store(&metadata.Node{
+		At:      metadata.Endpoint{Host: r.ourHost(), Port: r.at.Port(), Epoch: r.cfg.Epoch},
+		Segment: l.mirror(r.Name(), r.ourHost()),
+	})
+	if p := r.publisher.Load(); p != nil {
+		p.Again()
+		return
+	}
+	r.publisher.Store(metadata.Keep(r.life, r.plane, r.cfg.Log, time.After, func() metadata.Node { return *r.shown.Load() }))
+}
+
+// unpublish takes the relay's name back.
+func (r *Relay) unpublish() {
+	if p := r.publisher.Load(); p != nil {
+		p.Close()
+	}
+}
 
 // asked looks at the target before the relay answers in its place.
 func (r *Relay) asked(source string, t handshake.Type) error {

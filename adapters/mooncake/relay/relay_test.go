@@ -23,7 +23,7 @@ import (
 func start(t *testing.T, cfg Config) *Relay {
 	t.Helper()
 	cfg.Label, cfg.Peer, cfg.Server = "relay", "far", metadata.P2P
-	cfg.Listen = "127.0.0.1:0"
+	cfg.Listen = or(cfg.Listen)
 	if cfg.Data.Host == "" {
 		cfg.Data.Host = "127.0.0.1"
 	}
@@ -171,6 +171,19 @@ func TestSourcesOfThisBuildReadAndWriteThroughIt(t *testing.T) {
 	}
 }
 
+func TestARelayOnIPv6(t *testing.T) {
+	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skip("this host has no IPv6:", err)
+	} else {
+		_ = l.Close()
+	}
+	e := newEngine(t, "[::1]:0", "[::1]:0", base, 64)
+	r := start(t, Config{Target: e.name, Listen: "[::1]:0", Data: Ports{Host: "::1"}})
+	if err := do(t, open(t, r), true, base, []byte("six")); err != nil || string(e.mem[:3]) != "six" || !strings.HasPrefix(r.Name(), "[::1]:") {
+		t.Errorf("%s: %v", r.Name(), err)
+	}
+}
+
 // A source of version 1 gets no status, whatever the target speaks.
 func TestASourceOfVersionOneAtATargetOfVersionTwo(t *testing.T) {
 	e := newEngine(t, "", "", base, 64)
@@ -277,17 +290,28 @@ func liar(t *testing.T, answer func(c net.Conn)) *engineOf {
 // refusal is told at once.
 func TestAStatusBeforeTheEndOfABody(t *testing.T) {
 	for said, code := range map[string]wire.Code{fine: wire.CodeState, rejected: wire.CodeStale} {
+		lied := make(chan struct{}, 1)
 		e := liar(t, func(c net.Conn) {
-			_, _ = io.ReadFull(c, make([]byte, engine.RequestLen+1))
+			_, _ = io.ReadFull(c, make([]byte, engine.RequestLen+4))
 			_, _ = c.Write([]byte(said))
+			lied <- struct{}{}
 			_, _ = io.Copy(io.Discard, c)
 		})
 		refused := make(chan error, 8)
 		r := start(t, Config{Target: e.name, Refused: func(_ string, _ bool, err error) { refused <- err }})
-		s := open(t, r)
-		if err := do(t, s, true, base, make([]byte, 4<<20)); !errors.Is(err, wire.CodeStale) {
-			t.Errorf("the source hears %v", err)
+		now, err := r.look(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
+		c, err := net.Dial("tcp", now.at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, c, head(0x81, base, 12), []byte("four"))
+		<-lied
+		send(t, c, []byte("more"))
+		ends(t, c, rejected)
+		_ = c.Close()
 		if err := <-refused; wire.CodeOf(err) != code {
 			t.Errorf("refused %v, want %v", err, code)
 		}
