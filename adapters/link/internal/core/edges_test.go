@@ -340,3 +340,80 @@ func haves(c *Call, codes ...wire.Code) (h []proto.Have) {
 	}
 	return h
 }
+
+// Calls that wait for the peer's limits can be taken back, run out of time where they
+// stand, and begin in their order.
+func TestCallsThatWaitForLimitsEndEachByItself(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{Reqs: 1, Items: 8, Frame: 65536, BytesInFlight: 1 << 20})
+	num := r.open(0)
+	r.put(1, 1000, "x")
+	start := func(timeout time.Duration) *Call {
+		c := &Call{Type: proto.TypePull, Timeout: timeout, Items: []Item{{NS: num, Key: r.key("x"), Room: make([]byte, 1000)}}}
+		r.end[0].Start(r.now, c)
+		return c
+	}
+	waiting := func(n int) {
+		t.Helper()
+		if st := r.end[0].Stats(); st.Waiting != n || st.Calls != 1 {
+			t.Errorf("%d calls wait and %d run, want %d and 1", st.Waiting, st.Calls, n)
+		}
+	}
+	runs, long, taken, short, last := start(time.Minute), start(time.Minute), start(time.Minute), start(time.Second), start(time.Minute)
+	waiting(4)
+	r.end[0].Cancel(r.now, taken, wire.CodeCancelled)
+	wantCodes(t, taken, wire.CodeCancelled)
+	waiting(3)
+	r.end[0].Tick(r.now + time.Second - 1)
+	waiting(3)
+	r.end[0].Tick(r.now + time.Second)
+	wantCodes(t, short, wire.CodeDeadline)
+	waiting(2)
+	r.run()
+	for _, c := range []*Call{runs, long, last} {
+		wantCodes(t, c, wire.CodeOK)
+	}
+	if n := r.end[1].Stats().Totals.Busy; n != 0 {
+		t.Errorf("BUSY %d times", n)
+	}
+	r.settled()
+}
+
+// A request ends with the first look at its deadline, at either side.
+func TestARequestEndsAtItsDeadline(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	r.quiet = true
+	num := r.open(0)
+	r.put(1, 300_000, "x")
+	c := r.pull(0, proto.ClassUrgent, num, 300_000, "x")
+	r.move(0, 1, 1<<20)
+	mine, theirs := c.r, r.end[1].served[c.r.id]
+	mine.deadline, theirs.deadline = r.now+time.Second, r.now+2*time.Second
+	r.end[0].Tick(mine.deadline - 1)
+	if c.over {
+		t.Error("the call ended before its deadline")
+	}
+	r.end[0].Tick(mine.deadline)
+	if c.Code != wire.CodeDeadline {
+		t.Errorf("the call at its deadline: over %v, %v", c.over, c.Code)
+	}
+	r.end[1].Tick(theirs.deadline - 1)
+	if theirs.dead {
+		t.Error("what is served ended before its deadline")
+	}
+	r.end[1].Tick(theirs.deadline)
+	if theirs.code != wire.CodeDeadline {
+		t.Errorf("what is served at its deadline: %v", theirs.code)
+	}
+}
+
+// ERROR ends its lane, and is told of with its code and text.
+func TestAnErrorOfThePeerEndsItsLane(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	r.open(0)
+	r.feed(1, frameOf(proto.TypeError, 0, proto.Error{Code: wire.CodeCRC, Text: "why"}))
+	l := r.end[1].Lane(1)
+	i := slices.IndexFunc(r.end[1].TakeEvents(), func(e Event) bool { return e.Kind == EventPeerError && e.Code == wire.CodeCRC && e.Text == "why" })
+	if i < 0 || !l.Dead() {
+		t.Errorf("told of: %v; dead: %v", i >= 0, l.Dead())
+	}
+}
