@@ -447,3 +447,27 @@ func TestWithoutTheFeatureNothingIsNew(t *testing.T) {
 	r.lose(1)
 	r.over()
 }
+
+// A body that is dropped comes in any pieces, with what follows it behind: what follows is
+// stored as it was sent.
+func TestADroppedBodyInPiecesLeavesTheNextAlone(t *testing.T) {
+	limits := DefaultLimits
+	limits.Frame = proto.MinFrame + 100 // so that bodies go in several frames
+	for _, piece := range []int{100, 700, 2000, 1 << 20} {
+		r := newHomeRig(t, 1, limits, 64)
+		r.quiet, r.piece = true, piece
+		num := r.small(0)
+		r.put(1, 3000, "known")
+		r.store[1].blocks[r.key("known")].NS = r.end[1].nsIn[num-1].ns
+		c := r.push(0, proto.ClassUrgent, num, 3000, "x", "known", "y", "z")
+		r.mustDeliver(c)
+		r.run()
+		for _, name := range []string{"x", "y", "z"} {
+			if b := r.store[1].blocks[r.key(name)]; b == nil || wire.SumOf(b.Body) != wire.SumOf(body(name, 3000)) {
+				t.Errorf("in pieces of %d: %s is not as it was sent", piece, name)
+			}
+		}
+		wantCodes(t, c, wire.CodeOK, wire.CodeExists, wire.CodeOK, wire.CodeOK)
+		r.over()
+	}
+}
