@@ -45,6 +45,12 @@ type process struct {
 
 func begin(t *testing.T, args ...string) *process {
 	t.Helper()
+	return beginWith(t, "", args...)
+}
+
+// beginWith is begin with more tables in the configuration.
+func beginWith(t *testing.T, tables string, args ...string) *process {
+	t.Helper()
 	dir := testbed.ShortDir(t)
 	p := &process{dir: dir, ports: filepath.Join(dir, "ports.json"), exited: make(chan error, 1)}
 	file(t, filepath.Join(dir, "m.toml"), `[agent]
@@ -57,7 +63,7 @@ socket = "`+dir+`/engine.sock"
 [admin]
 socket = "`+dir+`/admin.sock"
 http = "127.0.0.1:0"
-`)
+`+tables)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

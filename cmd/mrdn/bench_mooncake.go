@@ -16,6 +16,7 @@ func newBenchMooncakeCmd(a *app) *cobra.Command {
 	var opt peers.Options
 	var sizes, ops []string
 	var set string
+	var segment peers.Segment
 	c := &cobra.Command{
 		Use:   "mooncake",
 		Short: "Compare Meridian's transfer engine with Mooncake's",
@@ -34,14 +35,18 @@ The last column says which goal a row has met or missed; that is a report and
 never a failure. Mooncake is skipped and named where it is not installed; make
 bench-mooncake installs it, and gives all of it one network namespace with one
 congestion control. Stop other work first: it takes some minutes, both processors
-and 6 GiB of memory.`,
-		Example:     "  mrdn bench mooncake\n  mrdn bench mooncake --sizes 64KiB --ops read --rounds 9 --json",
+and 6 GiB of memory.
+
+With --target it measures Meridian's initiator with a segment that somebody else
+serves, such as transfer_engine_bench in its mode target: reads of its first
+buffer, and with --ops write writes, which destroy what is in it.`,
+		Example:     "  mrdn bench mooncake\n  mrdn bench mooncake --target 127.0.0.1:15715 --ops read,write\n  mrdn bench mooncake --sizes 64KiB --ops read --rounds 9 --json",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	f := c.Flags()
 	f.StringSliceVar(&sizes, "sizes", nil, "block sizes, powers of two (default: 16KiB, 64KiB, 256KiB, 1MiB, 4MiB)")
-	f.StringSliceVar(&ops, "ops", nil, "directions: read, write (default: both)")
+	f.StringSliceVar(&ops, "ops", nil, "directions: read, write (default: both; with --target: read)")
 	f.IntVar(&opt.Rounds, "rounds", 0, "rounds, of which the median is shown (default: 5)")
 	f.DurationVar(&opt.Round, "round", 0, "length of one measurement (default: 250ms)")
 	f.StringVar(&set, "set", "", "working set (default: above the last cache)")
@@ -49,6 +54,8 @@ and 6 GiB of memory.`,
 	f.BoolVar(&opt.Require, "require", false, "fail where Mooncake is not installed, as where $CI is set")
 	f.StringVar(&opt.Python, "python", filepath.Join(".tools", "py", "peers"), "folder of the Python packages of Mooncake")
 	f.BoolVar(&opt.Namespace, "namespace", false, "say in the report that this runs in a network namespace of its own")
+	f.StringVar(&segment.Name, "target", "", "measure this segment, which somebody else serves: its name, as engines open it")
+	f.StringVar(&segment.Metadata, "metadata", peers.NoServer, "metadata server that knows the target, as engines take it")
 	c.RunE = a.longCommand(func(ctx context.Context, _ []string) (result, error) {
 		if err := parsePeers(&opt, sizes, ops, set); err != nil {
 			return nil, err
@@ -64,6 +71,10 @@ and 6 GiB of memory.`,
 		if err := opt.Check(); err != nil {
 			return nil, usage("%w", err)
 		}
+		if segment.Name != "" {
+			rep, err := peers.MeasureSegment(ctx, opt, segment)
+			return benchSegmentResult{rep}, err
+		}
 		rep, err := peers.Run(ctx, opt)
 		return benchMooncakeResult{peers.NewTransferReport(rep)}, err
 	})
@@ -73,6 +84,13 @@ and 6 GiB of memory.`,
 type benchMooncakeResult struct{ peers.TransferReport }
 
 func (r benchMooncakeResult) grid(bool) grid {
+	head, rows := r.Rows()
+	return grid{head: head, rows: rows, note: r.Note()}
+}
+
+type benchSegmentResult struct{ peers.SegmentReport }
+
+func (r benchSegmentResult) grid(bool) grid {
 	head, rows := r.Rows()
 	return grid{head: head, rows: rows, note: r.Note()}
 }

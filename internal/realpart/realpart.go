@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -60,6 +61,18 @@ func Etcd(t testing.TB) string {
 	_, err := os.Stat(path)
 	Need(t, err, os.ErrNotExist, "internal/ci/etcd.sh installs it")
 	return path
+}
+
+// TransferBench is Mooncake's own benchmark of its transfer engine, over TCP on this
+// host and without a metadata server; it logs to its standard error.
+func TransferBench(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	dir := filepath.Join(Packages(t, "peers"), "mooncake")
+	cmd := exec.Command(filepath.Join(dir, "transfer_engine_bench"), append([]string{
+		"--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1", "--protocol=tcp", "--logtostderr",
+	}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
 }
 
 // Root is the module's folder.
