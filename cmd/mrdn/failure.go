@@ -40,8 +40,6 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-var errInterrupted = errors.New("interrupted before the end")
-
 func usage(format string, args ...any) error {
 	return &failure{err: fmt.Errorf(format, args...), hint: "--help shows the flags and examples", exit: exitUsage}
 }
@@ -129,13 +127,17 @@ func asCommandFailure(err error) *failure {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		f.code, f.hint, f.exit = wire.CodeDeadline, "give it more time by --timeout", exitUnreachable
+		f.err = inWords(err)
 	case errors.Is(err, context.Canceled):
 		f.code = wire.CodeCancelled
-		if err.Error() == context.Canceled.Error() {
-			f.err = errInterrupted // plain words; nothing more is known
-		}
+		f.err = inWords(err)
 	}
 	return f
+}
+
+// inWords says in plain words what the standard library calls the end of a context.
+func inWords(err error) error {
+	return errors.New(strings.NewReplacer(context.Canceled.Error(), "interrupted before the end", context.DeadlineExceeded.Error(), "the time is over").Replace(err.Error()))
 }
 
 // plainStatus is for gRPC errors without a detail: those of the transport.
