@@ -18,7 +18,7 @@ import (
 	"meridian/wire"
 )
 
-// A reload is one path, whoever asks for it (SIGHUP, mrdn config reload):
+// A reload is one path, whatever asks for it (SIGHUP, mrdn config reload):
 //
 //	1 one at a time, and none while the daemon leaves;
 //	2 the file is read and checked whole, certificates too;

@@ -141,8 +141,8 @@ func (s *Store) Commit(o Owner, items []Commit) {
 // Acquire pins blocks and fills their views; see Core.Acquire. With
 // Config.VerifyAlways it also hashes each, after the store's lock was given back: a
 // mismatch is that item's Err (CHECKSUM), and the block is found by nobody any more.
-// For a peer's owner it never hashes: the peer checks what arrives, and whoever
-// serves it holds a session's lock.
+// For a peer's owner it never hashes: the peer checks what arrives, and the
+// caller that serves it holds a session's lock.
 func (s *Store) Acquire(o Owner, v []View, ttl time.Duration, hold bool) (Lease, error) {
 	s.mu.Lock()
 	if err := s.mayAcquire(o, hold); err != nil {

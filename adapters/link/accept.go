@@ -220,7 +220,7 @@ func (n *Node) welcome(a *arrival) {
 	} else {
 		told = h.say(err)
 	}
-	// While it reads why, it keeps its place, and makes room for whoever needs it.
+	// While it reads why, it keeps its place, and makes room for another that needs it.
 	a.place.Yield()
 	if told && a.evicted.Load() == nil {
 		h.end()

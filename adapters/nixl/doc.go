@@ -8,7 +8,7 @@
 //
 // Memory that the helper maps is a window of package blocks/window, which comes to it as
 // a descriptor: never a segment. NIXL has no read-only registration, and UCX checks no
-// range of a write that it does in software, so whoever has the agent's metadata may
+// range of a write that it does in software, so a process that has the agent's metadata may
 // write all of a window, at any time.
 //
 // A helper that dies, hangs or breaks the rules is killed; what it was asked for fails

@@ -36,7 +36,7 @@ func invalid(param, code, format string, args ...any) *Error {
 
 func internal() *Error {
 	return &Error{Status: http.StatusInternalServerError, Type: typeServer, Code: "internal_error",
-		Message: "the node failed; its log says why, beside the id of this request"}
+		Message: "the node failed; its log says why, on the line with the id of this request"}
 }
 
 // visible is err as a client may see it: an *Error, with what it leaves open

@@ -34,7 +34,7 @@ var resourceTable = [resources]struct {
 	code        wire.Code
 }{
 	ArenaBytes:      {"arena_bytes", "of the arena in reservations and leases", true, wire.CodeFull},
-	GuaranteedBytes: {"guaranteed_bytes", "of the arena, beside what is guaranteed to others,", true, wire.CodeFull},
+	GuaranteedBytes: {"guaranteed_bytes", "of the arena that is not guaranteed to others,", true, wire.CodeFull},
 	StagingBytes:    {"staging_bytes", "of staging rings", true, wire.CodeBusy},
 	Namespaces:      {"namespaces", "namespaces", false, wire.CodeTooMany},
 	Sessions:        {"sessions", "sessions", false, wire.CodeTooMany},

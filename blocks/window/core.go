@@ -320,7 +320,7 @@ func (c *core) finish(w *win, why wire.Code) {
 }
 
 // settle frees a window that ended and that nobody is in. One that is reserved
-// or hashing is freed by whoever makes its memory or reads it.
+// or hashing is freed by the caller that makes its memory or reads it.
 func (c *core) settle(w *win) {
 	if w.state == closing && w.end != wire.CodeOK && w.in == 0 {
 		c.free(w)

@@ -2,6 +2,7 @@ package grafana
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -42,5 +43,27 @@ func TestPromQLLimitsToTheChosenDaemons(t *testing.T) {
 	q := quantiles("meridian_x_seconds", "fabric")
 	if want := `histogram_quantile(0.99, sum by (le, fabric) (rate(meridian_x_seconds_bucket{@}[$__rate_interval])))`; q[1].Expr != want || q[1].Legend != "p99 {{fabric}}" {
 		t.Errorf("%+v", q[1])
+	}
+}
+
+// A reader sees one panel alone, without its neighbours.
+func TestEveryPanelSaysWhatItShows(t *testing.T) {
+	seen := map[string]string{}
+	for _, r := range Rows() {
+		for _, p := range r.Panels {
+			lower := strings.ToLower(p.About)
+			for _, word := range []string{"the same in", "the same by", "as above", " beside ", "somebody"} {
+				if strings.Contains(lower, word) {
+					t.Errorf("%s: %q refers to another text, or has a word that readers stumble over: %q", p.Title, p.About, word)
+				}
+			}
+			if !strings.HasSuffix(p.About, ".") || len(strings.Fields(p.About)) < 4 || lower[0] == p.About[0] && p.About[0] != '1' {
+				t.Errorf("%s: %q is no sentence that says what is shown", p.Title, p.About)
+			}
+			if other, twice := seen[p.Title]; twice {
+				t.Errorf("%s is the title of two panels: %q and %q", p.Title, other, p.About)
+			}
+			seen[p.Title] = p.About
+		}
 	}
 }

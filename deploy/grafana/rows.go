@@ -128,7 +128,7 @@ func tiers() Row {
 		},
 		{
 			Title: "OutputCritical evictions of running requests", Unit: "short", Width: 12, Steps: []Step{{1, Bad}},
-			About:   "Somebody who waits for an answer pays for each with a recompute. The arena is too small or too many requests are admitted.",
+			About:   "Blocks of running requests that were evicted. Each costs its request a recompute: the arena is too small, or too many requests are admitted.",
 			Queries: []Query{{`sum by (instance) (increase(meridian_output_critical_eviction_total{@}[$__rate_interval]))`, "{{instance}}"}},
 		},
 	}}
@@ -181,7 +181,7 @@ func phases() Row {
 		},
 		{
 			Title: "Thinking tokens a request", Unit: "short", Width: 8, Steps: []Step{{16384, Warn}, {32768, Bad}},
-			About:   "Of requests that stopped thinking, or ended in it.",
+			About:   "Thinking tokens of each request that stopped thinking, or ended in it.",
 			Queries: quantiles("meridian_think_tokens_per_request"),
 		},
 		{
@@ -194,7 +194,7 @@ func phases() Row {
 		},
 		{
 			Title: "Off-loaded blocks", Unit: "ops", Width: 8,
-			About:   "The same in blocks, by fabric.",
+			About:   "Blocks copied away because their request stopped thinking, by fabric.",
 			Queries: []Query{{rate("meridian_disagg_blocks_offloaded_total", "fabric"), "{{fabric}}"}},
 		},
 		{
@@ -233,8 +233,8 @@ func budget() Row {
 			Queries: []Query{{rate("meridian_budget_force_triggered_total", "instance"), "{{instance}}"}},
 		},
 		{
-			Title: "By reason", Kind: Stack, Unit: "ops", Width: 12,
-			About:   "The same by reason. Mostly hard_cap is forcing blindly.",
+			Title: "Thinking cut short, by reason", Kind: Stack, Unit: "ops", Width: 12,
+			About:   "Requests whose engine was asked to end their thinking, by reason. Mostly hard_cap: the signals decide nothing, and only the cap ends thinking.",
 			Queries: []Query{{rate("meridian_budget_force_reason_total", "reason"), "{{reason}}"}},
 		},
 	}}
@@ -249,7 +249,7 @@ func process() Row {
 		},
 		{
 			Title: "Memory", Unit: "bytes", Width: 6,
-			About: "Resident memory, the touched arena included, and the Go heap, which should be small beside it.",
+			About: "Resident memory, the touched arena included, and the Go heap, which should be small compared with it.",
 			Queries: []Query{
 				{`process_resident_memory_bytes{@}`, "resident {{instance}}"},
 				{`go_memstats_heap_inuse_bytes{@}`, "heap {{instance}}"},

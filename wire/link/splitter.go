@@ -65,8 +65,8 @@ const keepBuffer = 256 << 10
 // HELLO or ERROR may come: anything else is LINK_MAGIC. After an error the lane
 // is at its end and Next repeats the error.
 type Splitter struct {
-	// Begun says that the lane's first HELLO has come. Next sets it; whoever
-	// reads HELLO by other means sets it too.
+	// Begun says that the lane's first HELLO has come. Next sets it; a
+	// caller that reads HELLO by other means sets it too.
 	Begun bool
 
 	stage stage

@@ -40,7 +40,7 @@ func (r Request) Append(b []byte) []byte {
 }
 
 // ReadRequest waits for a request for as long as it takes, and then HeaderTime for its
-// rest. An unknown opcode is an error beside the header's other fields; with every other
+// rest. An unknown opcode is an error that comes with the header's other fields; with every other
 // error the Request is zero.
 func ReadRequest(c net.Conn) (Request, error) {
 	h, err := readHeader(c)

@@ -13,7 +13,7 @@
 // addresses, a segment and a client that were never used before.
 //
 // The bytes move by the transfer engine: a client's by an [Engine], a node's by
-// whoever serves its [Lent] memory under the segment's name.
+// the engine that serves its [Lent] memory under the segment's name.
 //
 // The package may import rpc, structpack, engine, wire and x/sys.
 package store
