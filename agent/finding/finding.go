@@ -52,6 +52,7 @@ var checks = []Check{
 	{"clock.source", "how the kernel reads time", One(checkClockSource)},
 	{"clock.sync", "whether the clock is synchronised", One(checkClockSync)},
 	{"memory.capacity", "arena capacity against free memory and the memory cgroup", One(checkCapacity)},
+	{"memory.huge_pages", "whether the kernel makes segments of huge pages", One(checkHugePages)},
 	{"container.shm", "/dev/shm, which containers keep small", One(checkShm)},
 	{"config.mode", "who can read a configuration with secrets", One(checkConfigMode)},
 	{"env", "MC_*, NIXL_*, UCX_* and MERIDIAN_* variables in force", checkEnvironment},

@@ -118,6 +118,15 @@ func TestEachFindingFires(t *testing.T) {
 		}, finding.Err, "2 GiB"},
 		{"capacity above what the machine has", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"60GiB\"\n", file("/proc/meminfo", "MemTotal: 24117248 kB\nMemAvailable: 8388608 kB\n"), finding.Err, "this machine has 23 GiB"},
 		{"capacity above what is free", "memory.capacity", "[kv_memory]\ncapacity_bytes = \"16GiB\"\n", nil, finding.Warn, "16 GiB"},
+		{"no huge pages", "memory.huge_pages", "", file("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise [never] deny force\n"), finding.OK, "made of small pages"},
+		{"huge pages of the size's own", "memory.huge_pages", "", func(h *finding.Host) {
+			file("/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/shmem_enabled", "always inherit within_size [advise] never\n")(h)
+			file("/proc/self/smaps_rollup", "Rss: 9 kB\nShmemPmdMapped:     4096 kB\nFilePmdMapped: 7 kB\n")(h)
+		}, finding.OK, "4 MiB of this process"},
+		{"huge pages as for all sizes", "memory.huge_pages", "", func(h *finding.Host) {
+			file("/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/shmem_enabled", "always [inherit] within_size advise never\n")(h)
+			file("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "[always] within_size advise never deny force\n")(h)
+		}, finding.OK, "shmem_enabled = always"},
 		{"small shm", "container.shm", "", func(h *finding.Host) { h.ShmBytes = func() (uint64, error) { return 64 << 20, nil } }, finding.OK, "does not matter"},
 		{"no shm", "container.shm", "", func(h *finding.Host) { h.ShmBytes = func() (uint64, error) { return 0, fs.ErrNotExist } }, finding.OK, "not needed"},
 		{"readable secret", "config.mode", psk, func(h *finding.Host) { h.Mode = func(string) (fs.FileMode, error) { return 0o644, nil } }, finding.Warn, "0644"},

@@ -116,6 +116,39 @@ func checkCapacity(h *Host) Finding {
 	return Fine(subject, "fits")
 }
 
+// checkHugePages looks for what the arena asks for (MADV_HUGEPAGE) and the kernel may
+// refuse. Many hosts do, by default, so that is no warning.
+func checkHugePages(h *Host) Finding {
+	const dir = "/sys/kernel/mm/transparent_hugepage/"
+	from := "hugepages-2048kB/shmem_enabled" // since Linux 6.11; of amd64, and of arm64 with 4 KiB pages
+	is := chosen(h.Trimmed(dir + from))
+	if is == "" || is == "inherit" {
+		from = "shmem_enabled"
+		is = chosen(h.Trimmed(dir + from))
+	}
+	subject := "transparent_hugepage/" + from + " = " + orUnknown(is)
+	switch is {
+	case "":
+		return Fine(subject, "the kernel does not say whether it has huge pages for memory files")
+	case "never", "deny":
+		return Fine(subject, "segments are made of small pages, which takes longer; where loads are larger than arena.ahead_bytes, advise lets the arena have huge ones")
+	}
+	mapped := uint64(0)
+	for _, line := range strings.Split(h.Trimmed("/proc/self/smaps_rollup"), "\n") {
+		if _, err := fmt.Sscanf(line, "ShmemPmdMapped: %d kB", &mapped); err == nil {
+			break
+		}
+	}
+	return Fine(subject, "segments are made of huge pages where the host has them: "+config.FormatBytes(mapped<<10)+" of this process are mapped so")
+}
+
+// chosen is the word in brackets of a file of /sys that lists the choices.
+func chosen(choices string) string {
+	_, rest, _ := strings.Cut(choices, "[")
+	word, _, _ := strings.Cut(rest, "]")
+	return word
+}
+
 // bound shows a limit, which may be none.
 func bound(n uint64, show func(uint64) string) string {
 	if n == unix.RLIM_INFINITY {
