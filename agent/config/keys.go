@@ -43,12 +43,6 @@ func Hex(n int) Rule[string] { return hexID(n) }
 // Free is the range of everything.
 func Free[T any]() Rule[T] { return free[T]() }
 
-// NotEmpty is the range of every text but none.
-func NotEmpty() Rule[string] { return nonEmpty }
-
-// OneOf is the range of a few words.
-func OneOf(words ...string) Rule[string] { return oneOf(words...) }
-
 // Within is the range of numbers and durations between two, with both.
 func Within[T ~int | ~uint32 | ~int64](least, most T) Rule[T] { return between(least, most) }
 

@@ -1,12 +1,15 @@
 package config
 
+// unread is of keys that nothing here reads: the seed documents fix them too.
+const unread = " No effect: nothing in this build reads it."
+
 // The tables that the seed documents define; their names, defaults and ranges
 // are fixed.
 var seedTables = []table[Config]{
 	{"scheduler", "Service levels and the bounds of thinking.", []field[Config]{
-		key("think_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.ThinkTPOTBudget }, floats, 80, above(0), "Milliseconds a thinking token may take."),
-		key("output_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.OutputTPOTBudget }, floats, 20, above(0), "Milliseconds an output token may take."),
-		key("think_batch_multiplier", func(c *Config) *float64 { return &c.Scheduler.ThinkBatchMultiplier }, floats, 2.5, atLeast(1.0), "How much larger a batch of thinking requests may be. Above 3.5 is a warning."),
+		key("think_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.ThinkTPOTBudget }, floats, 80, above(0), "Milliseconds a thinking token may take."+unread),
+		key("output_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.OutputTPOTBudget }, floats, 20, above(0), "Milliseconds an output token may take."+unread),
+		key("think_batch_multiplier", func(c *Config) *float64 { return &c.Scheduler.ThinkBatchMultiplier }, floats, 2.5, atLeast(1.0), "How much larger a batch of thinking requests may be. Above 3.5 is a warning."+unread),
 		key("max_think_tokens", func(c *Config) *uint32 { return &c.Scheduler.MaxThinkTokens }, counts, 32768, atLeast[uint32](1), "Thinking ends by force after so many tokens."),
 		key("min_think_tokens", func(c *Config) *uint32 { return &c.Scheduler.MinThinkTokens }, counts, 512, free[uint32](), "Signals end no thinking before so many tokens. Below max_think_tokens."),
 	}},
@@ -22,7 +25,7 @@ var seedTables = []table[Config]{
 	{"kv_memory", "The arena: its size and who may fill it.", []field[Config]{
 		key("aggressive_think_eviction", func(c *Config) *bool { return &c.KVMemory.AggressiveThinkEviction }, booleans, false, free[bool](), "Free think blocks when thinking ends, instead of demoting them."),
 		key("think_phase_memory_fraction", func(c *Config) *float64 { return &c.KVMemory.ThinkPhaseMemoryFraction }, floats, 0.4, fraction, "Share that think blocks may hold while output blocks wait."),
-		key("block_size_bytes", func(c *Config) *uint64 { return &c.KVMemory.BlockSize }, sizes, 16384, bytesBetween(64, 1<<30), "Size of a full block's body that the arena is laid out for. At most one extent."),
+		key("block_size_bytes", func(c *Config) *uint64 { return &c.KVMemory.BlockSize }, sizes, 16384, bytesBetween(64, 1<<30), "Size of a full block's body, at most one extent."+unread),
 		key("capacity_bytes", func(c *Config) *capacity { return &c.KVMemory.setting }, autoSize, capacity{auto: true}, capacityRule, "Bytes of the arena. \"auto\" takes half of what is free when the daemon starts (the smaller of MemAvailable and what the memory cgroup leaves), in whole extents.").called("arena.size", "arena.memory", "kv_memory.size", "kv_memory.memory"),
 	}},
 	{"disagg", "Off-loading of think blocks. One fabric here is short for one [[route]].", []field[Config]{
@@ -34,7 +37,7 @@ var seedTables = []table[Config]{
 	{"telemetry", "OpenTelemetry.", []field[Config]{
 		key("otlp_enabled", func(c *Config) *bool { return &c.Telemetry.OTLPEnabled }, booleans, false, free[bool](), "Send traces and metrics by OTLP. This build has no exporter: true is a warning."),
 		key("otlp_endpoint", func(c *Config) *string { return &c.Telemetry.OTLPEndpoint }, words, "http://localhost:4318", free[string](), "Where to: an http or https URL."),
-		key("service_name", func(c *Config) *string { return &c.Telemetry.ServiceName }, words, "meridian", nonEmpty, "Name of the service in traces."),
+		key("service_name", func(c *Config) *string { return &c.Telemetry.ServiceName }, words, "meridian", nonEmpty, "Name of the service in traces."+unread),
 	}},
 }
 
@@ -42,9 +45,9 @@ var modelTable = table[Model]{"model", "One table a model, named as the engine n
 	key("think_start_token_ids", func(m *Model) *[]int32 { return &m.ThinkStart }, tokenIDs, nil, free[[]int32](), "The token sequence that starts thinking."),
 	key("think_end_token_ids", func(m *Model) *[]int32 { return &m.ThinkEnd }, tokenIDs, nil, free[[]int32](), "The token sequence that ends it. Empty: thinking is never ended by force, with a warning."),
 	key("think_space_token_ids", func(m *Model) *[]int32 { return &m.ThinkSpace }, tokenIDs, nil, free[[]int32](), "Ids that are white space, such as a newline's: those that the chat template puts after the start sequence, and those that the model decodes before it. An engine tells ids only, so a prompt whose start sequence is followed by any other id is taken for one that does not think."),
-	key("reasoning_parser", func(m *Model) *string { return &m.ReasoningParser }, words, "", free[string](), "The engine's name for its parser."),
+	key("reasoning_parser", func(m *Model) *string { return &m.ReasoningParser }, words, "", free[string](), "The engine's name for its parser."+unread),
 	key("keeps_thinking", func(m *Model) *bool { return &m.KeepsThinking }, booleans, false, free[bool](), "Whether the chat template keeps thinking in the history, so that think blocks are read again in the next turn."),
-	key("supports_think_disable", func(m *Model) *bool { return &m.SupportsThinkDisable }, booleans, false, free[bool](), "Whether a request can switch thinking off."),
+	key("supports_think_disable", func(m *Model) *bool { return &m.SupportsThinkDisable }, booleans, false, free[bool](), "Whether a request can switch thinking off."+unread),
 }}
 
 var nonEmpty = rule[string]{"not empty", func(s string) bool { return s != "" }}

@@ -79,15 +79,6 @@ func Run(h *Host, checks []Check) []Finding {
 	return out
 }
 
-// Worst is the highest severity among findings; OK if there are none.
-func Worst(findings []Finding) Severity {
-	worst := OK
-	for _, f := range findings {
-		worst = max(worst, f.Severity)
-	}
-	return worst
-}
-
 // Fine is a finding that needs nothing.
 func Fine(subject, reason string) Finding {
 	return Finding{Severity: OK, Subject: subject, Reason: reason}
