@@ -16,8 +16,8 @@ import (
 //	          ready, the reservation waits until grow has made the rest
 //	unlock    gives back those that there is no room or no use for any more
 //
-// Making memory takes a processor and the memory bus from the loads that it is for. So
-// Prepare puts it off while blocks are being reserved, for as long as what is ready
+// Making memory takes a processor from the loads that it is for, where none is to spare.
+// There Prepare puts it off while blocks are being reserved, for as long as what is ready
 // suffices, and never for longer than aheadPatience.
 //
 // Spares are part of the capacity. There are none before the first namespace is
@@ -42,6 +42,9 @@ const (
 	// aheadPatience is how long loads can put the refill off, counted from when Prepare
 	// last saw all that is wanted.
 	aheadPatience = 3 * time.Second
+	// aheadProcs is how many processors have one to spare: a load keeps a reader and a
+	// hash on each of at most four lanes busy, and the holder and the engine may be here.
+	aheadProcs = 8
 )
 
 // ahead is the spares of a store.
@@ -65,7 +68,7 @@ type ahead struct {
 
 func newAhead() ahead {
 	return ahead{
-		wake: make(chan struct{}, 1), reserved: -aheadQuiet,
+		wake: make(chan struct{}, 1), reserved: -aheadQuiet, whole: -aheadPatience,
 		allocate: func(m *segmentMemory, off, n uint64) error { return m.bytes.Allocate(off, n) },
 	}
 }
@@ -162,7 +165,7 @@ func (s *Store) planAhead(free uint64) (extents int) {
 // extents that are wanted, enough are ready. Under mu.
 func (s *Store) putOff(have, want int) bool {
 	a, now := &s.ahead, s.cfg.Clock()
-	return have >= max(want/8, 2*s.core.geo.segExtents) && now-a.reserved < aheadQuiet && now-a.whole < aheadPatience
+	return s.cfg.Procs < aheadProcs && have >= max(want/8, s.core.geo.segExtents) && now-a.reserved < aheadQuiet && now-a.whole < aheadPatience
 }
 
 // wantAhead is how many extents should be ready, if there is room for them. Under mu.

@@ -482,15 +482,15 @@ func TestASegmentIsMadePieceByPieceToItsEnd(t *testing.T) {
 
 // Loads put the refill off while enough is ready, and not for ever.
 func TestTheRefillGivesWayToLoads(t *testing.T) {
-	r := aheadRig(t, 2<<20, nil) // 4 segments
+	r := aheadRig(t, 2<<20, func(c *Config) { c.Procs = 2 }) // 4 segments
 	r.prepare()
 	r.fillExtents("x", 2)
 	if r.prepare(); r.spares() != 3 {
 		t.Fatalf("%d segments ready while a load is under way, want the 3 that it left", r.spares())
 	}
 	r.fillExtents("y", 4)
-	if r.prepare(); r.spares() != 2 {
-		t.Fatalf("%d segments ready, of which 2 must be while a load is under way", r.spares())
+	if r.prepare(); r.spares() != 1 {
+		t.Fatalf("%d segments ready, of which 1 must be while a load is under way", r.spares())
 	}
 	r.clock.add(aheadQuiet)
 	if r.prepare(); r.spares() != 4 {
@@ -506,5 +506,16 @@ func TestTheRefillGivesWayToLoads(t *testing.T) {
 	}
 	if r.prepare(); r.spares() != 4 {
 		t.Errorf("%d segments ready although the refill has waited for %v", r.spares(), aheadPatience)
+	}
+}
+
+// With a processor to spare the refill costs a load nothing, and a load that is larger
+// than what is ready needs it.
+func TestTheRefillGoesOnWhereAProcessorIsToSpare(t *testing.T) {
+	r := aheadRig(t, 2<<20, func(c *Config) { c.Procs = aheadProcs })
+	r.prepare()
+	r.fillExtents("x", 2)
+	if r.prepare(); r.spares() != 4 {
+		t.Errorf("%d segments ready while a load is under way", r.spares())
 	}
 }
