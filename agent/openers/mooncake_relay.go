@@ -1,6 +1,7 @@
 package openers
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -87,6 +88,8 @@ func checkRelay(s *relaySettings, bad config.Bad) {
 	switch {
 	case !ok || target == "" || !mooncakePeerName.MatchString(name):
 		bad("target", "%q must be NAME=SEGMENT, the name 1 to 32 lower-case letters, digits or hyphens", s.target)
+	case target == cmp.Or(s.segment, s.listen):
+		bad("target", "%q is the relay itself", s.target)
 	case s.metadata == metadata.P2P:
 		host, _, err := segment.SplitName(target)
 		if err != nil {

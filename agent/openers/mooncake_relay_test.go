@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"meridian/adapters/mooncake/handshake"
 	"meridian/agent/config"
 	"meridian/fabric"
 )
@@ -31,6 +32,7 @@ func TestWhatARelaysTableMayNotSay(t *testing.T) {
 			s.target, s.metadata, s.insecure = "a=b", "http://10.0.0.2:80/metadata", true
 		},
 		`segment: "x" is of no use with metadata = "P2PHANDSHAKE"`:   func(s *relaySettings) { s.segment = "x" },
+		`target: "a=127.0.0.1:1" is the relay itself`:                func(s *relaySettings) { s.target = "a=127.0.0.1:1" },
 		`listen: "" must be HOST:PORT`:                               func(s *relaySettings) { s.listen = "" },
 		`listen: ":1" is beyond loopback`:                            func(s *relaySettings) { s.listen = ":1" },
 		`data: "" must be HOST:PORT or HOST:FIRST-LAST`:              func(s *relaySettings) { s.data = "" },
@@ -109,5 +111,30 @@ func TestARelayThatCannotListenNamesTheKey(t *testing.T) {
 		if (err == nil) != (key == "") || err != nil && (!strings.HasPrefix(err.Error(), "fabric way: "+key+": ") || !errors.Is(err, syscall.EADDRINUSE)) {
 			t.Errorf("%s: %v", key, err)
 		}
+	}
+}
+
+// A source without a name chooses its address, so it must not be a kind of log line.
+func TestStrangersOfARelayAreOneKindOfLogLine(t *testing.T) {
+	for allow, want := range map[string]string{"app=127.0.0.0/8": " peer=app ", "127.0.0.0/8": " from=127.0.0.1 "} {
+		lines := make(chan string, 16)
+		site := Site{Observer: deaf{}, Log: slog.New(slog.NewTextHandler(sink(lines), nil))}
+		s := &relaySettings{target: "a=127.0.0.1:9", metadata: "P2PHANDSHAKE", listen: "127.0.0.1:0", data: "127.0.0.1:0", allow: []string{allow}}
+		f, err := Open(t.Context(), config.Fabric{Name: "way", Kind: "mooncake-relay", Settings: s}, site)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := strings.TrimPrefix(f.(fabric.Server).Addresses()[0], "mooncake://")
+		if err := (&handshake.Client{}).Notify(t.Context(), at, handshake.Notify{Text: "x"}); err == nil {
+			t.Error("a target that is not there took a notify")
+		}
+		line := <-lines
+		for strings.Contains(line, "the target cannot be reached") {
+			line = <-lines
+		}
+		if !strings.Contains(line, want) || !strings.Contains(line, "fabric=way") {
+			t.Errorf("%q has no %q", line, want)
+		}
+		_ = f.Close()
 	}
 }
