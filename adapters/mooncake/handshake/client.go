@@ -131,7 +131,7 @@ func exchange(conn net.Conn, request frame) ([]byte, error) {
 	if _, err := conn.Write(request.append(nil)); err != nil {
 		return nil, &stepError{"sending the request", err}
 	}
-	answer, err := readFrame(conn)
+	answer, err := readFrame(conn, nil)
 	if err != nil {
 		return nil, err
 	}

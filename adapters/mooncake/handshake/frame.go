@@ -77,8 +77,9 @@ func parseBody(body []byte) (frame, error) {
 var errNothing = fmt.Errorf("handshake: closed before the first byte: %w", wire.CodeLaneLost)
 
 // readFrame reads a frame, and reserves nothing for a length that is not allowed. What
-// is announced and does not come costs its sender as much as it costs this side.
-func readFrame(r io.Reader) (frame, error) {
+// is announced and does not come costs its sender as much as it costs this side. take,
+// where it is not nil, is asked before more memory is used, with the bytes of it.
+func readFrame(r io.Reader, take func(n int) error) (frame, error) {
 	var head [lengthLen]byte
 	if n, err := io.ReadFull(r, head[:]); err != nil {
 		if n == 0 && errors.Is(err, io.EOF) {
@@ -93,15 +94,31 @@ func readFrame(r io.Reader) (frame, error) {
 	case n > MaxFrame:
 		return frame{}, fmt.Errorf("handshake: a frame of %d bytes, limit %d: %w", n, MaxFrame, wire.CodeTooLarge)
 	}
-	body, err := io.ReadAll(io.LimitReader(r, int64(n)))
-	if err == nil && uint64(len(body)) < n {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return frame{}, &stepError{fmt.Sprintf("a frame of %d bytes, of which %d came", n, len(body)), err}
+	body := make([]byte, 0, min(int(n), firstPart))
+	for len(body) < int(n) {
+		if len(body) == cap(body) {
+			more := min(int(n)-len(body), len(body))
+			if take != nil {
+				if err := take(more); err != nil {
+					return frame{}, fmt.Errorf("handshake: a frame of %d bytes, of which %d came: %w", n, len(body), err)
+				}
+			}
+			body = append(make([]byte, 0, len(body)+more), body...)
+		}
+		k, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+k]
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil && len(body) < int(n) {
+			return frame{}, &stepError{fmt.Sprintf("a frame of %d bytes, of which %d came", n, len(body)), err}
+		}
 	}
 	return parseBody(body)
 }
+
+// firstPart is what of a frame every connection may hold, in bytes; for more it is asked.
+const firstPart = 4096
 
 // stepError is an input or output that failed, with the step that it was.
 type stepError struct {

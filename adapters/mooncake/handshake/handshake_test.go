@@ -224,12 +224,12 @@ func TestAFrameOfTheLimitIsTaken(t *testing.T) {
 func TestAFrameThatIsCutAnywhereIsAnError(t *testing.T) {
 	whole := raw(TypeNotify, `{"name":"a","notify_msg":"b"}`)
 	for n := range whole {
-		_, err := readFrame(bytes.NewReader(whole[:n]))
+		_, err := readFrame(bytes.NewReader(whole[:n]), nil)
 		if code := wire.CodeOf(err); code != wire.CodeLaneLost {
 			t.Errorf("cut at %d: %v", n, err)
 		}
 	}
-	f, err := readFrame(bytes.NewReader(append(whole, "behind it"...)))
+	f, err := readFrame(bytes.NewReader(append(whole, "behind it"...)), nil)
 	if err != nil || f.typ != TypeNotify || !bytes.Equal(f.append(nil), whole) {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -289,7 +289,7 @@ func TestAClientThatDoesNotReadItsAnswerIsLetGo(t *testing.T) {
 
 // Whoever takes all places loses those that he does not use; others have their own.
 func TestAGreedySourceTakesOnlyItsShare(t *testing.T) {
-	bubble(t, Config{Conns: 6, PerSource: 4}, func(t *testing.T, d *daemon) {
+	bubble(t, Config{Conns: 8, PerSource: 4}, func(t *testing.T, d *daemon) {
 		var silent []net.Conn
 		for range 10 {
 			c, err := d.From(t.Context(), "192.0.2.9:1")
@@ -311,6 +311,40 @@ func TestAGreedySourceTakesOnlyItsShare(t *testing.T) {
 		}
 		if err := (&Client{Dial: d.Dial}).Probe(t.Context(), "a:1"); err != nil {
 			t.Errorf("another source: %v", err)
+		}
+	})
+}
+
+// What requests hold is shared out as places are: sources that announce much, send half
+// of it and wait leave room for one more.
+func TestRequestsThatNeverEndLeaveMemoryForOthers(t *testing.T) {
+	bubble(t, Config{Held: 256 << 10}, func(t *testing.T, d *daemon) {
+		half := frame{typ: TypeMetadata, text: make([]byte, MaxFrame-1)}.append(nil)[:64<<10]
+		for _, source := range []string{"192.0.2.8:1", "192.0.2.9:1"} {
+			for range 8 {
+				c, err := d.From(t.Context(), source)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = c.Close() }()
+				go func() { _, _ = c.Write(half) }() // ends when the connection does
+			}
+		}
+		synctest.Wait()
+		if codes := d.codes(); len(codes) == 0 || len(codes) > 14 || codes[0] != wire.CodeBusy || !d.reported("bytes and want") {
+			t.Errorf("refused: %v", d.refused)
+		}
+		var own segment.Descriptor
+		own.Name = strings.Repeat("x", 50<<10)
+		if _, _, err := (&Client{Dial: d.Dial, Own: func() segment.Descriptor { return own }}).Get(t.Context(), "a:1"); err != nil {
+			t.Errorf("another source: %v", err)
+		}
+		time.Sleep(RequestTime)
+		synctest.Wait()
+		d.server.held.mu.Lock()
+		defer d.server.held.mu.Unlock()
+		if d.server.held.all != 0 || len(d.server.held.bySource) != 0 {
+			t.Errorf("%d bytes are held by nobody", d.server.held.all)
 		}
 	})
 }
@@ -351,7 +385,7 @@ func liar(t *testing.T, answer []byte) *Client {
 			return
 		}
 		defer func() { _ = c.Close() }()
-		if _, err := readFrame(c); err != nil || answer == nil {
+		if _, err := readFrame(c, nil); err != nil || answer == nil {
 			_, _ = io.Copy(io.Discard, c)
 			return
 		}
@@ -449,7 +483,7 @@ func FuzzReadFrame(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := readFrame(bytes.NewReader(b))
+		got, err := readFrame(bytes.NewReader(b), nil)
 		if err != nil {
 			if wire.CodeOf(err) == wire.CodeInternal || len(err.Error()) > 300 {
 				t.Fatal(err)

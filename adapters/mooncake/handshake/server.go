@@ -23,6 +23,10 @@ const (
 
 	DefaultConns     = 1024
 	DefaultPerSource = 512
+
+	// DefaultHeld bounds the bytes of all requests that are under way, but for the
+	// first 4 KiB of each.
+	DefaultHeld = 64 << 20
 )
 
 // Config is what a Server needs.
@@ -41,12 +45,14 @@ type Config struct {
 	Refused func(peer string, err error)
 
 	Conns, PerSource int // connections at a time; 0: the defaults
+	Held             int // bytes of requests under way; 0: the default
 }
 
 // Server answers handshakes.
 type Server struct {
 	cfg  Config
 	door *door.Door
+	held held
 }
 
 // NewServer makes one without listeners.
@@ -58,6 +64,10 @@ func NewServer(cfg Config) *Server {
 	if cfg.PerSource == 0 {
 		cfg.PerSource = DefaultPerSource
 	}
+	if cfg.Held == 0 {
+		cfg.Held = DefaultHeld
+	}
+	s.held = held{limit: cfg.Held, bySource: map[netip.Addr]int{}}
 	s.door = door.New(door.Config{Conns: cfg.Conns, PerSource: cfg.PerSource, Admit: cfg.Admit, Refused: cfg.Refused, Serve: s.serve})
 	return s
 }
@@ -85,7 +95,15 @@ func (s *Server) serve(c *door.Conn) {
 
 func (s *Server) exchange(c *door.Conn) error {
 	_ = c.SetDeadline(time.Now().Add(RequestTime))
-	req, err := readFrame(c)
+	mine := 0 // bytes that this connection holds
+	defer func() { s.held.give(c.Source(), mine) }()
+	req, err := readFrame(c, func(n int) error {
+		err := s.held.take(c.Source(), n)
+		if err == nil {
+			mine += n
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -99,6 +117,8 @@ func (s *Server) exchange(c *door.Conn) error {
 		return &stepError{"the answer to a " + req.typ.String() + " request", err}
 	}
 	c.Yield()
+	s.held.give(c.Source(), mine)
+	mine = 0
 	// A close with the peer's bytes unread would reset the connection, and the answer
 	// with it. Whatever the peer does now, it has its answer.
 	_ = c.CloseWrite()

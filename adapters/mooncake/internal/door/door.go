@@ -16,7 +16,7 @@ import (
 // Config is what a Door needs.
 type Config struct {
 	Conns     int // that may be open together
-	PerSource int // of them, from one address
+	PerSource int // of them, from one source, which never has more than are free then
 	// Admit says who a source address is, or why it is turned away.
 	Admit func(source netip.Addr) (peer string, err error)
 	// Serve has a connection until it returns; then it is closed.
@@ -112,10 +112,18 @@ func sourceOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
+// shareOf is whose share a connection takes: of IPv6 a /64, all of which one host may have.
+func shareOf(a netip.Addr) netip.Addr {
+	if a = a.WithZone(""); a.Is4() || a.IsLoopback() {
+		return a
+	}
+	return netip.PrefixFrom(a, 64).Masked().Addr()
+}
+
 func (d *Door) enter(nc net.Conn) {
-	source := sourceOf(nc.RemoteAddr()).Addr()
-	peer, err := d.cfg.Admit(source)
-	c := &Conn{Conn: nc, Peer: peer, door: d, source: source}
+	from := sourceOf(nc.RemoteAddr()).Addr()
+	peer, err := d.cfg.Admit(from)
+	c := &Conn{Conn: nc, Peer: peer, door: d, source: shareOf(from)}
 	if err == nil {
 		err = d.room(c)
 	}
@@ -152,13 +160,14 @@ func (d *Door) room(c *Conn) error {
 func (d *Door) tryRoom(c *Conn) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch n := d.bySource[c.source]; {
+	n, free := d.bySource[c.source], d.cfg.Conns-len(d.conns)
+	switch most := min(d.cfg.PerSource, free); {
 	case d.closed:
 		return net.ErrClosed
-	case n >= d.cfg.PerSource:
-		return &FullError{Have: n, Limit: d.cfg.PerSource, Source: true}
-	case len(d.conns) >= d.cfg.Conns:
+	case free <= 0:
 		return &FullError{Have: len(d.conns), Limit: d.cfg.Conns}
+	case n >= most: // k sources that take all they can leave the part of one more
+		return &FullError{Have: n, Limit: most, Source: true}
 	}
 	d.conns[c] = struct{}{}
 	d.bySource[c.source]++
@@ -204,6 +213,9 @@ func (c *Conn) Why() error {
 	defer c.mu.Unlock()
 	return c.why
 }
+
+// Source is whose share the connection takes.
+func (c *Conn) Source() netip.Addr { return c.source }
 
 // Proved says that the connection has sent a valid request: it keeps its place.
 func (c *Conn) Proved() { c.place.Leave() }

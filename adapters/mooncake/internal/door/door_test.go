@@ -2,6 +2,7 @@ package door
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -77,8 +78,8 @@ func TestAConnectionThatProvedItselfKeepsItsPlace(t *testing.T) {
 		var refused []error
 		d := echo(l, 3, 3, func(err error) { refused = append(refused, err) })
 		var proved []net.Conn
-		for range 3 {
-			c, err := l.Dial(t.Context(), "")
+		for i := range 3 {
+			c, err := l.From(t.Context(), fmt.Sprintf("192.0.2.%d:1", 10+i))
 			if err != nil || say(c) != nil {
 				t.Fatal(err)
 			}
@@ -111,6 +112,37 @@ func TestAConnectionThatProvedItselfKeepsItsPlace(t *testing.T) {
 		if d.Len() != 0 {
 			t.Errorf("%d are left", d.Len())
 		}
+	})
+}
+
+// Sources that take all they can, by connections that are in use, leave places for one
+// more. The addresses of an IPv6 /64 are one source.
+func TestGreedySourcesLeavePlacesForOneMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := pipenet.New()
+		d := echo(l, 64, 32, func(error) {})
+		took := map[string]int{}
+		for _, source := range []string{"192.0.2.1:1", "192.0.2.2:1", "[2001:db8::%d]:1", "192.0.2.4:1"} {
+			for i := range 64 {
+				from := source
+				if source[0] == '[' {
+					from = fmt.Sprintf(source, i+1)
+				}
+				c, err := l.From(t.Context(), from)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if say(c) == nil {
+					took[source]++
+				}
+			}
+		}
+		for source, want := range map[string]int{"192.0.2.1:1": 32, "192.0.2.2:1": 16, "[2001:db8::%d]:1": 8, "192.0.2.4:1": 4} {
+			if took[source] != want {
+				t.Errorf("%s has %d places, want %d", source, took[source], want)
+			}
+		}
+		d.Close()
 	})
 }
 
