@@ -1,0 +1,202 @@
+package lent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"meridian/fabric"
+	"meridian/fabric/fabrictest"
+	"meridian/wire"
+)
+
+// memoryPeer has its memory in this process.
+type memoryPeer struct {
+	mu    sync.Mutex
+	name  string
+	id    string
+	b     []byte
+	fails error // of writes
+	quiet bool
+}
+
+func (p *memoryPeer) Name() string  { return p.name }
+func (p *memoryPeer) Via() string   { return "memory" }
+func (p *memoryPeer) Usable() error { return nil }
+
+func (p *memoryPeer) Reach(context.Context) (Place, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Place{p.id, 1 << 40, uint64(len(p.b))}, nil
+}
+
+func (p *memoryPeer) move(ctx context.Context, ops []Op, f func(op *Op, there []byte) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range ops {
+		op := &ops[i]
+		if op.Err, op.Quiet = ctx.Err(), true; op.Err == nil {
+			op.Err = f(op, p.b[op.Addr-1<<40:][:len(op.B)])
+		}
+	}
+}
+
+func (p *memoryPeer) Read(ctx context.Context, ops []Op) {
+	p.move(ctx, ops, func(op *Op, there []byte) error { copy(op.B, there); return nil })
+}
+
+func (p *memoryPeer) Write(ctx context.Context, ops []Op) {
+	p.move(ctx, ops, func(op *Op, there []byte) error {
+		op.Quiet = p.quiet
+		if p.fails == nil {
+			copy(there, op.B)
+		}
+		return p.fails
+	})
+}
+
+type closable struct {
+	Group
+	s *Store
+}
+
+func (c closable) Close() error { c.s.Close(); return nil }
+
+func config() Config {
+	return Config{Label: "lent", MaxItem: 64<<20 + wire.HeaderLen, MaxBatch: 1024, MaxBlocks: 1 << 20, Lanes: 1, Rest: time.Hour}
+}
+
+func TestContract(t *testing.T) {
+	fabrictest.Run(t, func(t *testing.T) fabrictest.Harness {
+		p := &memoryPeer{name: "far", id: "1", b: make([]byte, 160<<20)}
+		s := New(config(), []Peer{p})
+		return fabrictest.Harness{
+			Fabric: closable{s.All(), s}, NS: wire.Namespace{1}, Peer: "far",
+			Damage: func(it fabric.Item) error {
+				e := s.shelves[0].find(&it)
+				if e == nil {
+					return errors.New("no such block")
+				}
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.b[e.at.Off+e.size()-1] ^= 0x10
+				return nil
+			},
+			Leaks: func() error {
+				if blocks, bytes := s.Count(); blocks != 0 || bytes != 0 {
+					return fmt.Errorf("%d blocks, %d bytes are left", blocks, bytes)
+				}
+				return nil
+			},
+		}
+	})
+}
+
+func payload(t *testing.T, n int) []byte {
+	t.Helper()
+	b, err := wire.AppendPayload(nil, wire.ThinkActive, make([]byte, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func push(t *testing.T, g Group, key byte, n int) error {
+	t.Helper()
+	it := []fabric.Item{{Key: wire.Key{key}, M: fabric.Mem{B: payload(t, n)}}}
+	g.Push(t.Context(), it)
+	return it[0].Err
+}
+
+func TestAPeerWithOtherMemoryHasLostItsBlocks(t *testing.T) {
+	p := &memoryPeer{name: "far", id: "1", b: make([]byte, 1<<20)}
+	s := New(config(), []Peer{p})
+	defer s.Close()
+	if err := push(t, s.All(), 1, 100); err != nil {
+		t.Fatal(err)
+	}
+	p.id = "2"
+	if err := push(t, s.All(), 2, 100); err != nil {
+		t.Fatal(err)
+	}
+	it := []fabric.Item{{Key: wire.Key{1}}, {Key: wire.Key{2}}}
+	s.All().Find(t.Context(), it)
+	if !errors.Is(it[0].Err, wire.CodeAbsent) || it[1].Err != nil {
+		t.Errorf("the lost one: %v, the other: %v", it[0].Err, it[1].Err)
+	}
+	p.b = nil
+	if err := push(t, s.All(), 3, 100); !errors.Is(err, wire.CodeFull) {
+		t.Errorf("no memory: %v", err)
+	}
+}
+
+func TestThePartOfAWriteThatMayStillRunRests(t *testing.T) {
+	for _, quiet := range []bool{true, false} {
+		p := &memoryPeer{name: "far", id: "1", b: make([]byte, 1024), fails: wire.CodeUnreachable, quiet: quiet}
+		s := New(config(), []Peer{p})
+		if err := push(t, s.All(), 1, 800); !errors.Is(err, wire.CodeUnreachable) {
+			t.Fatal(err)
+		}
+		p.fails = nil
+		if err := push(t, s.All(), 1, 800); (err == nil) != quiet || err != nil && !errors.Is(err, wire.CodeFull) {
+			t.Errorf("after a write that was quiet: %v: %v", quiet, err)
+		}
+		s.Close()
+	}
+}
+
+func TestAPeerHasNoMoreBlocksThanTheLimit(t *testing.T) {
+	c := config()
+	c.MaxBlocks = 2
+	s := New(c, []Peer{&memoryPeer{name: "far", id: "1", b: make([]byte, 1<<20)}})
+	defer s.Close()
+	for key, want := range []error{nil, nil, wire.CodeFull} {
+		if err := push(t, s.All(), byte(key), 10); !errors.Is(err, want) {
+			t.Errorf("block %d: %v, want %v", key, err, want)
+		}
+	}
+}
+
+func TestBlocksSpreadOverPeersAndAreFoundAtEach(t *testing.T) {
+	a, b := &memoryPeer{name: "a", id: "1", b: make([]byte, 1<<20)}, &memoryPeer{name: "b", id: "1", b: make([]byte, 1<<20)}
+	s := New(config(), []Peer{b, a})
+	defer s.Close()
+	for key := range byte(64) {
+		if err := push(t, s.All(), key, 10); err != nil {
+			t.Fatal(err)
+		}
+		it := []fabric.Item{{Key: wire.Key{key}}}
+		if s.One(s.All().Choose(wire.Namespace{}, wire.Key{key})).Find(t.Context(), it); it[0].Err != nil {
+			t.Errorf("block %d is not at its home: %v", key, it[0].Err)
+		}
+	}
+	for _, one := range s.shelves {
+		if n, _ := one.count(); n < 10 {
+			t.Errorf("peer %s has %d of 64 blocks", one.Name(), n)
+		}
+	}
+}
+
+func TestFreedPartsJoin(t *testing.T) {
+	s := NewSpace(1 << 10)
+	var parts []wire.Span
+	for range 16 {
+		p, ok := s.Take(1)
+		if !ok {
+			t.Fatal("no room")
+		}
+		parts = append(parts, p)
+	}
+	if _, ok := s.Take(1); ok {
+		t.Error("there is room for one too many")
+	}
+	for i := range parts {
+		s.Give(parts[(i*7)%16])
+	}
+	if p, ok := s.Take(1 << 10); !ok || p.Off != 0 || s.Used != 1<<10 {
+		t.Errorf("%+v, %v, used %d", p, ok, s.Used)
+	}
+}
