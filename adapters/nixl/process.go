@@ -231,6 +231,13 @@ func (p *process) begin(m control.Numbered, fd int, f func(control.Message)) err
 	return nil
 }
 
+// err is why nothing can be asked any more.
+func (p *process) err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.over
+}
+
 // receive takes what the helper says, until it ends.
 func (p *process) receive() {
 	for {

@@ -394,3 +394,13 @@ func (g Group) Probe(ctx context.Context, name string) (via string, gbps float64
 	}
 	return "", 0, g.error(wire.CodeUnreachable, "no peer "+strconv.Quote(name)+" is listed")
 }
+
+// Where is where the payload of a handle lies; zero: there is none.
+func (s *Store) Where(h fabric.Handle) Stored {
+	for _, one := range s.shelves {
+		if e := one.find(&fabric.Item{H: h}); e != nil {
+			return Stored{e.ns, e.key, e.addr(), e.size()}
+		}
+	}
+	return Stored{}
+}

@@ -1,0 +1,230 @@
+package nixl
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"meridian/blocks"
+	"meridian/blocks/quota"
+	"meridian/blocks/window"
+	"meridian/fabric"
+	"meridian/fabric/lent"
+	"meridian/internal/child"
+	"meridian/wire"
+)
+
+// The limits of the fabric.
+const (
+	maxItem   = 64<<20 + wire.HeaderLen // bytes
+	maxBatch  = 1024
+	maxPeers  = 64
+	maxBlocks = 1 << 20 // in one peer
+
+	// quarantineTime is how long memory of a peer rests whose write ended with nobody
+	// knowing what of it is still under way.
+	quarantineTime = 2 * time.Minute
+
+	// MinStaging is what the transfers of one call need at a time, and as much again for
+	// those that have outlived their callers.
+	MinStaging = 2 * movesATime * moveBytes
+)
+
+// PeerConfig is a listed peer.
+type PeerConfig struct {
+	Name    string
+	Address string // HOST:PORT of its agent's listener
+}
+
+// Store is what serving needs of *blocks.Store.
+type Store interface {
+	NewOwner(pid int) blocks.Owner
+	NewOwnerFor(who quota.Holder, pid int) blocks.Owner
+	Drop(o blocks.Owner)
+	Lookup(ns wire.Namespace, chain []wire.Key, v []blocks.View) int
+	Acquire(o blocks.Owner, v []blocks.View, ttl time.Duration, hold bool) (blocks.Lease, error)
+	Release(o blocks.Owner, l blocks.Lease)
+	Payload(v blocks.View) []byte
+}
+
+// Observer hears what happens. Calls may be concurrent and must not block.
+type Observer struct {
+	// Changed is for a peer that came or went.
+	Changed func()
+	// Moved is a block that a peer brought (in) or took.
+	Moved func(peer string, in bool, bytes uint64, took time.Duration)
+	// Refused is a request that was turned away.
+	Refused func(peer string, err error)
+	// Wrong is a payload that a peer brought and that did not match its checksum.
+	Wrong func(peer string)
+}
+
+// Config is what a Node needs.
+type Config struct {
+	Label   string
+	Agent   string // the begin of our agents' names
+	Helper  HelperConfig
+	Peers   []PeerConfig
+	Window  uint64 // bytes of the window of each peer
+	Staging uint64 // bytes, at least MinStaging
+	Lanes   int    // calls that move bytes side by side
+	// Notify has peers told of each block that was written into their memory.
+	Notify bool
+	// Tenants are those whose blocks peers may bring and take. NIXL proves none.
+	Tenants []string
+
+	Store    Store
+	Windows  *window.Table
+	Tenant   func(ns wire.Namespace) (string, bool)
+	Observer Observer
+}
+
+// Node is the fabric: all listed peers, each of which is a fabric of its own too.
+type Node struct {
+	lent.Group
+	cfg   Config
+	peers []*peer
+	each  map[string]*onePeer
+	store *lent.Store
+
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	draining atomic.Bool
+	doing    atomic.Int64 // requests of peers that are done now
+	restarts atomic.Uint64
+	count    counters
+
+	mu      sync.Mutex
+	session *session // nil: there is none, and down says why
+	down    error
+	turn    chan struct{} // closed when session changes
+}
+
+// New makes the fabric. The helper starts by itself, and again when it dies: Usable says
+// how it stands.
+func New(cfg Config) (*Node, error) {
+	if len(cfg.Peers) > maxPeers {
+		return nil, &fabric.Error{Code: wire.CodeConfig, Fabric: cfg.Label, Text: "peers", Have: maxPeers, Need: uint64(len(cfg.Peers))}
+	}
+	n := &Node{cfg: cfg, each: map[string]*onePeer{}, down: errors.New(program + " is being started"), turn: make(chan struct{})}
+	n.life, n.end = context.WithCancel(context.Background())
+	var list []lent.Peer
+	for _, c := range cfg.Peers {
+		p := newPeer(n, c)
+		n.peers, list = append(n.peers, p), append(list, p)
+	}
+	n.store = lent.New(lent.Config{
+		Label: cfg.Label, MaxItem: maxItem, MaxBatch: maxBatch, MaxBlocks: maxBlocks, Lanes: max(cfg.Lanes, 1), Rest: quarantineTime, Stored: n.tell,
+	}, list)
+	n.Group = n.store.All()
+	for _, p := range n.peers {
+		n.each[p.Name()] = &onePeer{n.store.One(p.Name())}
+		n.running.Go(func() { p.run(n.life) })
+	}
+	n.running.Go(n.supervise)
+	return n, nil
+}
+
+// advice is what a user can do about a helper that dies.
+func advice(d *child.Death) string {
+	switch {
+	case len(d.Lacks) > 0:
+		return "the wheels' UCX needs AVX: use a NIXL that was built for this processor"
+	case d.Signal == 0:
+		return "correct what it names in the fabric's table"
+	}
+	return "try another release of nixl-cu12, or another transport in environment (UCX_TLS)"
+}
+
+// supervise keeps a helper running until Close, or until it is clear that none will run.
+func (n *Node) supervise() {
+	r := child.Restarts{Name: program, Advice: advice}
+	log := n.cfg.Helper.Log
+	for n.life.Err() == nil {
+		began := time.Now()
+		s, err := n.openSession(n.life)
+		if err == nil {
+			log.Info("NIXL serves", "agent", s.agent, "library", s.library, "backend", n.cfg.Helper.Backend)
+			n.publish(s, nil)
+			select {
+			case <-s.quit:
+			case <-n.life.Done():
+				s.process.end(errors.New("the fabric is closed"))
+			}
+			err = s.err()
+			n.publish(nil, err)
+			s.close()
+		}
+		if n.life.Err() != nil {
+			break
+		}
+		n.restarts.Add(1)
+		pause, failure := r.After(err, s != nil, time.Since(began))
+		if failure != nil {
+			log.Error("NIXL cannot be used, and is not tried again until the daemon is started again", "err", failure.Err, "what_to_do", failure.Advice)
+			n.publish(nil, failure)
+			return
+		}
+		log.Error("NIXL's helper is down", "err", err, "next_try_in", pause)
+		n.publish(nil, err)
+		select {
+		case <-n.life.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (n *Node) publish(s *session, down error) {
+	n.mu.Lock()
+	n.session, n.down = s, down
+	close(n.turn)
+	n.turn = make(chan struct{})
+	n.mu.Unlock()
+	n.changed()
+}
+
+func (n *Node) changed() { n.cfg.Observer.Changed() }
+
+// await waits for a helper that serves; nil: the context has ended.
+func (n *Node) await(ctx context.Context) *session {
+	for {
+		n.mu.Lock()
+		s, turn := n.session, n.turn
+		n.mu.Unlock()
+		if s != nil {
+			return s
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-turn:
+		}
+	}
+}
+
+// serves is nil while there is a helper, and else says why there is none.
+func (n *Node) serves() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.down
+}
+
+// Usable says whether one peer at least can be asked.
+func (n *Node) Usable(ns wire.Namespace) error {
+	if down := n.serves(); down != nil {
+		return &fabric.Error{Code: wire.CodeUnreachable, Fabric: n.cfg.Label, Cause: down}
+	}
+	return n.Group.Usable(ns)
+}
+
+// Close ends calls under way, the peers' connections and the helper.
+func (n *Node) Close() error {
+	n.end()
+	n.store.Close()
+	n.running.Wait()
+	return nil
+}

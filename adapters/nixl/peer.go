@@ -1,0 +1,336 @@
+package nixl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"meridian/adapters/nixl/control"
+	"meridian/fabric"
+	"meridian/fabric/lent"
+	"meridian/wire"
+)
+
+const (
+	lookEvery = 2 * time.Second  // a question to a peer's listener, to see that it lives
+	stuckTime = 10 * time.Second // a transfer that has outlived its caller for so long keeps new ones from its peer
+	firstWait = time.Second      // before a peer that failed is tried again; doubled, up to
+	lastWait  = 15 * time.Second
+	heard     = 64 // notifications of a peer that wait
+
+	pieceBytes = 1 << 20 // of a piece, and
+	moveBytes  = 4 << 20 // of a transfer
+	movesATime = 2       // transfers of a call: the staging of one is copied while another runs
+)
+
+// via is the transport really used: UCX chooses it, and is not asked.
+const via = "unknown"
+
+// peer is a listed peer: an agent with a listener.
+type peer struct {
+	PeerConfig
+	node *Node
+	box  chan text // notifications
+	sick chan error
+
+	mu     sync.Mutex
+	link   *link // nil: it is not connected, and why says why
+	why    error
+	lates  int // transfers that have outlived their callers
+	since  time.Time
+	refuse bool // it was reached, and cannot be used
+}
+
+// link is a peer's agent as it is loaded in one helper.
+type link struct {
+	*session
+	metadata
+	lent wire.Span // memory for our blocks
+}
+
+// text is a notification that came by a session.
+type text struct {
+	s    *session
+	text string
+}
+
+func newPeer(n *Node, c PeerConfig) *peer {
+	return &peer{
+		PeerConfig: c, node: n, box: make(chan text, heard), sick: make(chan error, 1),
+		why: errors.New("not connected yet"),
+	}
+}
+
+// Name is the peer's, in the configuration.
+func (p *peer) Name() string { return p.PeerConfig.Name }
+
+// Via is the transport really used.
+func (p *peer) Via() string { return via }
+
+func (p *peer) error(code wire.Code, what string, cause error) *fabric.Error {
+	return &fabric.Error{Code: code, Fabric: p.node.cfg.Label, Text: what, Cause: cause}
+}
+
+// Usable is nil while the peer is connected and none of its transfers is stuck.
+func (p *peer) Usable() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.link == nil:
+		return p.error(wire.CodeUnreachable, "peer "+p.Name(), p.why)
+	case p.lates > 0 && time.Since(p.since) > stuckTime:
+		return p.error(wire.CodeBusy, fmt.Sprintf("%d transfers of peer %s have not ended for %v", p.lates, p.Name(), time.Since(p.since).Round(time.Second)), nil)
+	}
+	return nil
+}
+
+// now is the peer's link; an error while it cannot be used.
+func (p *peer) now() (*link, error) {
+	if err := p.Usable(); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.link == nil {
+		return nil, p.error(wire.CodeUnreachable, "peer "+p.Name(), p.why)
+	}
+	l := *p.link
+	return &l, nil
+}
+
+// Reach says which memory the peer has lent.
+func (p *peer) Reach(context.Context) (lent.Place, error) {
+	l, err := p.now()
+	if err != nil {
+		return lent.Place{}, err
+	}
+	return lent.Place{ID: fmt.Sprintf("%x", l.life), Base: l.lent.Off, Size: l.lent.Len}, nil
+}
+
+// late counts transfers that have outlived their callers.
+func (p *peer) late(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lates += n; n < 0 || p.lates == n {
+		p.since = time.Now()
+	}
+}
+
+// Read and Write move the bytes of ops.
+func (p *peer) Read(ctx context.Context, ops []lent.Op)  { p.move(ctx, false, ops) }
+func (p *peer) Write(ctx context.Context, ops []lent.Op) { p.move(ctx, true, ops) }
+
+func (p *peer) move(ctx context.Context, write bool, ops []lent.Op) {
+	l, err := p.now()
+	if err != nil {
+		for i := range ops {
+			ops[i].Err, ops[i].Quiet = err, true
+		}
+		return
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, movesATime)
+	for _, pieces := range cut(ops) {
+		turn <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turn }()
+			quiet, err := l.move(ctx, p, l.metadata.agent, write, pieces, "")
+			if err == nil {
+				return
+			}
+			if !quiet && ctx.Err() == nil {
+				p.suspect(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, one := range pieces {
+				if one.op.Err == nil {
+					one.op.Err, one.op.Quiet = err, true
+				}
+				one.op.Quiet = one.op.Quiet && quiet
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// cut makes transfers of ops.
+func cut(ops []lent.Op) (moves [][]piece) {
+	var now []piece
+	total := 0
+	for i := range ops {
+		ops[i].Err, ops[i].Quiet = nil, false
+		for off := 0; off < len(ops[i].B); {
+			n := min(len(ops[i].B)-off, pieceBytes)
+			if total+n > moveBytes || len(now) == control.MaxParts {
+				moves, now, total = append(moves, now), nil, 0
+			}
+			now = append(now, piece{b: ops[i].B[off : off+n], addr: ops[i].Addr + uint64(off), op: &ops[i]})
+			off, total = off+n, total+n
+		}
+	}
+	if len(now) > 0 {
+		moves = append(moves, now)
+	}
+	return moves
+}
+
+// suspect has the peer looked at, since a transfer failed while it was under way. The
+// library does not say that a peer is gone.
+func (p *peer) suspect(err error) {
+	select {
+	case p.sick <- err:
+	default:
+	}
+}
+
+// hear takes a notification; false: too many wait.
+func (p *peer) hear(s *session, t string) bool {
+	select {
+	case p.box <- text{s, t}:
+		return true
+	default:
+		return false
+	}
+}
+
+// run keeps the peer connected until the fabric ends.
+func (p *peer) run(ctx context.Context) {
+	wait := firstWait
+	for ctx.Err() == nil {
+		s := p.node.await(ctx)
+		if s == nil {
+			return
+		}
+		began := time.Now()
+		err := p.serve(ctx, s)
+		if time.Since(began) > lastWait {
+			wait = firstWait
+		}
+		p.mu.Lock()
+		p.link, p.why = nil, err
+		p.refuse = errors.Is(err, wire.CodeConfig) || errors.Is(err, wire.CodeInvalid)
+		p.mu.Unlock()
+		p.node.changed()
+		select { // UCX does not survive a peer that is added right after it was removed
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, lastWait)
+	}
+}
+
+// serve connects the peer to a helper's agent, and does what it asks until that ends.
+func (p *peer) serve(ctx context.Context, s *session) error {
+	l, err := dialListener(ctx, p.Address)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	blob, err := l.metadata()
+	if err != nil {
+		return err
+	}
+	m, err := parseMetadata(blob)
+	if err != nil {
+		return err
+	}
+	p.clear()
+	if err := s.claim(m.agent, p); err != nil {
+		return err
+	}
+	defer s.disclaim(m.agent)
+	defer s.forget(m.agent)
+	if err := s.load(ctx, m, blob); err != nil {
+		return err
+	}
+	if err := l.give(s.blob); err != nil {
+		return err
+	}
+	g := s.guests[p]
+	if err := s.notify(ctx, m.agent, message{verb: verbWindow, addr: g.at, n: g.w.Len}.String()); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.link, p.lates = &link{session: s, metadata: m}, 0
+	p.mu.Unlock()
+	p.node.changed()
+	return p.attend(ctx, l, s, m, blob)
+}
+
+// clear takes out what is of an earlier connection.
+func (p *peer) clear() {
+	for {
+		select {
+		case <-p.sick:
+		case <-p.box:
+		default:
+			return
+		}
+	}
+}
+
+// attend looks after a connected peer.
+func (p *peer) attend(ctx context.Context, l *listener, s *session, m metadata, blob []byte) error {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.quit:
+			return s.err()
+		case err := <-p.sick:
+			return err
+		case <-look.C:
+			if _, err := p.same(l, m); err != nil {
+				return err
+			}
+		case t := <-p.box:
+			if t.s != s {
+				continue // of an earlier helper
+			}
+			said, err := parseMessage(t.text)
+			if err != nil {
+				p.node.refused(p.Name(), err)
+				continue
+			}
+			if said.verb != verbLend {
+				p.node.asked(ctx, p, s, m.agent, said)
+				continue
+			}
+			// What was registered since is in newer metadata only.
+			newer, err := p.same(l, m)
+			if err != nil {
+				return err
+			}
+			if !bytes.Equal(newer, blob) {
+				s.forget(m.agent)
+				if err := s.load(ctx, m, newer); err != nil {
+					return err
+				}
+				blob = newer
+			}
+			p.mu.Lock()
+			p.link.lent = wire.Span{Off: said.addr, Len: said.n}
+			p.mu.Unlock()
+		}
+	}
+}
+
+// same asks the peer's listener again: another agent may have its place by now.
+func (p *peer) same(l *listener, m metadata) ([]byte, error) {
+	blob, err := l.metadata()
+	if err != nil {
+		return nil, err
+	}
+	now, err := parseMetadata(blob)
+	if err == nil && now != m {
+		err = fmt.Errorf("%w: another agent answers at %s", wire.CodeIncarnation, p.Address)
+	}
+	return blob, err
+}

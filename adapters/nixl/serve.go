@@ -1,0 +1,128 @@
+package nixl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"meridian/blocks"
+	"meridian/fabric/lent"
+	"meridian/wire"
+)
+
+const (
+	leaseTime = time.Minute      // for a block while it is written to a peer
+	getTime   = 20 * time.Second // for a block that a peer asked for
+)
+
+// refused tells that a request was turned away.
+func (n *Node) refused(peer string, err error) {
+	n.count.refusals.Add(1)
+	n.cfg.Observer.Refused(peer, err)
+}
+
+// asked does what a peer asks for, and tells it what became of that.
+func (n *Node) asked(ctx context.Context, p *peer, s *session, agent string, m message) {
+	if n.draining.Load() {
+		return // it is told nothing: it would ask again
+	}
+	n.doing.Add(1)
+	defer n.doing.Add(-1)
+	began := time.Now()
+	var body uint64
+	tenant, known := n.cfg.Tenant(m.ns)
+	var err error
+	switch {
+	case !known || !slices.Contains(n.cfg.Tenants, tenant): // whether it exists is not told
+		err = fmt.Errorf("nixl: notification to %s: namespace %v is not open here for peers: %w", m.verb, m.ns, wire.CodeNSUnknown)
+	case m.verb == verbPut:
+		body, err = m.n-wire.HeaderLen, n.put(s.guests[p], p, m)
+	default:
+		body, err = n.get(ctx, p, s, agent, m)
+	}
+	answer := m
+	if answer.verb = m.verb + suffixDone; err != nil {
+		answer.verb = m.verb + suffixRefused
+	}
+	said := answer.String()
+	if err != nil {
+		said += " " + wire.CodeOf(err).String()
+		n.refused(p.Name(), err)
+	} else {
+		n.moved(p.Name(), m.verb == verbPut, body, time.Since(began))
+	}
+	if s.notify(ctx, agent, said) != nil {
+		n.count.untold.Add(1)
+	}
+}
+
+// moved counts a block that a peer brought or took.
+func (n *Node) moved(peer string, in bool, body uint64, took time.Duration) {
+	n.count.requests.Add(1)
+	if in {
+		n.count.in.Add(body)
+	} else {
+		n.count.out.Add(body)
+	}
+	n.cfg.Observer.Moved(peer, in, body, took)
+}
+
+// put publishes a payload that lies in a peer's window. A key that is there already is
+// as good.
+func (n *Node) put(g guest, p *peer, m message) error {
+	if m.addr < g.at || m.n > g.w.Len || m.addr-g.at > g.w.Len-m.n {
+		return fmt.Errorf("nixl: notification to put: %d bytes at %d are not in the window of %d bytes at %d: %w", m.n, m.addr, g.w.Len, g.at, wire.CodeInvalid)
+	}
+	addr := g.w.Addr + (m.addr - g.at)
+	b, leave, err := n.cfg.Windows.Own(g.owner, addr, wire.HeaderLen)
+	if err != nil {
+		return err
+	}
+	own := [wire.HeaderLen]byte(b) // the peer may go on writing
+	leave()
+	head, err := wire.ParseHeader(own[:], wire.Strict, wire.MaxBody)
+	if err != nil {
+		return fmt.Errorf("nixl: notification to put: the payload at %d: %w", m.addr, err)
+	}
+	if m.n != wire.HeaderLen+uint64(head.BodyLen) {
+		return fmt.Errorf("nixl: notification to put: a payload of %d bytes whose header says %d: %w", m.n, wire.HeaderLen+uint64(head.BodyLen), wire.CodeInvalid)
+	}
+	c := blocks.Commit{NS: m.ns, Key: m.key, Tier: head.Tier, Head: &head}
+	err = n.cfg.Windows.Publish(g.owner, addr+wire.HeaderLen, &c)
+	switch {
+	case errors.Is(err, wire.CodeExists):
+		return nil
+	case errors.Is(err, wire.CodeChecksum):
+		n.cfg.Observer.Wrong(p.Name())
+	}
+	return err
+}
+
+// get writes a block's payload to where a peer wants it.
+func (n *Node) get(ctx context.Context, p *peer, s *session, agent string, m message) (body uint64, err error) {
+	v := make([]blocks.View, 1)
+	if n.cfg.Store.Lookup(m.ns, []wire.Key{m.key}, v) != 1 || v[0].Err != nil || v[0].Seg == 0 {
+		return 0, fmt.Errorf("nixl: notification to get: block %v: %w", m.key, cmp.Or(v[0].Err, error(wire.CodeAbsent)))
+	}
+	owner := s.guests[p].owner
+	lease, err := n.cfg.Store.Acquire(owner, v, leaseTime, false)
+	if err != nil {
+		return 0, err
+	}
+	defer n.cfg.Store.Release(owner, lease)
+	if v[0].Err != nil {
+		return 0, v[0].Err
+	}
+	payload := n.cfg.Store.Payload(v[0])
+	if uint64(len(payload)) > m.n {
+		return 0, fmt.Errorf("nixl: notification to get: a payload of %d bytes, room for %d: %w", len(payload), m.n, wire.CodeTooLarge)
+	}
+	ctx, cancel := context.WithTimeout(ctx, getTime)
+	defer cancel()
+	ops := []lent.Op{{Addr: m.addr, B: payload}}
+	p.Write(ctx, ops)
+	return uint64(len(payload)) - wire.HeaderLen, ops[0].Err
+}

@@ -1,0 +1,285 @@
+package nixl
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+
+	"meridian/adapters/nixl/control"
+	"meridian/blocks"
+	"meridian/blocks/quota"
+	"meridian/blocks/window"
+	"meridian/fabric/lent"
+	"meridian/wire"
+)
+
+// stagingWindow is the number of the staging in the helper; windows of peers follow.
+const stagingWindow = 0
+
+// session is a helper that serves, and the windows that it has. Its agent's name is used
+// once.
+type session struct {
+	*process
+	node    *Node
+	blob    []byte // what peers load: it gives no right to the staging
+	guests  map[*peer]guest
+	owners  []blocks.Owner
+	stage   *staging
+	leave   func() // the staging
+	loading sync.Mutex
+
+	mu     sync.Mutex
+	names  map[string]*peer // of agents that are loaded, or about to be
+	closed bool
+	users  sync.WaitGroup // of the staging
+}
+
+// guest is the window of a listed peer.
+type guest struct {
+	owner blocks.Owner
+	w     window.Window
+	at    uint64 // its address in the helper
+}
+
+// openSession starts a helper and gives it its windows.
+func (n *Node) openSession(ctx context.Context) (*session, error) {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	s := &session{node: n, guests: map[*peer]guest{}, names: map[string]*peer{}, leave: func() {}}
+	var err error
+	if s.process, err = startProcess(ctx, &n.cfg.Helper, fmt.Sprintf("meridian-%s-%x", n.cfg.Agent, id), s.deliver); err != nil {
+		return nil, err
+	}
+	if err := s.openWindows(ctx); err != nil {
+		s.end(err)
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) openWindows(ctx context.Context) error {
+	for i, p := range s.node.peers {
+		who := quota.Holder{Kind: quota.Peer, Name: p.PeerConfig.Name}
+		g := guest{owner: s.node.cfg.Store.NewOwnerFor(who, 0)}
+		var err error
+		if g.w, g.at, err = s.openWindow(ctx, g.owner, stagingWindow+1+uint32(i), s.node.cfg.Window, who); err != nil {
+			return fmt.Errorf("window of peer %s: %w", p.PeerConfig.Name, err)
+		}
+		s.guests[p] = g
+	}
+	// The metadata comes before the staging is registered, so that it has no key of that.
+	m, err := ask[*control.Blob](ctx, s.process, &control.Metadata{}, -1)
+	if err != nil {
+		return err
+	}
+	s.blob = m.Blob
+	owner := s.node.cfg.Store.NewOwner(0)
+	w, _, err := s.openWindow(ctx, owner, stagingWindow, s.node.cfg.Staging)
+	if err != nil {
+		return fmt.Errorf("staging: %w", err)
+	}
+	mem, leave, err := s.node.cfg.Windows.Own(owner, w.Addr, w.Len)
+	if err != nil {
+		return err
+	}
+	s.leave = leave
+	s.stage = newStaging(mem, func() {
+		go s.end(errors.New("more than half of the staging is held by transfers that do not end"))
+	})
+	return nil
+}
+
+// openWindow makes a window and hands it to the helper.
+func (s *session) openWindow(ctx context.Context, owner blocks.Owner, number uint32, n uint64, who ...quota.Holder) (w window.Window, at uint64, err error) {
+	s.owners = append(s.owners, owner)
+	if w, err = s.node.cfg.Windows.Open(owner, window.Spec{Bytes: n, TTL: window.Forever, Map: true, For: who}); err != nil {
+		return w, 0, err
+	}
+	at, err = s.mapWindow(ctx, number, w)
+	return w, at, err
+}
+
+// close gives the windows of a helper that is dead back.
+func (s *session) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.users.Wait()
+	s.leave()
+	for _, o := range s.owners {
+		s.node.cfg.Windows.Drop(o)
+		s.node.cfg.Store.Drop(o)
+	}
+}
+
+// enter keeps the staging until users.Done.
+func (s *session) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.users.Add(1)
+	}
+	return !s.closed
+}
+
+// deliver hands a notification to the peer whose agent has the name. NIXL proves no name:
+// what a peer may ask for by it is only about that peer.
+func (s *session) deliver(name string, text []byte) {
+	s.mu.Lock()
+	p := s.names[name]
+	s.mu.Unlock()
+	if p == nil || !p.hear(s, string(text)) {
+		s.node.count.refusals.Add(1)
+	}
+}
+
+// claim takes an agent's name for a peer: no two peers have one.
+func (s *session) claim(name string, p *peer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch other := s.names[name]; {
+	case name == s.agent:
+		return fmt.Errorf("its agent has this daemon's name %q: %w", name, wire.CodeConfig)
+	case other != nil:
+		return fmt.Errorf("its agent has the name %q, which that of peer %s has too: %w", name, other.PeerConfig.Name, wire.CodeConfig)
+	}
+	s.names[name] = p
+	return nil
+}
+
+func (s *session) disclaim(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.names, name)
+}
+
+// load makes a peer's agent known: one at a time, since UCX does not survive two of one.
+func (s *session) load(ctx context.Context, m metadata, blob []byte) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	loaded, err := ask[*control.Loaded](ctx, s.process, &control.Load{Blob: blob}, -1)
+	if err == nil && loaded.Peer != m.agent {
+		err = fmt.Errorf("nixl: %q was loaded as %q: %w", m.agent, loaded.Peer, wire.CodeInvalid)
+	}
+	return err
+}
+
+// forget makes it unknown. It says nothing of its success: the agent may be gone already.
+func (s *session) forget(name string) {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	_, _ = ask[*control.Done](ctx, s.process, &control.Forget{Peer: name}, -1)
+}
+
+// notify sends a peer's agent a text.
+func (s *session) notify(ctx context.Context, name, text string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := ask[*control.Done](ctx, s.process, &control.Notify{Peer: name, Text: []byte(text)}, -1)
+	return err
+}
+
+// piece is a part of a transfer: our bytes, and where they are in the peer.
+type piece struct {
+	b    []byte
+	addr uint64
+	op   *lent.Op
+}
+
+// flight is a transfer, and whether its caller still waits.
+type flight struct {
+	mu        sync.Mutex
+	abandoned bool
+	ended     chan control.Message
+}
+
+// move has the helper read or write pieces, through the staging. quiet says of an error
+// that nothing is under way.
+func (s *session) move(ctx context.Context, p *peer, agent string, write bool, pieces []piece, notif string) (quiet bool, err error) {
+	if !s.enter() {
+		return true, s.err()
+	}
+	defer s.users.Done()
+	var total uint64
+	parts := make([]control.Part, len(pieces))
+	for i, one := range pieces {
+		parts[i] = control.Part{Off: total, Addr: one.addr, Len: uint64(len(one.b))}
+		total += uint64(len(one.b))
+	}
+	at, err := s.stage.take(ctx, total)
+	if err != nil {
+		return true, err
+	}
+	for i, one := range pieces {
+		parts[i].Off += at.Off
+		if write {
+			copy(s.stage.mem[parts[i].Off:], one.b)
+		}
+	}
+	f := &flight{ended: make(chan control.Message, 1)}
+	m := &control.Move{Write: write, Window: stagingWindow, Peer: agent, Notif: []byte(notif), Parts: parts}
+	if err := s.begin(m, -1, func(m control.Message) { s.landed(p, f, at, m) }); err != nil {
+		s.stage.give(at)
+		return true, err
+	}
+	var answer control.Message
+	select {
+	case answer = <-f.ended:
+	case <-ctx.Done():
+		if answer = f.abandon(func() { p.late(1); s.stage.lose(at) }); answer == nil {
+			return false, ctx.Err()
+		}
+	}
+	failed, bad := answer.(*control.Failed)
+	switch {
+	case !bad && !write:
+		for i, one := range pieces {
+			copy(one.b, s.stage.mem[parts[i].Off:])
+		}
+		fallthrough
+	case !bad, failed.Quiet:
+		s.stage.give(at)
+	default:
+		s.stage.lose(at)
+		s.stage.find(at, false)
+	}
+	if bad {
+		return failed.Quiet, s.refused(failed)
+	}
+	return true, nil
+}
+
+// abandon is what a caller does that waits no more; it gets the answer where that came
+// meanwhile.
+func (f *flight) abandon(lost func()) control.Message {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case m := <-f.ended:
+		return m
+	default:
+		f.abandoned = true
+		lost()
+		return nil
+	}
+}
+
+// landed is the end of a transfer. One whose caller has gone gives its staging back.
+func (s *session) landed(p *peer, f *flight, at wire.Span, m control.Message) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.abandoned {
+		f.ended <- m
+		return
+	}
+	p.late(-1)
+	failed, bad := m.(*control.Failed)
+	s.stage.find(at, !bad || failed.Quiet)
+}
