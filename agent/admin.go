@@ -267,6 +267,11 @@ func (s *adminServer) ListFabrics(context.Context, *adminpb.ListFabricsRequest) 
 			Label: name, Enabled: true, Via: via[name], Verified: c.Verified, Persistent: c.Persistent,
 			OneSided: c.OneSided, TwoPhase: c.TwoPhase, MaxItemBytes: uint64(c.MaxItem), MaxBatch: uint32(c.MaxBatch),
 		}
+		if e, ok := f.(fabric.Enabler); ok {
+			if missing := e.Enabled(); missing != nil {
+				row.Enabled, row.Reason = false, missing.Error()
+			}
+		}
 		if g, ok := f.(fabric.Peered); ok {
 			for _, p := range g.Peers() {
 				if p.Listed {

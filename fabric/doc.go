@@ -12,6 +12,7 @@
 //	Lister       what is there
 //	Prober       which transport is really used, and how fast
 //	Gate         can calls be made now, and why not
+//	Enabler      is there what it needs of the host
 //	Peered       the peers that it is made of, and how they stand
 //	Keeper       may the copy that a handle names still be there
 //	Chooser      the peer that a block goes to

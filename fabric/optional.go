@@ -48,6 +48,13 @@ type Gate interface {
 	Usable(ns wire.Namespace) error
 }
 
+// Enabler is a fabric that needs something of the host, such as a library.
+type Enabler interface {
+	// Enabled is nil while the fabric has what it needs, and else says what is missing and
+	// what to do. It answers at once from memory.
+	Enabled() error
+}
+
 // Peered is a fabric that is made of peers. Each listed one is a fabric of its own,
 // whose registry name is PeerName of this fabric's and the peer's.
 type Peered interface {

@@ -18,7 +18,7 @@ const (
 	verbGet    = "get"    // a peer's: write the payload of this key there in my memory
 	verbStored = "stored" // ours: the payload of this key lies there in your memory
 
-	suffixDone    = "-done"    // ours: a put or get was done
+	suffixDone    = "-done"    // ours: a lend, put or get was done
 	suffixRefused = "-refused" // ours: it was not; the code follows
 
 	maxText = 1024 // bytes of a text that is looked at
@@ -35,7 +35,7 @@ type message struct {
 }
 
 func (m message) String() string {
-	if m.verb == verbWindow || m.verb == verbLend {
+	if m.verb == verbWindow || m.verb == verbLend || m.verb == verbLend+suffixDone {
 		return fmt.Sprintf("%s %s %d %d", prefix, m.verb, m.addr, m.n)
 	}
 	return fmt.Sprintf("%s %s %v %v %d %d", prefix, m.verb, m.ns, m.key, m.addr, m.n)

@@ -206,8 +206,8 @@ func (n *Node) await(ctx context.Context) *session {
 	}
 }
 
-// serves is nil while there is a helper, and else says why there is none.
-func (n *Node) serves() error {
+// Enabled is nil while there is a helper, and else says why there is none.
+func (n *Node) Enabled() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.down
@@ -215,7 +215,7 @@ func (n *Node) serves() error {
 
 // Usable says whether one peer at least can be asked.
 func (n *Node) Usable(ns wire.Namespace) error {
-	if down := n.serves(); down != nil {
+	if down := n.Enabled(); down != nil {
 		return &fabric.Error{Code: wire.CodeUnreachable, Fabric: n.cfg.Label, Cause: down}
 	}
 	return n.Group.Usable(ns)

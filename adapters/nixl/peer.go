@@ -26,8 +26,8 @@ const (
 	movesATime = 2       // transfers of a call: the staging of one is copied while another runs
 )
 
-// via is the transport really used: UCX chooses it, and is not asked.
-const via = "unknown"
+// Via is the transport really used: UCX chooses it, and is not asked yet.
+const Via = "unknown"
 
 // peer is a listed peer: an agent with a listener.
 type peer struct {
@@ -68,7 +68,7 @@ func newPeer(n *Node, c PeerConfig) *peer {
 func (p *peer) Name() string { return p.PeerConfig.Name }
 
 // Via is the transport really used.
-func (p *peer) Via() string { return via }
+func (p *peer) Via() string { return Via }
 
 func (p *peer) error(code wire.Code, what string, cause error) *fabric.Error {
 	return &fabric.Error{Code: code, Fabric: p.node.cfg.Label, Text: what, Cause: cause}
@@ -251,6 +251,11 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 	if err := l.give(s.blob); err != nil {
 		return err
 	}
+	// A listener does one thing after the other: its answer says that it has loaded ours,
+	// so that the peer can answer what it is told next.
+	if _, err := p.same(l, m); err != nil {
+		return err
+	}
 	g := s.guests[p]
 	if err := s.notify(ctx, m.agent, message{verb: verbWindow, addr: g.at, n: g.w.Len}.String()); err != nil {
 		return err
@@ -318,6 +323,10 @@ func (p *peer) attend(ctx context.Context, l *listener, s *session, m metadata, 
 			p.mu.Lock()
 			p.link.lent = wire.Span{Off: said.addr, Len: said.n}
 			p.mu.Unlock()
+			said.verb += suffixDone
+			if s.notify(ctx, m.agent, said.String()) != nil {
+				p.node.count.untold.Add(1)
+			}
 		}
 	}
 }

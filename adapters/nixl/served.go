@@ -2,6 +2,7 @@ package nixl
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -19,6 +20,7 @@ var (
 	_ fabric.Lister      = (*Node)(nil)
 	_ fabric.Prober      = (*Node)(nil)
 	_ fabric.Gate        = (*Node)(nil)
+	_ fabric.Enabler     = (*Node)(nil)
 	_ fabric.Keeper      = (*Node)(nil)
 	_ fabric.Chooser     = (*Node)(nil)
 	_ fabric.Peered      = (*Node)(nil)
@@ -42,12 +44,12 @@ type onePeer struct{ lent.Group }
 func (o *onePeer) Close() error { return nil }
 
 // Transports implements fabric.Transporter.
-func (n *Node) Transports() []string { return []string{via} }
+func (n *Node) Transports() []string { return []string{Via} }
 
 // Peers tells how each listed peer stands.
 func (n *Node) Peers() []fabric.Peer {
 	out := make([]fabric.Peer, len(n.peers))
-	down := n.serves()
+	down := n.Enabled()
 	for i, p := range n.peers {
 		out[i] = p.stands(down)
 	}
@@ -60,8 +62,8 @@ func (p *peer) stands(down error) fabric.Peer {
 	out := fabric.Peer{Name: p.Name(), Listed: true, Addr: "nixl://" + p.Address}
 	switch {
 	case p.link != nil:
-		out.State, out.Via, out.Lanes = fabric.PeerReady, via, 1
-		copy(out.Agent[:], p.link.life[:])
+		out.State, out.Via, out.Lanes = fabric.PeerReady, Via, 1
+		out.Inc = binary.LittleEndian.Uint64(p.link.life[:])
 	case down != nil:
 		out.Code, out.Text = wire.CodeUnreachable, down.Error()
 	default:
@@ -152,7 +154,7 @@ func (n *Node) Findings() []fabric.Finding {
 	n.mu.Unlock()
 	helper := fabric.Finding{ID: "helper", Severe: true, Bad: s == nil, Subject: "NIXL's library"}
 	if s != nil {
-		helper.Subject += ": " + s.library
+		helper.Subject += fmt.Sprintf(": %s, backend %s; its plugins are %s", s.library, n.cfg.Helper.Backend, strings.Join(s.plugins, ", "))
 	} else {
 		helper.Reason, helper.Fix = down.Error(), "see the daemon's log; install NIXL, or set library and helper"
 	}

@@ -12,6 +12,7 @@ import (
 	"meridian/blocks/quota"
 	"meridian/blocks/window"
 	"meridian/fabric/lent"
+	"meridian/internal/child"
 	"meridian/wire"
 )
 
@@ -96,7 +97,7 @@ func (s *session) openWindows(ctx context.Context) error {
 func (s *session) openWindow(ctx context.Context, owner blocks.Owner, number uint32, n uint64, who ...quota.Holder) (w window.Window, at uint64, err error) {
 	s.owners = append(s.owners, owner)
 	if w, err = s.node.cfg.Windows.Open(owner, window.Spec{Bytes: n, TTL: window.Forever, Map: true, For: who}); err != nil {
-		return w, 0, err
+		return w, 0, &child.Ours{Err: err}
 	}
 	at, err = s.mapWindow(ctx, number, w)
 	return w, at, err

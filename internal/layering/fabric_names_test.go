@@ -15,7 +15,7 @@ import (
 
 // fabrics are the packages that are fabrics, and the names of their kinds.
 var fabrics = struct{ packages, names []string }{
-	packages: []string{"meridian/adapters/link", "meridian/adapters/mooncake", "meridian/adapters/mooncake/objects", "meridian/adapters/mooncake/relay", "meridian/fabric/synthetic"},
+	packages: []string{"meridian/adapters/link", "meridian/adapters/mooncake", "meridian/adapters/mooncake/objects", "meridian/adapters/mooncake/relay", "meridian/adapters/nixl", "meridian/fabric/synthetic"},
 	names:    []string{"link", "nixl-synth", "nixl", "mooncake", "mooncake-store", "mooncake-relay"},
 }
 

@@ -1,0 +1,274 @@
+package nixl_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"meridian/adapters/nixl/internal/wheel"
+	"meridian/agent"
+	"meridian/agent/adminpb"
+	"meridian/agent/client"
+	"meridian/agent/config"
+	"meridian/agent/openers"
+	"meridian/internal/realpart"
+	"meridian/internal/testbed"
+	"meridian/wire"
+)
+
+// house is a daemon as its configuration makes it.
+type house struct {
+	t      *testing.T
+	admin  *client.Admin
+	engine *client.Engine
+	ns     client.NS
+	space  wire.Namespace
+}
+
+// newHouse starts a daemon with a fabric of NIXL, whose table has these lines.
+func newHouse(t *testing.T, table string) *house {
+	t.Helper()
+	dir := testbed.ShortDir(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	text := fmt.Sprintf(`[agent]
+name = "house"
+state_dir = "state"
+[engine]
+socket = %q
+staging_bytes = "1MiB"
+[admin]
+socket = %q
+[security]
+tenants = ["acme"]
+[kv_memory]
+capacity_bytes = "16MiB"
+[disagg]
+enabled = true
+fabric = "nixl"
+write_through = true
+[fabric.nixl]
+window_bytes = "1MiB"
+staging_bytes = "16MiB"
+tenants = ["acme"]
+notify = true
+`, at("e"), at("a")) + table
+	if err := os.WriteFile(at("m.toml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load(config.Options{Path: at("m.toml"), Kinds: openers.Kinds()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.Run(ctx, cfg, agent.Options{Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, at("ports"))
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	var ports map[string][]string
+	testbed.Until(t, "the daemon listens", func() bool {
+		b, err := os.ReadFile(at("ports"))
+		return err == nil && json.Unmarshal(b, &ports) == nil
+	})
+	h := &house{t: t}
+	if h.engine, err = client.DialEngine(t.Context(), at("e"), client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.engine.Close() })
+	if h.admin, err = client.DialAdmin(t.Context(), ports["admin"][0]); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.admin.Close() })
+	m := wire.Manifest{Tenant: "acme", Model: "m", Role: "kv", BlockTokens: 16, BlockBytes: 64 << 10}
+	if h.ns, err = h.engine.Open(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	h.space = m.Namespace()
+	return h
+}
+
+// body is what the engine reads of a block.
+func (h *house) body(key wire.Key) []byte {
+	h.t.Helper()
+	lease, err := h.engine.Acquire(h.t.Context(), h.ns, []wire.Key{key}, client.AcquireOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer lease.Release()
+	if b := lease.Blocks[0]; b.Err != nil {
+		h.t.Error(b.Err)
+	}
+	return bytes.Clone(lease.Blocks[0].Body)
+}
+
+// think runs a request that puts a block while it thinks, and then stops thinking.
+func (h *house) think(key wire.Key, body []byte) {
+	t, e := h.t, h.engine
+	t.Helper()
+	const start, end, eos, word = 151667, 151668, 151645, 1000
+	req, err := e.Begin(t.Context(), client.Begin{ID: "r", Model: "qwen3-8b", Prompt: []int32{word, start}})
+	if err == nil {
+		err = e.Tokens([]uint32{req}, []uint8{2}, []int32{word, word})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Put(t.Context(), []client.Block{{NS: h.ns, Key: key, Tier: wire.ThinkActive, Body: body, Req: req}})[0]; err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Tokens([]uint32{req}, []uint8{3}, []int32{end, word, eos}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Finish(t.Context(), req, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// app is a real agent, and what it was told.
+type app struct {
+	*wheel.Agent
+	t    *testing.T
+	told [][2]string
+}
+
+// hear waits for a notification, takes it, and returns who sent it and what follows.
+func (a *app) hear(begin string) (from, rest string) {
+	a.t.Helper()
+	testbed.Until(a.t, "the application is told "+begin, func() bool {
+		a.told = append(a.told, a.Notifs()...)
+		for i, n := range a.told {
+			if text, ours := strings.CutPrefix(n[1], begin); ours {
+				from, rest = n[0], text
+				a.told = append(a.told[:i], a.told[i+1:]...)
+				return true
+			}
+		}
+		return false
+	})
+	return from, rest
+}
+
+func scan(t *testing.T, text string, into ...any) {
+	t.Helper()
+	if _, err := fmt.Sscan(text, into...); err != nil {
+		t.Fatal(text, err)
+	}
+}
+
+func content(n int, seed uint64) []byte {
+	b := make([]byte, n)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+func helperPath(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "meridian-ffi")
+	if out, err := exec.Command("go", "build", "-o", path, "meridian/cmd/meridian-ffi").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// A daemon as its configuration makes it, an engine of Meridian, and an unmodified NIXL
+// agent: a stored block goes out to the application, one of the application comes in and
+// is read by the engine, and the application asks for one.
+func TestADaemonSharesBlocksWithARealAgent(t *testing.T) {
+	a := &app{Agent: wheel.Listen(t, "app", 8<<20), t: t}
+	h := newHouse(t, fmt.Sprintf("peers = [\"app=%s\"]\nlibrary = %q\nhelper = %q\n", a.Listen, realpart.Packages(t, "peers"), helperPath(t)))
+	from, text := a.hear("mrdn window ")
+	var window uint64
+	var n int
+	scan(t, text, &window, &n)
+	if n != 1<<20 {
+		t.Errorf("the window has %d bytes", n)
+	}
+	a.Notify(from, fmt.Sprintf("mrdn lend %d %d", a.Addr, 4<<20))
+	a.hear("mrdn lend-done ")
+
+	out, in := wire.KeyOf(h.space, []byte("out")), wire.KeyOf(h.space, []byte("in"))
+	body := content(50_000, 1)
+	h.think(out, body)
+	_, text = a.hear(fmt.Sprintf("mrdn stored %v %v ", h.space, out))
+	var addr uint64
+	scan(t, text, &addr, &n)
+	want, err := wire.AppendPayload(nil, wire.ThinkActive, body) // the tier that it was put with
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Get(int(addr-a.Addr), n); !bytes.Equal(got, want) {
+		t.Error("other bytes lie in the application's memory")
+	}
+
+	payload, err := wire.AppendPayload(nil, wire.ThinkActive, content(60_000, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Put(4<<20, payload)
+	a.Write(from, 4<<20, window+100, len(payload), fmt.Sprintf("mrdn put %v %v %d %d", h.space, in, window+100, len(payload)))
+	a.hear(fmt.Sprintf("mrdn put-done %v %v ", h.space, in))
+	if !bytes.Equal(h.body(in), payload[wire.HeaderLen:]) {
+		t.Error("the engine reads other bytes than the application brought")
+	}
+	a.Notify(from, fmt.Sprintf("mrdn get %v %v %d %d", h.space, in, a.Addr+(9<<20), 1<<20))
+	a.hear(fmt.Sprintf("mrdn get-refused %v %v ", h.space, in)) // the address is beyond its memory
+	a.Notify(from, fmt.Sprintf("mrdn get %v %v %d %d", h.space, in, a.Addr+(5<<20), 1<<20))
+	a.hear(fmt.Sprintf("mrdn get-done %v %v ", h.space, in))
+	if got := a.Get(5<<20, len(payload)); !bytes.Equal(got, payload) {
+		t.Errorf("the application got other bytes: header %x, want %x", got[:wire.HeaderLen], payload[:wire.HeaderLen])
+	}
+	for name, c := range map[string]struct{ ask, code string }{
+		"a namespace that nobody opened": {fmt.Sprintf("put %v %v %d %d", wire.Namespace{1}, in, window, len(payload)), "NS_UNKNOWN"},
+		"a place beyond the window":      {fmt.Sprintf("put %v %v %d %d", h.space, in, window+1<<20-10, len(payload)), "INVALID"},
+		"bytes that are no payload":      {fmt.Sprintf("put %v %v %d %d", h.space, in, window+200, len(payload)), "MAGIC"},
+		"a block that is not here":       {fmt.Sprintf("get %v %v %d %d", h.space, wire.Key{1}, a.Addr, 1<<20), "ABSENT"},
+	} {
+		a.Notify(from, "mrdn "+c.ask)
+		verb := c.ask[:3]
+		if _, rest := a.hear("mrdn " + verb + "-refused "); !strings.HasSuffix(rest, " "+c.code) {
+			t.Errorf("%s: %s, want %s", name, rest, c.code)
+		}
+	}
+}
+
+// Without NIXL the daemon starts, says why that is absent, and does everything else.
+func TestADaemonWithoutNIXLStartsAndSaysWhy(t *testing.T) {
+	empty := t.TempDir()
+	h := newHouse(t, fmt.Sprintf("peers = [\"app=127.0.0.1:1\"]\nlibrary = %q\nhelper = %q\n", empty, helperPath(t)))
+	testbed.Until(t, "the list of fabrics says what is missing", func() bool {
+		list, err := h.admin.ListFabrics(t.Context(), &adminpb.ListFabricsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list.GetFabrics() {
+			if f.GetLabel() == "nixl" && !f.GetEnabled() {
+				return strings.Contains(f.GetReason(), "libnixl_capi.so was not found") && strings.Contains(f.GetReason(), empty) && strings.Contains(f.GetReason(), "pip install --no-deps nixl-cu12")
+			}
+		}
+		return false
+	})
+	key := wire.KeyOf(h.space, []byte("here"))
+	body := content(1000, 3)
+	if err := h.engine.Put(t.Context(), []client.Block{{NS: h.ns, Key: key, Tier: wire.ThinkActive, Body: body}})[0]; err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(h.body(key), body) {
+		t.Error("the engine reads other bytes than it put")
+	}
+}

@@ -1,0 +1,116 @@
+package openers
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"meridian/adapters/nixl"
+	"meridian/agent/config"
+	"meridian/fabric"
+	"meridian/wire"
+)
+
+const nixlKind = "nixl"
+
+// nixlSettings is the table of a fabric of NIXL agents.
+type nixlSettings struct {
+	library, helper, backend, devices   string
+	params, environment, peers, tenants []string
+	window, staging                     uint64
+	lanes                               int
+	notify, insecure                    bool
+}
+
+var openNIXL = New(
+	config.ListsPeers(config.NewFabricKind(nixlKind, "Applications with a NIXL agent that has a listener: they lend memory for blocks, and bring and take blocks. NIXL's library runs in meridian-ffi, a process of its own. docs/nixl.md tells how.", checkNIXL,
+		config.Key("peers", func(s *nixlSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter where the agent's listener is, which NIXL has at IPv4 only."),
+		config.Key("library", func(s *nixlSettings) *string { return &s.library }, config.Words, "", config.Free[string](), "libnixl_capi.so: the file, its folder, or a folder of Python packages. Empty: it is looked for where pip installs packages, and by the dynamic linker."),
+		config.Key("helper", func(s *nixlSettings) *string { return &s.helper }, config.Words, "", config.Free[string](), "Path of meridian-ffi. Empty: beside meridiand, else in PATH."),
+		config.Key("backend", func(s *nixlSettings) *string { return &s.backend }, config.Words, "UCX", config.Free[string](), "NIXL's plugin."),
+		config.Key("params", func(s *nixlSettings) *[]string { return &s.params }, config.Lists, nil, config.Free[[]string](), "Parameters of the plugin, KEY=VALUE, over its own defaults."),
+		config.Key("devices", func(s *nixlSettings) *string { return &s.devices }, config.Words, "lo", config.Free[string](), "Network devices that UCX may use (UCX_NET_DEVICES). Another one than lo takes insecure."),
+		config.Key("environment", func(s *nixlSettings) *[]string { return &s.environment }, config.Lists, nil, config.Free[[]string](), "Variables of meridian-ffi, NAME=VALUE, such as UCX_TLS=tcp. It gets no UCX_ or NIXL_ variable of the daemon's own environment."),
+		config.Key("window_bytes", func(s *nixlSettings) *uint64 { return &s.window }, config.Sizes, 64<<20, config.BytesWithin(1<<16, 1<<40), "Bytes of the window that each listed peer may write and read."),
+		config.Key("staging_bytes", func(s *nixlSettings) *uint64 { return &s.staging }, config.Sizes, 64<<20, config.BytesWithin(nixl.MinStaging, 1<<40), "Bytes through which blocks go to and come from the memory of peers."),
+		config.Key("lanes", func(s *nixlSettings) *int { return &s.lanes }, config.Integers, 2, config.Within(1, 16), "Pulls of one load that run side by side."),
+		config.Key("tenants", func(s *nixlSettings) *[]string { return &s.tenants }, config.Lists, nil, config.Free[[]string](), "Tenants whose blocks listed peers may bring and take. NIXL proves no tenant."),
+		config.Key("notify", func(s *nixlSettings) *bool { return &s.notify }, config.Booleans, false, config.Free[bool](), "Tell a peer by a notification which block lies where in its memory. Its agent keeps these until the application takes them."),
+		config.Key("insecure", func(s *nixlSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow NIXL beyond loopback: it has no TLS, and a process that has the metadata of this daemon's agent can write the windows of all peers of this table."),
+	), func(s *nixlSettings) []string { return listedNames(s.peers) }),
+	func(_ context.Context, at Site, s *nixlSettings) (fabric.Fabric, error) {
+		c := nixl.Config{
+			Label: at.Name, Agent: at.Agent, Window: s.window, Staging: s.staging, Lanes: s.lanes, Notify: s.notify, Tenants: s.tenants,
+			Helper: nixl.HelperConfig{
+				Path: s.helper, Library: s.library, Backend: s.backend, Params: s.params, Devices: s.devices, Environment: s.environment, Log: at.Log.With("fabric", at.Name),
+			},
+			Store: at.Store, Windows: at.Windows, Tenant: at.Spaces.Tenant,
+			Observer: nixl.Observer{
+				Changed: at.Observer.PeerChanged,
+				Moved: func(peer string, in bool, bytes uint64, took time.Duration) {
+					at.Observer.Served(Served{Fabric: at.Name, Peer: peer, In: in, Class: fabric.ClassNormal, Via: nixl.Via, Items: 1, Bytes: bytes, Took: took})
+				},
+				Refused: func(peer string, err error) {
+					at.Observer.Refused(wire.CodeOf(err))
+					at.Log.Info("nixl: a request was refused", "peer", peer, "err", err)
+				},
+				Wrong: func(peer string) { at.Observer.ArrivedWrong(at.Name, peer) },
+			},
+		}
+		for _, p := range s.peers {
+			name, addr, _ := strings.Cut(p, "=")
+			c.Peers = append(c.Peers, nixl.PeerConfig{Name: name, Address: addr})
+		}
+		n, err := nixl.New(c)
+		if err != nil {
+			return nil, err // not a nil *Node in an interface
+		}
+		return n, nil
+	},
+)
+
+// listedNames are the names of entries NAME=ADDRESS.
+func listedNames(peers []string) (names []string) {
+	for _, p := range peers {
+		name, _, _ := strings.Cut(p, "=")
+		names = append(names, name)
+	}
+	return names
+}
+
+func checkNIXL(s *nixlSettings, bad config.Bad) {
+	names := map[string]bool{}
+	for _, p := range s.peers {
+		name, addr, ok := strings.Cut(p, "=")
+		host, _, err := net.SplitHostPort(addr)
+		switch {
+		case !ok || !mooncakePeerName.MatchString(name):
+			bad("peers", "%q must be NAME=HOST:PORT, the name 1 to 32 lower-case letters, digits or hyphens", p)
+		case err != nil:
+			bad("peers", "%q: %v", p, err)
+		case names[name]:
+			bad("peers", "%q is there twice", name)
+		case !onThisHost(host) && !s.insecure:
+			bad("peers", "%q is beyond loopback, and NIXL has no TLS: set insecure = true to send blocks in clear", p)
+		}
+		names[name] = true
+	}
+	if s.devices != "lo" && !s.insecure {
+		bad("devices", "%q is beyond loopback, and NIXL has no TLS: set insecure = true to send blocks in clear", s.devices)
+	}
+	for key, list := range map[string][]string{"params": s.params, "environment": s.environment} {
+		if i := slices.IndexFunc(list, func(v string) bool { name, _, ok := strings.Cut(v, "="); return !ok || name == "" }); i >= 0 {
+			bad(key, "%q must be NAME=VALUE", list[i])
+		}
+	}
+	for _, v := range s.environment {
+		if strings.HasPrefix(v, "UCX_NET_DEVICES=") {
+			bad("environment", "%q: set devices instead", v)
+		}
+	}
+	if s.backend == "" {
+		bad("backend", "empty: name a plugin of NIXL, such as UCX")
+	}
+}
