@@ -369,8 +369,10 @@ func TestCallsThatWaitForLimitsEndEachByItself(t *testing.T) {
 	wantCodes(t, short, wire.CodeDeadline)
 	waiting(2)
 	r.run()
-	for _, c := range []*Call{runs, long, last} {
-		wantCodes(t, c, wire.CodeOK)
+	for i, c := range []*Call{runs, long, last} {
+		if wantCodes(t, c, wire.CodeOK); !c.over || c.Items[0].Got != 1000 {
+			t.Errorf("call %d: over %v with %d bytes", i, c.over, c.Items[0].Got)
+		}
 	}
 	if n := r.end[1].Stats().Totals.Busy; n != 0 {
 		t.Errorf("BUSY %d times", n)
