@@ -99,6 +99,7 @@ type Node struct {
 
 	cmd   *exec.Cmd
 	log   string
+	self  string // what its process says before an error, which names no fault
 	ports string // the file of Ports
 	done  chan struct{}
 	err   error
@@ -230,6 +231,7 @@ func (p *Pair) write(o *Options, name string) (string, error) {
 func (p *Pair) spawn(o *Options, name, config string) (*Node, error) {
 	n := &Node{Name: name, log: p.path(name, "log"), ports: p.path(name, "ports.json"), done: make(chan struct{})}
 	_ = os.Remove(n.ports) // of an earlier run
+	n.self = o.Self[len(o.Self)-1] + " " + config + ": "
 	args := append(append([]string{}, o.Self[1:]...), config, n.ports)
 	n.cmd = exec.Command(o.Self[0], args...)
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -353,7 +355,7 @@ func (n *Node) lastLine() string {
 		return err.Error()
 	}
 	line := strings.ToValidUTF8(string(bytes.TrimSpace(b)), "?")
-	line = line[strings.LastIndexByte(line, '\n')+1:]
+	line = strings.TrimPrefix(line[strings.LastIndexByte(line, '\n')+1:], n.self)
 	if len(line) > maxLine {
 		line = strings.ToValidUTF8(line[:maxLine], "") + "…"
 	}
