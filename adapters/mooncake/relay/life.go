@@ -21,6 +21,7 @@ type life struct {
 	at    netip.AddrPort // of the relay's, for this life
 	door  *door.Door
 	desc  atomic.Pointer[segment.Descriptor] // the target's own, as it was last seen
+	had   []segment.Buffer                   // that it last showed, if it ever did; of whose turn it is to look
 	lanes lanes
 
 	ctx  context.Context // ends with the life
@@ -117,6 +118,9 @@ func (r *Relay) ask() (*life, error) {
 	}
 	now, _ := r.target.current()
 	if now != nil && now.is(addr, &d) {
+		if len(d.Buffers) > 0 {
+			now.had = d.Buffers
+		}
 		if was := now.desc.Swap(&d); !slices.Equal(was.Buffers, d.Buffers) {
 			r.publish(now)
 		}
@@ -126,11 +130,11 @@ func (r *Relay) ask() (*life, error) {
 }
 
 // is says whether a descriptor is of this life: the same data plane, and a buffer that
-// was there. Memory that is registered or given up makes no other life.
+// was there when there were any. Memory that is registered or given up makes no other
+// life. The timestamp says nothing: engines give that of the answer.
 func (l *life) is(addr string, d *segment.Descriptor) bool {
-	was := l.desc.Load()
-	shared := slices.ContainsFunc(d.Buffers, func(b segment.Buffer) bool { return slices.Contains(was.Buffers, b) })
-	return addr == l.addr && d.Acked() == was.Acked() && (shared || len(was.Buffers) == 0 || len(d.Buffers) == 0)
+	same := slices.ContainsFunc(d.Buffers, func(b segment.Buffer) bool { return slices.Contains(l.had, b) })
+	return addr == l.addr && d.Acked() == l.desc.Load().Acked() && (same || len(l.had) == 0 || len(d.Buffers) == 0)
 }
 
 // begin ends the life before, and opens a port for the new one.
@@ -161,7 +165,7 @@ func (r *Relay) begin(before *life, addr string, d segment.Descriptor) (*life, e
 
 // newLife is a life without a port.
 func (r *Relay) newLife(addr string, d segment.Descriptor) *life {
-	l := &life{r: r, addr: addr}
+	l := &life{r: r, addr: addr, had: d.Buffers}
 	l.desc.Store(&d)
 	l.ctx, l.stop = context.WithCancel(r.life)
 	l.door = door.New(door.Config{Conns: r.cfg.Conns, PerSource: r.cfg.PerSource, Admit: r.admit, Refused: r.refused, Serve: l.serve})
