@@ -40,9 +40,9 @@ func (s *Segment) Write(ctx context.Context, ops []Op) { s.run(ctx, ops, true) }
 // run spreads the requests of a batch over as many lanes as there are. No memory is
 // touched after it has returned.
 func (s *Segment) run(ctx context.Context, ops []Op, write bool) {
-	pieces, bytes, most := make([]piece, 0, len(ops)), 0, maxRequest
-	if d, _ := s.Descriptor(); !d.Acked() {
-		most = maxUnacked
+	pieces, bytes, most, perLane := make([]piece, 0, len(ops)), 0, maxRequest, laneBytes
+	if d, _ := s.Descriptor(); !d.Acked() { // each request waits for a connection of its own
+		most, perLane = maxUnacked, 1
 	}
 	for i := range ops {
 		op := &ops[i]
@@ -65,7 +65,7 @@ func (s *Segment) run(ctx context.Context, ops []Op, write bool) {
 	}
 	b := &batch{s: s, write: write, left: pieces}
 	var wg sync.WaitGroup
-	for range min(len(pieces), cap(s.busy), (bytes+laneBytes-1)/laneBytes) - 1 {
+	for range min(len(pieces), cap(s.busy), (bytes+perLane-1)/perLane) - 1 {
 		wg.Go(func() { b.work(ctx) })
 	}
 	b.work(ctx)

@@ -560,13 +560,7 @@ func TestFiveThousandShortTransfersLeaveNothingBehind(t *testing.T) {
 	if err := p.seg.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	files := func() int {
-		list, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(list)
-	}
+	files := func() int { return openFiles(t) }
 	if err := p.one(t.Context(), false, base, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
@@ -575,9 +569,9 @@ func TestFiveThousandShortTransfersLeaveNothingBehind(t *testing.T) {
 	for done := 0; done < n; done += 500 {
 		ops := make([]Op, 500)
 		for i := range ops {
-			ops[i] = Op{Addr: base + uint64(i), B: make([]byte, 8)}
+			ops[i] = Op{Addr: base + uint64(i*8), B: make([]byte, 8)}
 		}
-		p.seg.Read(t.Context(), ops)
+		p.seg.run(t.Context(), ops, done%1000 == 0)
 		for _, op := range ops {
 			if op.Err != nil {
 				t.Fatal(op.Err)
@@ -588,6 +582,15 @@ func TestFiveThousandShortTransfersLeaveNothingBehind(t *testing.T) {
 	if got := p.dials.Load(); got < n {
 		t.Errorf("%d connections", got)
 	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
 }
 
 // settled waits for what ends by itself.

@@ -13,16 +13,6 @@ import (
 	"meridian/wire"
 )
 
-// mixed cuts n bytes into parts of many sizes.
-func mixed(n int) (at, sizes []int) {
-	for i, off := 0, 0; off < n; i++ {
-		size := min([]int{1, 4096, 65536, 3, 1 << 20, 24, 5<<20 + 7, 100_000}[i%8], n-off)
-		at, sizes = append(at, off), append(sizes, size)
-		off += size
-	}
-	return at, sizes
-}
-
 func plus(base uint64, at []int) []uint64 {
 	out := make([]uint64, len(at))
 	for i, a := range at {
@@ -43,7 +33,7 @@ func TestARealEngineConnectsInEachOfItsWays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := serve(t, n)
 			e := wheel.Start(t, n, env...)
-			at, sizes := mixed(n)
+			at, sizes := wheel.Mixed(n)
 			there := plus(base, at)
 			e.Fill(0, n, 1)
 			if !e.Move(wheel.Move{Peer: o.name, Write: true, Here: at, There: there, Sizes: sizes}) {
@@ -101,7 +91,7 @@ func TestWeSpeakBothVersionsToARealEngine(t *testing.T) {
 		}
 		content := wheel.Content(n, proto)
 		got := make([]byte, n)
-		at, sizes := mixed(n)
+		at, sizes := wheel.Mixed(n)
 		write, read := make([]engine.Op, len(at)), make([]engine.Op, len(at))
 		for i := range at {
 			addr := e.Addr + uint64(at[i])

@@ -2,9 +2,14 @@ package metadata_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
+	"os"
 	"testing"
+	"time"
 
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
@@ -126,6 +131,98 @@ func TestARealEngineAndWeFindEachOtherInEachMode(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A real engine and we, each in the other's memory, in each mode: all bytes of 16 MiB,
+// or with MERIDIAN_TEST_FULL of 1 GiB, each way, in one window that is used again and
+// again.
+func TestMixedSizesArriveByteForByteInEachMode(t *testing.T) {
+	window, rounds := 4<<20, 4
+	if os.Getenv("MERIDIAN_TEST_FULL") != "" {
+		window, rounds = 128<<20, 8
+	}
+	for _, s := range realmeta.Servers {
+		t.Run(s.Name, func(t *testing.T) { // one after the other: each has two windows
+			server := s.Start(t)
+			p := open(t, server)
+			var name string
+			var theirs *wheel.Engine
+			if server == metadata.P2P {
+				theirs = wheel.Start(t, window)
+			} else {
+				name, theirs = "ours:1", wheel.StartAt(t, window, "theirs:12345", server)
+			}
+			m := join(t, p, name, window, 7)
+			in := engine.NewInitiator(engine.InitiatorConfig{Resolver: p})
+			defer in.Close()
+			seg, err := in.Open(t.Context(), theirs.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			for round := range rounds {
+				theyMove(t, theirs, m, byte(round))
+				weMove(t, seg, theirs, m.mem, byte(round))
+			}
+			t.Logf("%d MiB each way, by each: %v", window*rounds>>20, time.Since(began))
+			if err := p.Remove(t.Context(), m.Node); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+func shuffle(b []byte, seed byte) { _, _ = rand.NewChaCha8([32]byte{seed}).Read(b) }
+
+// theyMove has the engine write all of our memory, and read what we then put there.
+func theyMove(t *testing.T, theirs *wheel.Engine, m *member, seed byte) {
+	t.Helper()
+	n := len(m.mem)
+	at, sizes := wheel.Mixed(n)
+	there := make([]uint64, len(at))
+	for i := range at {
+		there[i] = base + uint64(at[i])
+	}
+	theirs.Shuffle(0, n)
+	if !theirs.Move(wheel.Move{Peer: m.Name(), Write: true, Here: at, There: there, Sizes: sizes}) || theirs.Digest(0, n) != sum(m.mem) {
+		t.Fatal("the engine wrote other bytes, or none")
+	}
+	shuffle(m.mem, seed)
+	if !theirs.Move(wheel.Move{Peer: m.Name(), Here: at, There: there, Sizes: sizes}) || theirs.Digest(0, n) != sum(m.mem) {
+		t.Fatal("the engine read other bytes, or none")
+	}
+}
+
+// weMove reads all of the engine's memory into mem, and writes other bytes there.
+func weMove(t *testing.T, seg *engine.Segment, theirs *wheel.Engine, mem []byte, seed byte) {
+	t.Helper()
+	at, sizes := wheel.Mixed(len(mem))
+	ops := make([]engine.Op, len(at))
+	for i := range at {
+		ops[i] = engine.Op{Addr: theirs.Addr + uint64(at[i]), B: mem[at[i]:][:sizes[i]]}
+	}
+	theirs.Shuffle(0, len(mem))
+	for _, write := range []bool{false, true} {
+		if write {
+			shuffle(mem, seed^0xff)
+			seg.Write(t.Context(), ops)
+		} else {
+			seg.Read(t.Context(), ops)
+		}
+		for i := range ops {
+			if ops[i].Err != nil {
+				t.Fatalf("write %v: %v", write, ops[i].Err)
+			}
+		}
+		if theirs.Digest(0, len(mem)) != sum(mem) {
+			t.Fatalf("write %v: other bytes", write)
+		}
 	}
 }
 

@@ -48,6 +48,15 @@ def fill(m):
     return {}
 
 
+def shuffle(m):
+    """Bytes that no other place has, and that only their digest tells."""
+    at, n = m["at"], m["n"]
+    for i in range(0, n, 1 << 20):
+        k = min(1 << 20, n - i)
+        memory[at + i : at + i + k] = os.urandom(k)
+    return {}
+
+
 def digest(m):
     return {"hex": hashlib.sha256(memory[m["at"] : m["at"] + m["n"]]).hexdigest()}
 
@@ -82,7 +91,7 @@ def end(_):
     sys.exit(0)
 
 
-does = {"end": end, "open": open_, "put": put, "get": get, "fill": fill, "digest": digest, "move": move, "first": first, "probe": probe, "notifies": notifies}
+does = {"end": end, "open": open_, "put": put, "get": get, "fill": fill, "shuffle": shuffle, "digest": digest, "move": move, "first": first, "probe": probe, "notifies": notifies}
 for line in sys.stdin:
     m = json.loads(line)
     try:

@@ -177,6 +177,12 @@ func (e *Engine) Fill(at, n, seed int) {
 	e.Ask(map[string]any{"do": "fill", "at": at, "n": n, "seed": seed})
 }
 
+// Shuffle puts random bytes into its memory.
+func (e *Engine) Shuffle(at, n int) {
+	e.t.Helper()
+	e.Ask(map[string]any{"do": "shuffle", "at": at, "n": n})
+}
+
 // Digest is the SHA-256 of a part of its memory, in hexadecimal.
 func (e *Engine) Digest(at, n int) string {
 	e.t.Helper()
@@ -192,6 +198,16 @@ func Content(n, seed int) []byte {
 	}
 	block = block[:min(n, 65536)]
 	return bytes.Repeat(block, n/max(len(block), 1)+1)[:n]
+}
+
+// Mixed cuts n bytes into parts of many sizes.
+func Mixed(n int) (at, sizes []int) {
+	for i, off := 0, 0; off < n; i++ {
+		size := min([]int{1, 4096, 65536, 3, 1 << 20, 24, 5<<20 + 7, 100_000}[i%8], n-off)
+		at, sizes = append(at, off), append(sizes, size)
+		off += size
+	}
+	return at, sizes
 }
 
 // Move is a batch between its memory and a peer's, and reports whether all of it went well.
