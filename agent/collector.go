@@ -76,6 +76,7 @@ var (
 	dLogLost       = desc("log_lost_lines_total", "Log lines that were dropped because the log's output was closed, or was read too slowly.")
 	dLogLeftOut    = desc("log_left_out_lines_total", "Log lines that were counted and not written, because more of their kind came than quota.log_lines.")
 	dSessions      = desc("engine_sessions", "Engines that are connected now.")
+	dPeerFailures  = desc("peer_failures_total", "What failed between this daemon and a listed peer of a fabric that counts it: direction in is what the peer asked for, out what this daemon asked the peer for.", "fabric", "peer", "direction", "reason")
 	dRelayBytes    = desc("relay_bytes_total", "Bytes that a relay between Mooncake engines carried, by source and by direction: in is what the source wrote to the target, out what it read.", "fabric", "source", "direction")
 	dRelayRequests = desc("relay_requests_total", "Requests, reads and writes, that a relay carried to their end, by source.", "fabric", "source")
 	dRelayNotifies = desc("relay_notifies_total", "Notifies that a relay handed on and that the target took, by source.", "fabric", "source")
@@ -104,6 +105,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.peers(gauge)
 	c.fabrics(gauge)
 	c.relays(gauge, counter)
+	c.failures(counter)
 	gauge(dReady, oneIf(len(c.a.unready()) == 0))
 	for _, m := range c.a.moved.all() {
 		counter(dMoved, m.Bytes, m.Fabric, m.Transport, m.Direction)
@@ -199,6 +201,24 @@ func (c *collector) peers(gauge func(*prometheus.Desc, float64, ...string)) {
 	for _, p := range onePerName(c.a.peers()) {
 		gauge(dPeerReady, oneIf(p.State == fabric.PeerReady), p.Name, p.Via)
 		gauge(dPeerRTT, p.RTT.Seconds(), p.Name)
+	}
+}
+
+// failures shows what failed with each listed peer.
+func (c *collector) failures(counter func(*prometheus.Desc, uint64, ...string)) {
+	for name, f := range c.a.whole {
+		failing, ok := f.(fabric.Failing)
+		if !ok {
+			continue
+		}
+		for _, one := range failing.Failures() {
+			for code, n := range one.In {
+				counter(dPeerFailures, n, name, one.Peer, direction(true), reasonOf(code))
+			}
+			for code, n := range one.Out {
+				counter(dPeerFailures, n, name, one.Peer, direction(false), reasonOf(code))
+			}
+		}
 	}
 }
 

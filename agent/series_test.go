@@ -147,7 +147,11 @@ type ill struct{ fabric.Fabric }
 func (ill) Findings() []fabric.Finding { return []fabric.Finding{{ID: "ill", Bad: true}} }
 func (ill) Close() error               { return nil }
 
-// aRelay is a fabric that has carried something.
+func (aRelay) Failures() []fabric.Failures {
+	return []fabric.Failures{{Peer: "app", In: map[wire.Code]uint64{wire.CodeInvalid: 1}, Out: map[wire.Code]uint64{wire.CodeFull: 1}}}
+}
+
+// aRelay is a fabric that has carried something, and failed with a peer.
 type aRelay struct{ fabric.Fabric }
 
 func (aRelay) Relayed() []fabric.Relayed {

@@ -19,6 +19,7 @@
 //	Transporter  the transports that it can use
 //	Server       it serves its peers by itself: where, and until when
 //	Counter      what runs on it
+//	Failing      what failed with each peer, by reason
 //	Advisor      what is wrong with it, for an operator
 //	Memory       one-sided reads and writes of a peer's ranges
 //	Target       the other end of Memory: windows that peers may touch

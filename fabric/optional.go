@@ -167,6 +167,19 @@ type Stats struct {
 	ChecksumFailures, Refusals uint64 // total
 }
 
+// Failing is a fabric that counts what failed between this agent and its listed peers.
+type Failing interface {
+	// Failures are those of each listed peer, in an order that does not change.
+	Failures() []Failures
+}
+
+// Failures are what failed with one peer, by reason. They only rise.
+type Failures struct {
+	Peer string
+	In   map[wire.Code]uint64 // of what the peer asked for
+	Out  map[wire.Code]uint64 // of what this agent asked the peer for
+}
+
 // Relay is a fabric that carries requests of others to others, and has none of their
 // bytes.
 type Relay interface {

@@ -193,6 +193,10 @@ func share(t *testing.T, d *daemon, app *wheel.Engine, us string) {
 		t.Fatal(err)
 	}
 	defer lease.Release()
+	app.Move(wheel.Move{Peer: us, Write: true, Here: []int{4 << 20}, There: []uint64{window}, Sizes: []int{64}, Sender: "app", Notify: "mrdn put"})
+	if want := `meridian_peer_failures_total{direction="in",fabric="mooncake",peer="app",reason="INVALID"} 1`; !strings.Contains(d.page("/metrics"), want) {
+		t.Errorf("/metrics has no %s", want)
+	}
 	if b := lease.Blocks[0]; b.Err != nil || !bytes.Equal(b.Body, payload[wire.HeaderLen:]) {
 		t.Errorf("what the application brought: %d bytes, %v", len(b.Body), b.Err)
 	}

@@ -5,6 +5,7 @@
 //	node.go    the fabric: listed peers, and which of them a block goes to
 //	peers.go   each listed peer as a fabric of its own
 //	peer.go    one peer: the blocks that lie in its memory
+//	failures.go what failed with each peer, by reason
 //	space.go   the memory that a peer has lent: which parts are free
 //	serve.go   the other direction: windows, descriptors, and what peers ask by notifies
 //	message.go the texts of those notifies

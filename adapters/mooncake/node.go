@@ -197,6 +197,7 @@ func together(parts map[*peer]*part, f func(p *peer, of *part) []error) {
 		wg.Go(func() {
 			for i, err := range f(p, of) {
 				of.items[i].Err = err
+				p.failures.note(p.failures.out, err)
 			}
 		})
 	}
@@ -460,6 +461,7 @@ func (g *group) Probe(ctx context.Context, name string) (string, float64, error)
 			return "", 0, err
 		}
 		took, size, err := p.probe(ctx)
+		p.failures.note(p.failures.out, err)
 		if err != nil || took <= 0 {
 			return via, 0, err
 		}

@@ -47,7 +47,8 @@ func (e *entry) size() uint64 { return wire.HeaderLen + uint64(e.head.BodyLen) }
 // peer is one listed peer.
 type peer struct {
 	PeerConfig
-	node *Node
+	node     *Node
+	failures failures
 
 	mu      sync.Mutex
 	seg     *engine.Segment // nil: not reached yet
@@ -86,7 +87,7 @@ type rest struct {
 }
 
 func newPeer(n *Node, c PeerConfig) *peer {
-	return &peer{PeerConfig: c, node: n, byKey: map[ident]*entry{}, byH: map[fabric.Handle]*entry{}}
+	return &peer{PeerConfig: c, node: n, failures: newFailures(), byKey: map[ident]*entry{}, byH: map[fabric.Handle]*entry{}}
 }
 
 func (p *peer) error(code wire.Code, text string, cause error) *fabric.Error {

@@ -227,6 +227,9 @@ func (s *server) Enter(peer string, addr, n uint64, write bool) (b []byte, leave
 
 func (s *server) refused(peer string, err error) {
 	s.node.count.refusals.Add(1)
+	if g := s.guests[peer]; g != nil {
+		g.failures.note(g.failures.in, err)
+	}
 	s.Observer.Refused(peer, err)
 }
 
