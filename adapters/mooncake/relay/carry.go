@@ -103,8 +103,8 @@ func (l *life) carry(c *door.Conn, q engine.Request) error {
 		return err
 	}
 	defer context.AfterFunc(l.ctx, func() { _ = up.Close() })()
-	buf := pieces.Get().(*[pieceLen]byte)
-	defer pieces.Put(buf)
+	buf := pieceMemory.Get().(*[pieceLen]byte)
+	defer pieceMemory.Put(buf)
 	t := transfer{l: l, from: c, to: up, q: q, acked: l.desc.Load().Acked(), buf: buf[:]}
 	if q.Write {
 		err = t.write()

@@ -30,12 +30,21 @@ const (
 // plane says what the test wants to be the target.
 type plane struct {
 	metadata.Plane
-	mu  sync.Mutex
-	d   segment.Descriptor
-	err error
+	hang bool
+	mu   sync.Mutex
+	d    segment.Descriptor
+	err  error
 }
 
-func (p *plane) Get(context.Context, string) (segment.Descriptor, string, error) {
+func (p *plane) Endpoint(context.Context, string) (metadata.Endpoint, error) {
+	return metadata.Endpoint{Host: "192.0.2.9", Port: 9}, nil
+}
+
+func (p *plane) Get(ctx context.Context, _ string) (segment.Descriptor, string, error) {
+	if p.hang {
+		<-ctx.Done()
+		return segment.Descriptor{}, "", ctx.Err()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.d, "192.0.2.9", p.err
@@ -513,6 +522,60 @@ func TestASourceThatTakesAllConnectionsHasItsShare(t *testing.T) {
 		ends(t, silent[0], "")
 		ask(b.source(t, "192.0.2.2"))
 		ask(proved)
+	})
+}
+
+// A target whose handshake takes connections and never answers holds up a source for a
+// bounded time, and has no more than its share of places from one source.
+func TestATargetWhoseHandshakeHangs(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, b *between) {
+		b.r.client.Dial = func(context.Context, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, there) }()
+			return here, nil
+		}
+		door := pipenet.New()
+		b.r.daemon.Open(door)
+		began := time.Now()
+		for source, asks := range map[string]int{"192.0.2.1:9": asksAtATime, "192.0.2.2:9": 1} {
+			for range asks {
+				c, err := door.From(t.Context(), source)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = c.Close() }()
+				send(t, c, []byte("\x03\x00\x00\x00\x00\x00\x00\x00\x03{}"))
+				go func() { _, _ = io.ReadAll(c) }()
+			}
+		}
+		synctest.Wait()
+		if n := b.r.asks.used(); n != asksAtATime/2+1 {
+			t.Errorf("%d probes at the target, want the share of one source and one of the other", n)
+		}
+		for b.r.active.Load() > 0 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if took := time.Since(began); took > waitTime+askTime {
+			t.Error(took)
+		}
+	})
+}
+
+// A metadata server or target that never says what the target has holds up nobody who
+// has a lane.
+func TestALookThatHangsEnds(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, b *between) {
+		b.plane.hang = true
+		s, began := b.source(t, "192.0.2.1"), time.Now()
+		send(t, s, head(0x80, base, 4))
+		far := b.target(t)
+		ends(t, far, "")
+		ends(t, s, rejected)
+		if took := time.Since(began); took != lookTime {
+			t.Error(took)
+		}
+		b.only(t, wire.CodeUnreachable, "its descriptor")
 	})
 }
 

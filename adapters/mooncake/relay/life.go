@@ -81,12 +81,12 @@ func (r *Relay) look(ctx context.Context) (*life, error) {
 	if shared {
 		return now, err
 	}
-	now, err = r.ask()
+	now, err = r.lookNow()
 	t.mu.Lock()
 	was := t.err
 	t.err = err
 	t.mu.Unlock()
-	if err != nil && (was == nil || was == errNotYet) && r.life.Err() == nil {
+	if err != nil && (was == nil || was == errNotYet) && r.ctx.Err() == nil {
 		r.cfg.Log.Warn("mooncake relay: the target cannot be reached", "fabric", r.cfg.Label, "peer", r.cfg.Peer, "err", err)
 	}
 	return now, err
@@ -104,9 +104,9 @@ func (r *Relay) lookLately(ctx context.Context) (*life, error) {
 	return r.look(ctx)
 }
 
-// ask is a look by the one whose turn it is.
-func (r *Relay) ask() (*life, error) {
-	ctx, cancel := context.WithTimeout(r.life, lookTime)
+// lookNow is a look by the one whose turn it is.
+func (r *Relay) lookNow() (*life, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, lookTime)
 	defer cancel()
 	d, host, err := r.plane.Get(ctx, r.cfg.Target)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *Relay) begin(before *life, addr string, d segment.Descriptor) (*life, e
 func (r *Relay) newLife(addr string, d segment.Descriptor) *life {
 	l := &life{r: r, addr: addr, had: d.Buffers}
 	l.desc.Store(&d)
-	l.ctx, l.stop = context.WithCancel(r.life)
+	l.ctx, l.stop = context.WithCancel(r.ctx)
 	l.door = door.New(door.Config{Conns: r.cfg.Conns, PerSource: r.cfg.PerSource, Admit: r.admit, Refused: r.refused, Serve: l.serve})
 	return l
 }
@@ -192,9 +192,9 @@ func (r *Relay) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		_, _ = r.lookLately(r.life)
+		_, _ = r.lookLately(r.ctx)
 		select {
-		case <-r.life.Done():
+		case <-r.ctx.Done():
 			return
 		case <-tick.C:
 		case <-r.lost:

@@ -36,7 +36,7 @@ const (
 	asksAtATime     = 128 // probes and notifies at the target; of one source half of them
 )
 
-var pieces = sync.Pool{New: func() any { return new([pieceLen]byte) }}
+var pieceMemory = sync.Pool{New: func() any { return new([pieceLen]byte) }}
 
 // Config is what a Relay needs.
 type Config struct {
@@ -88,8 +88,8 @@ type Relay struct {
 	shown     atomic.Pointer[metadata.Node]      // what the metadata server is to have
 	publisher atomic.Pointer[metadata.Publisher] // nil: there is no server, or nothing to show
 
-	life    context.Context // ends with Close
-	end     context.CancelFunc
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
 	running sync.WaitGroup
 	closing sync.Once
 }
@@ -144,7 +144,7 @@ func prepare(ctx context.Context, cfg Config) *Relay {
 			r.counts[s.Name] = newCounts(s.Name)
 		}
 	}
-	r.life, r.end = context.WithCancel(context.WithoutCancel(ctx))
+	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	r.connect = r.dial
 	r.client = &handshake.Client{Dial: r.dial}
 	r.daemon = handshake.NewServer(handshake.Config{Descriptor: r.descriptor, Notified: r.notified, Asked: r.asked, Admit: r.admit, Refused: r.refused})
@@ -155,7 +155,7 @@ func prepare(ctx context.Context, cfg Config) *Relay {
 // called again.
 func (r *Relay) Close() (err error) {
 	r.closing.Do(func() {
-		r.end()
+		r.cancel()
 		r.daemon.Close()
 		r.target.looking <- struct{}{} // and never back: no life begins any more
 		r.unpublish()
@@ -207,7 +207,7 @@ func (r *Relay) publish(l *life) {
 		p.Again()
 		return
 	}
-	r.publisher.Store(metadata.Keep(r.life, r.plane, r.cfg.Log, time.After, func() metadata.Node { return *r.shown.Load() }))
+	r.publisher.Store(metadata.Keep(r.ctx, r.plane, r.cfg.Log, time.After, func() metadata.Node { return *r.shown.Load() }))
 }
 
 // unpublish takes the relay's name back.
@@ -220,7 +220,7 @@ func (r *Relay) unpublish() {
 // asked looks at the target before the relay answers in its place.
 func (r *Relay) asked(source string, t handshake.Type) error {
 	if t != handshake.TypeProbe {
-		_, err := r.look(r.life)
+		_, err := r.look(r.ctx)
 		return err
 	}
 	return r.atTarget(source, r.client.Probe)
@@ -242,12 +242,12 @@ func (r *Relay) atTarget(source string, call func(ctx context.Context, name stri
 	}
 	r.active.Add(1)
 	defer r.active.Add(-1)
-	give, err := r.asks.take(r.life, source)
+	give, err := r.asks.take(r.ctx, source)
 	if err != nil {
 		return err
 	}
 	defer give()
-	ctx, cancel := context.WithTimeout(r.life, askTime)
+	ctx, cancel := context.WithTimeout(r.ctx, askTime)
 	defer cancel()
 	at, err := r.plane.Endpoint(ctx, r.cfg.Target)
 	if err != nil {

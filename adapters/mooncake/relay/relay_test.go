@@ -517,7 +517,7 @@ func TestWhoMayConnect(t *testing.T) {
 	r := prepare(t.Context(), Config{Refused: func(string, bool, error) {}, Sources: []Source{
 		{From: at("192.0.2.0/24")}, {Name: "app", From: at("192.0.2.7/32")}, {Name: "six", From: at("2001:db8::/64")},
 	}})
-	defer r.end()
+	defer r.cancel()
 	for source, want := range map[string]struct {
 		peer, counted string
 		ok            bool
@@ -563,7 +563,7 @@ func TestTheTargetMayNotSendTheRelayElsewhere(t *testing.T) {
 // A relay is no place for blocks, and says so.
 func TestARelayTakesNoBlocks(t *testing.T) {
 	r := prepare(t.Context(), Config{Label: "relay", Peer: "far"})
-	defer r.end()
+	defer r.cancel()
 	if err := r.Usable(wire.Namespace{}); !errors.Is(err, wire.CodeUnsupported) {
 		t.Error(err)
 	}
