@@ -12,16 +12,25 @@ func EachKey(c *Config, f func(key string, k KeyOf)) {
 	}
 }
 
-// SetText, Show and Take are the field's.
+// SetText sets the key as a variable does.
 func (k KeyOf) SetText(c *Config, text string) error { return k.setText(c, text) }
-func (k KeyOf) Show(c *Config) string                { return k.show(c) }
-func (k KeyOf) Take(dst, src *Config)                { k.take(dst, src) }
-func (k KeyOf) IsLive() bool                         { return k.live }
-func (k KeyOf) IsSecret() bool                       { return k.secret }
 
-// Copy is a copy of c, and Resolved one whose origins are those of its values.
+// Show is the value as it would be written.
+func (k KeyOf) Show(c *Config) string { return k.show(c) }
+
+// Take copies the value.
+func (k KeyOf) Take(dst, src *Config) { k.take(dst, src) }
+
+// IsLive says that a reload takes the key over.
+func (k KeyOf) IsLive() bool { return k.live }
+
+// IsSecret says that the value is never shown.
+func (k KeyOf) IsSecret() bool { return k.secret }
+
+// Copy shares nothing with c that a reload changes.
 func Copy(c *Config) *Config { return c.copy() }
 
+// Resolved is a copy whose origins are those of its values.
 func Resolved(c *Config) *Config {
 	out := c.copy()
 	out.origins = (&loader{cfg: out, from: map[string]source{}}).origins()
