@@ -27,9 +27,10 @@ type flight struct {
 
 	// What is to come: status and body of each read, or the statuses of writes.
 	vec    [][]byte // of reads
-	isBody bool     // vec[0] is a body
-	left   int      // bytes until a new deadline
-	due    bool     // a new deadline is due
+	vecs   [2 * maxFlight][]byte
+	isBody bool // vec[0] is a body
+	left   int  // bytes until a new deadline
+	due    bool // a new deadline is due
 	acks   [maxFlight * statusLen]byte
 	have   int // bytes of acks
 
@@ -118,7 +119,7 @@ func (l *lane) reads() error {
 		var heads [maxFlight * headerLen]byte
 		out := heads[:0]
 		if len(l.vec) == 0 {
-			l.vec, l.isBody, l.due = l.vec[:0], false, true
+			l.vec, l.isBody, l.due = l.vecs[:0], false, true
 		}
 		for ; l.sent < l.n; l.sent++ {
 			p := l.at(l.sent)
@@ -165,6 +166,7 @@ func (l *lane) came(n int) error {
 		if len(l.vec[0]) > 0 {
 			return nil
 		}
+		l.vec[0] = nil // an idle lane keeps no memory of its callers
 		l.vec, l.due = l.vec[1:], true
 		if l.isBody {
 			l.answered()
