@@ -42,6 +42,7 @@ type peer struct {
 	lates  int // transfers that have outlived their callers
 	since  time.Time
 	refuse bool // it was reached, and cannot be used
+	was    link // the last one
 }
 
 // link is a peer's agent as it is loaded in one helper.
@@ -212,6 +213,9 @@ func (p *peer) run(ctx context.Context) {
 			wait = firstWait
 		}
 		p.mu.Lock()
+		if p.link != nil {
+			p.was = link{metadata: p.link.metadata, lent: p.link.lent}
+		}
 		p.link, p.why = nil, err
 		p.refuse = errors.Is(err, wire.CodeConfig) || errors.Is(err, wire.CodeInvalid)
 		p.mu.Unlock()
@@ -262,6 +266,9 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 	}
 	p.mu.Lock()
 	p.link, p.lates = &link{session: s, metadata: m}, 0
+	if p.was.metadata == m { // the same agent still has the memory
+		p.link.lent = p.was.lent
+	}
 	p.mu.Unlock()
 	p.node.changed()
 	return p.attend(ctx, l, s, m, blob)

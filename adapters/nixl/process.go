@@ -296,8 +296,9 @@ func (p *process) watch(hang time.Duration) {
 	}
 }
 
-// end kills the helper, and tells everybody who waits why: err, or how it died. No
-// memory is touched by it any more then.
+// end kills the helper, and tells everybody who waits why: err, or how it died. It
+// touches no memory of ours any more then. What it has sent to a peer may still land
+// there.
 func (p *process) end(err error) {
 	p.ending.Do(func() {
 		_ = p.conn.Close()
@@ -314,7 +315,7 @@ func (p *process) end(err error) {
 		p.mu.Unlock()
 		close(p.quit)
 		for _, n := range slices.Sorted(maps.Keys(waiting)) {
-			waiting[n](&control.Failed{Req: n, Quiet: true, Text: p.over.Error()})
+			waiting[n](&control.Failed{Req: n, Text: p.over.Error()})
 		}
 	})
 	<-p.quit

@@ -155,7 +155,7 @@ func TestTransfersOfAHelperThatEndsFailWithTheReason(t *testing.T) {
 			}
 			c.end(f)
 			for _, ended := range []chan control.Message{one, other} {
-				text := failedText(t, <-ended, true)
+				text := failedText(t, <-ended, false)
 				for _, want := range c.want {
 					if !strings.Contains(text, want) {
 						t.Errorf("%q lacks %q", text, want)

@@ -214,7 +214,7 @@ func (s *session) move(ctx context.Context, p *peer, agent string, write bool, p
 		parts[i] = control.Part{Off: total, Addr: one.addr, Len: uint64(len(one.b))}
 		total += uint64(len(one.b))
 	}
-	at, err := s.stage.take(ctx, total)
+	at, err := s.stage.take(ctx, total, s.quit)
 	if err != nil {
 		return true, err
 	}

@@ -29,8 +29,8 @@ func newStaging(mem []byte, spoilt func()) *staging {
 	return &staging{mem: mem, space: lent.NewSpace(uint64(len(mem))), freed: make(chan struct{}), spoilt: spoilt}
 }
 
-// take waits for n bytes.
-func (s *staging) take(ctx context.Context, n uint64) (wire.Span, error) {
+// take waits for n bytes, until quit is closed.
+func (s *staging) take(ctx context.Context, n uint64, quit <-chan struct{}) (wire.Span, error) {
 	for {
 		s.mu.Lock()
 		at, ok := s.space.Take(n)
@@ -42,6 +42,8 @@ func (s *staging) take(ctx context.Context, n uint64) (wire.Span, error) {
 		select {
 		case <-ctx.Done():
 			return wire.Span{}, fmt.Errorf("%d bytes of staging: %w", n, ctx.Err())
+		case <-quit:
+			return wire.Span{}, fmt.Errorf("%s ended: %w", program, wire.CodeUnreachable)
 		case <-freed:
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,12 +85,17 @@ func checkNIXL(s *nixlSettings, bad config.Bad) {
 	names := map[string]bool{}
 	for _, p := range s.peers {
 		name, addr, ok := strings.Cut(p, "=")
-		host, _, err := net.SplitHostPort(addr)
+		host, port, err := net.SplitHostPort(addr)
+		number, wrong := strconv.ParseUint(port, 10, 16)
 		switch {
 		case !ok || !mooncakePeerName.MatchString(name):
 			bad("peers", "%q must be NAME=HOST:PORT, the name 1 to 32 lower-case letters, digits or hyphens", p)
 		case err != nil:
 			bad("peers", "%q: %v", p, err)
+		case wrong != nil || number == 0:
+			bad("peers", "%q must have a port from 1 to 65535", p)
+		case strings.Contains(host, ":"):
+			bad("peers", "%q is an IPv6 address, and NIXL listens at IPv4 only", p)
 		case names[name]:
 			bad("peers", "%q is there twice", name)
 		case !onThisHost(host) && !s.insecure:

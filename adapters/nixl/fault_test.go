@@ -1,0 +1,345 @@
+package nixl
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"meridian/adapters/nixl/control"
+	"meridian/adapters/nixl/internal/wheel"
+	"meridian/fabric"
+	"meridian/internal/testbed"
+	"meridian/wire"
+)
+
+// item is a block that a test pushes.
+func item(t *testing.T, key uint64, n int) fabric.Item {
+	it := fabric.Item{NS: wire.Namespace{1}, M: fabric.Mem{B: payload(t, n, key)}}
+	binary.LittleEndian.PutUint64(it.Key[:], key)
+	return it
+}
+
+// helperOf is the helper that serves now.
+func helperOf(t *testing.T, n *Node) *session {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testbed.Patience)
+	defer cancel()
+	s := n.await(ctx)
+	if s == nil {
+		t.Fatal("no helper")
+	}
+	return s
+}
+
+// The helper is killed again and again in the middle of 1,000 pushes and pulls: each ends
+// once, none with a wrong byte, and all succeed when they are made again.
+func TestAThousandTransfersWhoseHelperIsKilled(t *testing.T) {
+	const blocks, workers, kills = 1000, 8, 3
+	far := newLender(t, "far", 64<<20)
+	n := newNode(t, config(t, PeerConfig{"far", far.addr}))
+	lends(t, n, "far")
+	ctx, cancel := context.WithTimeout(t.Context(), testbed.Patience)
+	defer cancel()
+	var mu sync.Mutex
+	outcome := map[string]int{}
+	begun := make(chan struct{}, blocks)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for key := uint64(w); key < blocks; key += workers {
+				begun <- struct{}{}
+				result := oneTransfer(ctx, t, n, key)
+				mu.Lock()
+				outcome[result]++
+				mu.Unlock()
+			}
+		})
+	}
+	names := map[string]bool{}
+	for range kills {
+		for range blocks / (kills + 1) {
+			<-begun
+		}
+		s := helperOf(t, n)
+		names[s.agent] = true
+		_ = syscall.Kill(s.Pid(), syscall.SIGKILL)
+		<-s.quit
+	}
+	wg.Wait()
+	t.Log(outcome)
+	total := 0
+	for _, n := range outcome {
+		total += n
+	}
+	if total != blocks || outcome["at once"]+outcome["made again"] != blocks || len(names) != kills || n.restarts.Load() != kills {
+		t.Errorf("%d outcomes of %d: %v; %d agents were killed, %d restarts", total, blocks, outcome, len(names), n.restarts.Load())
+	}
+}
+
+// oneTransfer pushes and pulls a block until that succeeds, and says how it went.
+func oneTransfer(ctx context.Context, t *testing.T, n *Node, key uint64) string {
+	want := item(t, key, 4000)
+	result := "at once"
+	for stage := 0; stage < 2; {
+		it := want
+		if stage == 0 {
+			it.M.B = bytes.Clone(want.M.B)
+		} else {
+			it.M.B = make([]byte, len(want.M.B))
+		}
+		list := []fabric.Item{it}
+		if stage == 0 {
+			n.Push(ctx, list)
+		} else {
+			n.Pull(ctx, list)
+		}
+		switch err := list[0].Err; {
+		case err == nil && !bytes.Equal(list[0].M.B, want.M.B):
+			return "wrong bytes"
+		case err == nil, stage == 0 && errors.Is(err, wire.CodeExists):
+			stage++
+		case ctx.Err() != nil:
+			return "lost: " + err.Error()
+		case !errors.Is(err, wire.CodeUnreachable) && !errors.Is(err, wire.CodeLaneLost):
+			return "another error: " + err.Error()
+		default:
+			result = "made again"
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	return result
+}
+
+// A peer that dies is seen, and its blocks are not found; the agent that comes in its
+// place is another one.
+func TestAPeerThatDiesIsSeen(t *testing.T) {
+	app := wheel.Listen(t, "app", 1<<20)
+	n := newNode(t, config(t, PeerConfig{"app", app.Listen}))
+	from := ""
+	testbed.Until(t, "the application is told of its window", func() bool {
+		for _, told := range app.Notifs() {
+			from = told[0]
+		}
+		return from != ""
+	})
+	app.Notify(from, fmt.Sprintf("mrdn lend %d %d", app.Addr, 1<<20))
+	lends(t, n, "app")
+	list := []fabric.Item{item(t, 1, 1000)}
+	if n.Push(t.Context(), list); list[0].Err != nil {
+		t.Fatal(list[0].Err)
+	}
+	h := list[0].H
+	app.Kill()
+	testbed.Until(t, "the death is seen", func() bool { return n.Usable(wire.Namespace{}) != nil && !n.Keeps(h) })
+	list[0].M.B = make([]byte, 2000)
+	if n.Pull(t.Context(), list); !errors.Is(list[0].Err, wire.CodeUnreachable) {
+		t.Errorf("a pull from a dead peer: %v", list[0].Err)
+	}
+	testbed.Until(t, "the peer is told as connecting, with the reason", func() bool {
+		p := n.Peers()[0]
+		return p.State == fabric.PeerConnecting && strings.Contains(p.Text, "refused")
+	})
+}
+
+// A peer that is stopped takes the time of its callers and no more.
+func TestAPeerThatIsStoppedCostsADeadline(t *testing.T) {
+	far := newLender(t, "far", 1<<20)
+	cfg := config(t, PeerConfig{"far", far.addr})
+	cfg.Helper.Environment = []string{"UCX_TLS=tcp"} // by cma a stopped process is read and written
+	n := newNode(t, cfg)
+	lends(t, n, "far")
+	list := []fabric.Item{item(t, 1, 100_000)}
+	if n.Push(t.Context(), list); list[0].Err != nil {
+		t.Fatal(list[0].Err)
+	}
+	if err := syscall.Kill(far.Pid(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	list[0].M.B = make([]byte, 200_000)
+	if n.Pull(ctx, list); !errors.Is(list[0].Err, wire.CodeDeadline) || list[0].Loose {
+		t.Errorf("%v, loose %v", list[0].Err, list[0].Loose)
+	}
+	s := helperOf(t, n)
+	s.stage.mu.Lock()
+	lost := s.stage.lost
+	s.stage.mu.Unlock()
+	if lost == 0 {
+		t.Error("its staging can be used again, and its transfer has not ended")
+	}
+	if err := syscall.Kill(far.Pid(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Until(t, "the transfer ends, and its staging is free", func() bool {
+		s.stage.mu.Lock()
+		defer s.stage.mu.Unlock()
+		return s.stage.lost == 0 && s.stage.space.Used == 0
+	})
+}
+
+func TestASpoiltStagingIsANewHelper(t *testing.T) {
+	far := newLender(t, "far", 1<<20)
+	n := newNode(t, config(t, PeerConfig{"far", far.addr}))
+	s := helperOf(t, n)
+	at, err := s.stage.take(t.Context(), MinStaging/2+64, s.quit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stage.lose(at)
+	<-s.quit
+	if err := s.err(); !strings.Contains(err.Error(), "more than half of the staging") {
+		t.Error(err)
+	}
+	testbed.Until(t, "another helper serves", func() bool { return helperOf(t, n) != s })
+}
+
+// Two peers whose agents have one name are not mixed up: the second one is refused.
+func TestTwoPeersOfOneName(t *testing.T) {
+	one := newLender(t, "twin", 1<<20)
+	n := newNode(t, config(t, PeerConfig{"a", one.addr}, PeerConfig{"b", one.addr}))
+	testbed.Until(t, "one is ready and one is refused", func() bool {
+		p := n.Peers()
+		if p[0].State == fabric.PeerReady {
+			p[0], p[1] = p[1], p[0]
+		}
+		return p[1].State == fabric.PeerReady && p[0].State == fabric.PeerRefused && p[0].Code == wire.CodeConfig && strings.Contains(p[0].Text, `"twin"`)
+	})
+}
+
+// A listener may say anything.
+func TestAListenerThatLies(t *testing.T) {
+	frame := func(n uint64, b string) []byte { return append(binary.LittleEndian.AppendUint64(nil, n), b...) }
+	for name, c := range map[string]struct {
+		b    []byte
+		want error
+	}{
+		"too much":          {frame(1<<40, ""), wire.CodeInvalid},
+		"too little":        {frame(3, "abc"), wire.CodeInvalid},
+		"no metadata":       {frame(20, strings.Repeat("x", 20)), wire.CodeInvalid},
+		"a cut answer":      {frame(1000, load+"abc"), wire.CodeUnreachable},
+		"nothing":           {nil, wire.CodeUnreachable},
+		"half of a length":  {[]byte{1, 2}, wire.CodeUnreachable},
+		"metadata of zeros": {frame(uint64(len(load)+5), load+"\x00\x00\x00\x00\x00"), wire.CodeInvalid},
+	} {
+		ln, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if c1, err := ln.Accept(); err == nil {
+				_, _ = c1.Write(c.b)
+				_ = c1.Close()
+			}
+		}()
+		l, err := dialListener(t.Context(), ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		blob, err := l.metadata()
+		if err == nil {
+			_, err = parseMetadata(blob)
+		}
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		l.close()
+		_ = ln.Close()
+	}
+}
+
+// blob is metadata as the wheel writes it.
+func blob(agent string, conns ...string) []byte {
+	field := func(tag, value string) string {
+		return tag + string(binary.LittleEndian.AppendUint64(nil, uint64(len(value)))) + value + "|"
+	}
+	s := "nixlSerDes|" + field("Agent", agent) + field("Conns", string(binary.LittleEndian.AppendUint64(nil, uint64(len(conns)))))
+	for _, c := range conns {
+		s += field("t", "UCX") + field("c", c)
+	}
+	return []byte(s + field("", "MemSection"))
+}
+
+func TestMetadataTellsAnAgentAndItsLife(t *testing.T) {
+	a, err := parseMetadata(blob("app", "address|1"))
+	if err != nil || a.agent != "app" {
+		t.Fatal(a, err)
+	}
+	if b, err := parseMetadata(append(blob("app", "address|1"), "more memory"...)); err != nil || b != a {
+		t.Errorf("more memory makes it another one: %v", err)
+	}
+	for _, other := range [][]byte{blob("app", "address|2"), blob("app"), blob("app", "address|1", "x"), blob("app2", "address|1")} {
+		if b, err := parseMetadata(other); err != nil || b.life == a.life {
+			t.Errorf("%q is the same: %v", other, err)
+		}
+	}
+	whole := blob("app", "one", "two")
+	end := bytes.Index(whole, []byte("\x0a\x00\x00\x00\x00\x00\x00\x00MemSection"))
+	for n := range end {
+		if m, err := parseMetadata(whole[:n]); !errors.Is(err, wire.CodeInvalid) {
+			t.Errorf("cut at %d of %d: %+v, %v", n, end, m, err)
+		}
+	}
+	for _, wrong := range [][]byte{blob(""), blob("a\x00b"), blob(strings.Repeat("x", control.MaxName+1)), blob("a", make([]string, maxConns+1)...)} {
+		if _, err := parseMetadata(wrong); !errors.Is(err, wire.CodeInvalid) {
+			t.Errorf("%.40q: %v", wrong, err)
+		}
+	}
+}
+
+func FuzzMetadata(f *testing.F) {
+	f.Add(blob("app", "address"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := parseMetadata(b); err == nil && (m.agent == "" || !bytes.Contains(b, []byte(m.agent))) {
+			t.Errorf("%+v of %q", m, b)
+		}
+	})
+}
+
+func TestWhatAPeerMaySay(t *testing.T) {
+	ns, key := wire.Namespace{1}, wire.Key{2}
+	for _, m := range []message{{verb: verbLend, addr: 5, n: 7}, {verbPut, ns, key, 8, 100}, {verbGet, ns, key, 9, 100}} {
+		if got, err := parseMessage(m.String()); err != nil || got != m {
+			t.Errorf("%v: %v, %v", m, got, err)
+		}
+	}
+	put := message{verbPut, ns, key, 8, 100}.String()
+	for text, want := range map[string]error{
+		"": wire.CodeInvalid, "mrdn": wire.CodeInvalid, "hello there": wire.CodeInvalid, "mrdn stored 1 2": wire.CodeUnsupported,
+		put + " ": wire.CodeInvalid, put + " 1": wire.CodeInvalid, strings.Replace(put, " 100", " 31", 1): wire.CodeInvalid,
+		strings.Replace(put, " 8 ", " -8 ", 1): wire.CodeInvalid, "mrdn lend 1": wire.CodeInvalid, "mrdn lend 18446744073709551615 2": wire.CodeInvalid,
+		"mrdn put x y 1 100": wire.CodeInvalid, strings.Repeat("x", maxText+1): wire.CodeTooLarge,
+	} {
+		if m, err := parseMessage(text); !errors.Is(err, want) {
+			t.Errorf("%.60q: %+v, %v, want %v", text, m, err, want)
+		}
+	}
+}
+
+// The helper's environment is ours: nothing of the daemon's own says how NIXL behaves.
+func TestTheHelpersEnvironment(t *testing.T) {
+	c := HelperConfig{Devices: "eth7", Environment: []string{"UCX_TLS=tcp"}}
+	daemon := map[string]string{"HOME": "/home/me", "PATH": "/bin", "UCX_TLS": "all", "NIXL_LOG_LEVEL": "TRACE", "LD_PRELOAD": "x.so"}
+	got := "\n" + strings.Join(c.environment(func(name string) string { return daemon[name] }), "\n") + "\n"
+	for _, want := range []string{"HOME=/", "MERIDIAN_USER_HOME=/home/me", "UCX_NET_DEVICES=eth7", "UCX_DEBUG_SIGNO=0", "UCX_PROTO_EMULATION_ENABLE=y", "PATH=/bin", "UCX_TLS=tcp"} {
+		if !strings.Contains(got, "\n"+want+"\n") {
+			t.Errorf("%s is missing in %s", want, got)
+		}
+	}
+	for _, never := range []string{"UCX_TLS=all", "NIXL_LOG_LEVEL", "LD_PRELOAD"} {
+		if strings.Contains(got, never) {
+			t.Errorf("%s is in %s", never, got)
+		}
+	}
+}
