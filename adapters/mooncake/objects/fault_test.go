@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"meridian/adapters/mooncake/handshake"
 	"meridian/adapters/mooncake/internal/realstore"
+	"meridian/adapters/mooncake/metadata"
+	"meridian/adapters/mooncake/store"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -99,6 +103,32 @@ func TestObjectsOfOtherClientsAreReadAsWhatTheyAre(t *testing.T) {
 	}
 	if s.Pull(t.Context(), it); it[0].Err != nil || it[0].H == was.H {
 		t.Error("by its new handle:", it[0].Err)
+	}
+}
+
+// Where an object lies is the master's word: a node that is not allowed is not connected
+// to, and a push there fails too.
+func TestAStoreConnectsOnlyWhereItMay(t *testing.T) {
+	master := realstore.StartMaster(t)
+	newLender(t, master)
+	m, err := store.ParseMasters(master.Address, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere := metadata.DialAllowed(func(netip.Addr) bool { return false })
+	s := New(Config{Label: "attic", Masters: m, Prefix: "mrdn", Resolver: &handshake.Client{Dial: nowhere}, Dial: nowhere})
+	defer func() { _ = s.Close() }()
+	it := []fabric.Item{{Key: wire.Key{1}, M: fabric.Mem{B: payload(t, "x")}}}
+	if s.Push(t.Context(), it); !errors.Is(it[0].Err, wire.CodeUnreachable) || !strings.Contains(it[0].Err.Error(), "not allowed") {
+		t.Error("pushed:", it[0].Err)
+	}
+	open(t, master.Address).Push(t.Context(), it)
+	if it[0].Err != nil {
+		t.Fatal("by a fabric that may:", it[0].Err)
+	}
+	it[0].H, it[0].M.B = fabric.Handle{}, make([]byte, 100)
+	if s.Pull(t.Context(), it); !errors.Is(it[0].Err, wire.CodeUnreachable) || !strings.Contains(it[0].Err.Error(), "not allowed") {
+		t.Error("pulled:", it[0].Err)
 	}
 }
 
