@@ -59,8 +59,8 @@ func within[S any](f field[S], of func(*Config) *S) field[Config] {
 	}
 }
 
-// PeerTables, behind a Table, are the tables [[name]], one for each peer of the fabric, known
-// by what called points to. A reload takes them over.
+// PeerTables are the tables [[name]], one for each peer of the fabric, which is known by
+// what called points to. A reload takes them over. They stand behind a Table.
 func PeerTables[S, E any](name, doc string, at func(*S) *[]E, called func(*E) *string, keys ...Field[E]) Part[S] {
 	return func(k *FabricKind, of func(*Config) *S) {
 		list := func(c *Config) *[]E { return at(of(c)) }
