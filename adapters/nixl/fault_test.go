@@ -152,6 +152,36 @@ func TestAPeerThatDiesIsSeen(t *testing.T) {
 	})
 }
 
+// Memory that an application registers when it is connected already can be lent too.
+func TestMemoryThatIsRegisteredLaterIsLent(t *testing.T) {
+	app := wheel.Listen(t, "app", 1<<16)
+	n := newNode(t, config(t, PeerConfig{"app", app.Listen}))
+	from, done := "", ""
+	hear := func() {
+		for _, told := range app.Notifs() {
+			if from = told[0]; strings.HasPrefix(told[1], "mrdn lend-done") {
+				done = told[1]
+			}
+		}
+	}
+	testbed.Until(t, "the application is told of its window", func() bool { hear(); return from != "" })
+	text := fmt.Sprintf("%d %d", app.More(1<<20), 1<<20)
+	app.Notify(from, "mrdn lend "+text)
+	testbed.Until(t, "it is told that its memory is in use", func() bool { hear(); return done != "" })
+	if done != "mrdn lend-done "+text {
+		t.Errorf("%q, want %q", done, text)
+	}
+	list := []fabric.Item{item(t, 1, 100_000)}
+	if n.Push(t.Context(), list); list[0].Err != nil {
+		t.Fatal(list[0].Err)
+	}
+	want := list[0].M.B
+	list[0].M.B = make([]byte, len(want))
+	if n.Pull(t.Context(), list); list[0].Err != nil || !bytes.Equal(list[0].M.B, want) {
+		t.Errorf("other bytes, or %v", list[0].Err)
+	}
+}
+
 // A peer that is stopped takes the time of its callers and no more.
 func TestAPeerThatIsStoppedCostsADeadline(t *testing.T) {
 	far := newLender(t, "far", 1<<20)

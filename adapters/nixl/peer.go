@@ -43,6 +43,7 @@ type peer struct {
 	since  time.Time
 	refuse bool // it was reached, and cannot be used
 	was    link // the last one
+	owes   bool // a lend-done, when it is connected anew
 }
 
 // link is a peer's agent as it is loaded in one helper.
@@ -220,7 +221,7 @@ func (p *peer) run(ctx context.Context) {
 		p.refuse = errors.Is(err, wire.CodeConfig) || errors.Is(err, wire.CodeInvalid)
 		p.mu.Unlock()
 		p.node.changed()
-		select { // UCX does not survive a peer that is added right after it was removed
+		select { // not at once: see attend
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
@@ -269,8 +270,12 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 	if p.was.metadata == m { // the same agent still has the memory
 		p.link.lent = p.was.lent
 	}
+	owes := p.owes && p.link.lent.Len > 0
 	p.mu.Unlock()
 	p.node.changed()
+	if owes {
+		p.lendDone(ctx, s, m.agent)
+	}
 	return p.attend(ctx, l, s, m, blob)
 }
 
@@ -320,21 +325,26 @@ func (p *peer) attend(ctx context.Context, l *listener, s *session, m metadata, 
 			if err != nil {
 				return err
 			}
-			if !bytes.Equal(newer, blob) {
-				s.forget(m.agent)
-				if err := s.load(ctx, m, newer); err != nil {
-					return err
-				}
-				blob = newer
-			}
 			p.mu.Lock()
 			p.link.lent = wire.Span{Off: said.addr, Len: said.n}
+			p.owes = !bytes.Equal(newer, blob)
 			p.mu.Unlock()
-			said.verb += suffixDone
-			if s.notify(ctx, m.agent, said.String()) != nil {
-				p.node.count.untold.Add(1)
+			if p.owes { // UCX does not survive an agent that is added right after it was removed
+				return fmt.Errorf("%w: its agent has registered more memory, and is loaded anew", wire.CodeUnreachable)
 			}
+			p.lendDone(ctx, s, m.agent)
 		}
+	}
+}
+
+// lendDone tells the peer that its memory is in use.
+func (p *peer) lendDone(ctx context.Context, s *session, agent string) {
+	p.mu.Lock()
+	said := message{verb: verbLend + suffixDone, addr: p.link.lent.Off, n: p.link.lent.Len}
+	p.owes = false
+	p.mu.Unlock()
+	if s.notify(ctx, agent, said.String()) != nil {
+		p.node.count.untold.Add(1)
 	}
 }
 

@@ -19,9 +19,7 @@ import (
 )
 
 func fakeConfig(t *testing.T, without ...string) HelperConfig {
-	c := helperConfig(t)
-	c.Library, c.Backend = fake.Library(t, without...), fake.Backend
-	return c
+	return HelperConfig{Path: built, Library: fake.Library(t, without...), Backend: fake.Backend, Devices: "lo", Log: testLog(t)}
 }
 
 // faulty is a helper with the fake library that knows the peers whose names are faults.

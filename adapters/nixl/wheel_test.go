@@ -37,8 +37,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+func testLog(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
 func helperConfig(t *testing.T) HelperConfig {
-	return HelperConfig{Path: built, Library: realpart.Packages(t, "peers"), Backend: "UCX", Devices: "lo", Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	return HelperConfig{Path: built, Library: realpart.Packages(t, "peers"), Backend: "UCX", Devices: "lo", Log: testLog(t)}
 }
 
 type told struct {
@@ -69,9 +73,27 @@ func content(n int, seed uint64) []byte {
 // A real agent of the wheel writes into a window of ours and reads out of it; we write
 // into its memory and read out of that; each is told.
 func TestARealAgentAndAWindow(t *testing.T) {
+	for _, cgo := range []string{"0", "1"} {
+		t.Run("CGO_ENABLED="+cgo, func(t *testing.T) {
+			if _, err := exec.LookPath("cc"); err != nil && cgo == "1" {
+				realpart.Missing(t, "a C compiler builds the helper with CGO (Debian: gcc libc6-dev)")
+			}
+			c := helperConfig(t)
+			c.Path = filepath.Join(t.TempDir(), program)
+			cmd := exec.Command("go", "build", "-o", c.Path, "meridian/cmd/meridian-ffi")
+			cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			agentAndWindow(t, c)
+		})
+	}
+}
+
+func agentAndWindow(t *testing.T, c HelperConfig) {
 	const n = 100_000
 	app := wheel.Start(t, "app", 1<<20)
-	p, box := newProcess(t, helperConfig(t), "house")
+	p, box := newProcess(t, c, "house")
 	table := window.New(nil, func() time.Duration { return 0 }, 0, nil)
 	const owner = blocks.Owner(1)
 	w, err := table.Open(owner, window.Spec{Bytes: 1 << 20, TTL: window.Forever, Map: true})

@@ -30,6 +30,12 @@ class Agent:
         self.agent.register_memory([(self.addr, bytes, 0, "")], "DRAM")
         return {"addr": self.addr, "hex": self.agent.get_agent_metadata().hex()}
 
+    def more(self, bytes):
+        self.another = mmap.mmap(-1, bytes)
+        addr = numpy.frombuffer(self.another, dtype=numpy.uint8).ctypes.data
+        self.agent.register_memory([(addr, bytes, 0, "")], "DRAM")
+        return {"addr": addr}
+
     def load(self, hex):
         name = self.agent.add_remote_agent(bytes.fromhex(hex))
         return {"name": name.decode() if isinstance(name, bytes) else name}

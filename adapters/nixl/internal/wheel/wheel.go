@@ -139,6 +139,12 @@ func (a *Agent) Load(metadata []byte) string {
 	return a.ask(map[string]any{"do": "load", "hex": hex.EncodeToString(metadata)}).Name
 }
 
+// More registers n bytes more, and returns their address.
+func (a *Agent) More(n int) uint64 {
+	a.t.Helper()
+	return a.ask(map[string]any{"do": "more", "bytes": n}).Addr
+}
+
 // Put writes its memory, from at on.
 func (a *Agent) Put(at int, b []byte) {
 	a.t.Helper()
