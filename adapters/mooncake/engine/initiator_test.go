@@ -500,7 +500,7 @@ func TestAnEarlyRefusalIsUnderstood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ops := []Op{{Addr: base, B: make([]byte, maxRequest)}}
+	ops := []Op{{Addr: base, B: make([]byte, maxUnacked)}}
 	if s.Write(t.Context(), ops); !errors.Is(ops[0].Err, wire.CodeStale) {
 		t.Error(ops[0].Err)
 	}
