@@ -201,8 +201,13 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		t.Errorf("an empty folder: %v", err)
 	}
 	nowhere := func(name string) string { return map[string]string{"PYTHONPATH": empty}[name] }
-	if _, err := Load("", nowhere); err != nil && (!errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), empty)) {
+	if _, err := Load("", nowhere); err != nil && (!errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), empty) || strings.Contains(err.Error(), "\n")) {
 		t.Errorf("nothing installed: %v", err)
+	}
+	for range 50 { // whatever thread it runs on
+		if _, err := Open("libnone.so"); err == nil || !strings.Contains(err.Error(), "libnone.so: cannot open shared object file") {
+			t.Fatal(err)
+		}
 	}
 	if _, err := Open("libc.so.6"); err == nil || !strings.Contains(err.Error(), "none of its functions") {
 		t.Errorf("another library: %v", err)

@@ -34,15 +34,17 @@ func Load(where string, env func(string) string) (*Library, error) {
 		}
 		looked = append(looked, dir)
 	}
-	var errs []error
+	missing := "the dynamic linker does not find it"
 	for _, name := range fileNames { // by name, the dynamic linker looks for it
 		l, err := Open(name)
 		if err == nil {
 			return l, nil
 		}
-		errs = append(errs, err)
+		if !strings.Contains(err.Error(), name+": cannot open shared object file") { // it is there, and lacks something
+			missing = err.Error()
+		}
 	}
-	return nil, fmt.Errorf("%w: the dynamic linker does not find it (%w), and no NIXL wheel is in %s", ErrNotFound, errors.Join(errs...), orNone(looked))
+	return nil, fmt.Errorf("%w: %s, and no NIXL wheel is in %s", ErrNotFound, missing, orNone(looked))
 }
 
 func orNone(dirs []string) string {

@@ -3,6 +3,7 @@ package capi
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -70,6 +71,8 @@ func Open(path string) (*Library, error) {
 	if path == "" {
 		return nil, errors.New("nixl: no path of a library") // dlopen would give the program itself
 	}
+	runtime.LockOSThread() // the linker keeps the reason of a failure for the thread
+	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("nixl: %s cannot be loaded: %w", path, err)
