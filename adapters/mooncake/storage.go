@@ -134,7 +134,7 @@ func (s *storage) finding() []fabric.Finding {
 		Bad: st.State == store.NodeOffering || st.State == store.NodeLost || st.Err != nil,
 	}
 	if f.Bad {
-		f.Reason, f.Fix = "the master has not answered yet", "look whether mooncake_master runs at store, and whether this host reaches it; it is tried again every second"
+		f.Reason, f.Fix = "the master has not answered yet", "look whether mooncake_master runs at store_masters, and whether this host reaches it; it is tried again every second"
 		if st.Err != nil {
 			f.Reason = st.Err.Error()
 		}

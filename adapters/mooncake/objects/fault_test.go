@@ -88,10 +88,6 @@ func TestObjectsOfOtherClientsAreReadAsWhatTheyAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	it = one(2)
-	it[0].H = was.H
-	if s.Pull(t.Context(), it); !errors.Is(it[0].Err, wire.CodeAbsent) {
-		t.Error("removed by another client:", it[0].Err)
-	}
 	put(2, payload(t, "second"))
 	it[0].H = was.H
 	if s.Pull(t.Context(), it); !errors.Is(it[0].Err, wire.CodeStale) || s.Keeps(was.H) {
@@ -103,6 +99,40 @@ func TestObjectsOfOtherClientsAreReadAsWhatTheyAre(t *testing.T) {
 	}
 	if s.Pull(t.Context(), it); it[0].Err != nil || it[0].H == was.H {
 		t.Error("by its new handle:", it[0].Err)
+	}
+}
+
+// Two daemons that share a Store put the same blocks, and so does one that was restarted:
+// the second one has a copy then.
+func TestABlockThatAnotherDaemonPutIsACopy(t *testing.T) {
+	master := realstore.StartMaster(t)
+	newLender(t, master)
+	first, second := open(t, master.Address), open(t, master.Address)
+	push := func(s *Store) fabric.Item {
+		it := []fabric.Item{{Key: wire.Key{1}, M: fabric.Mem{B: payload(t, "body")}}}
+		s.Push(t.Context(), it)
+		return it[0]
+	}
+	if it := push(first); it.Err != nil {
+		t.Fatal(it.Err)
+	}
+	it := push(second)
+	if !errors.Is(it.Err, wire.CodeExists) || !second.Keeps(it.H) {
+		t.Fatalf("handle %v: %v", it.H, it.Err)
+	}
+	back := []fabric.Item{{Key: wire.Key{1}, H: it.H, M: fabric.Mem{B: make([]byte, 4096)}}}
+	if second.Pull(t.Context(), back); back[0].Err != nil {
+		t.Error(back[0].Err)
+	}
+	if err := first.client.Remove(t.Context(), first.key(ident{key: wire.Key{1}}), true); err != nil {
+		t.Fatal(err)
+	}
+	back[0].M.B = make([]byte, 4096)
+	if second.Find(t.Context(), back); !errors.Is(back[0].Err, wire.CodeAbsent) || second.Keeps(it.H) {
+		t.Errorf("after it was removed: %v", back[0].Err)
+	}
+	if it := push(second); it.Err != nil {
+		t.Error("put again:", it.Err)
 	}
 }
 

@@ -73,13 +73,6 @@ func (k *known) of(it *fabric.Item) (e entry, byHandle, ok bool) {
 	return e, true, ok
 }
 
-// handle is that of a key; zero: it has none.
-func (k *known) handle(id ident) fabric.Handle {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.byKey[id].h
-}
-
 // has reports whether a handle names anything.
 func (k *known) has(h fabric.Handle) bool {
 	k.mu.Lock()
@@ -94,4 +87,15 @@ func (k *known) forget(id ident) {
 	defer k.mu.Unlock()
 	delete(k.byH, k.byKey[id].h)
 	delete(k.byKey, id)
+}
+
+// drop is forget, unless the key has another handle by now: the answer about e is old then.
+func (k *known) drop(e entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if was := k.byKey[e.ident]; e.h != (fabric.Handle{}) && was.h != e.h {
+		return
+	}
+	delete(k.byH, k.byKey[e.ident].h)
+	delete(k.byKey, e.ident)
 }

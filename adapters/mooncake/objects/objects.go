@@ -28,7 +28,7 @@ const (
 	maxBatch = 1024
 	via      = "tcp"
 
-	// headsAtATime bounds the headers that a Find reads at a time.
+	// headsAtATime bounds the headers that a Find or a Push reads at a time.
 	headsAtATime = 8
 	// retryTime is how long a Store whose master could not be reached is passed over.
 	retryTime = time.Second
@@ -175,12 +175,13 @@ func (s *Store) Push(ctx context.Context, it []fabric.Item) {
 		}
 	}
 	s.client.PutBatch(ctx, puts)
+	var there []*fabric.Item
 	for k, p := range puts {
 		one := &it[at[k]]
 		id := ident{one.NS, one.Key}
 		switch {
 		case p.Existed:
-			one.H, one.Err = s.known.handle(id), s.error(wire.CodeExists, "", nil)
+			there = append(there, one)
 		case p.Err != nil:
 			one.Err = s.said(ctx, p.Err)
 		default:
@@ -188,6 +189,12 @@ func (s *Store) Push(ctx context.Context, it []fabric.Item) {
 			one.H = s.known.note(id, one.Head)
 		}
 	}
+	// Another daemon put it, or this one before it was restarted, or somebody whose put
+	// has not ended and perhaps never does: the header tells.
+	side(there, func(one *fabric.Item) {
+		_ = s.find(ctx, one, entry{ident: ident{one.NS, one.Key}}) // without a handle it is no copy
+		one.Err = s.error(wire.CodeExists, "", nil)
+	})
 	s.after(ctx, it)
 }
 
@@ -214,7 +221,7 @@ func (s *Store) Pull(ctx context.Context, it []fabric.Item) {
 	for k, g := range gets {
 		one := &it[at[k]]
 		if g.Err != nil {
-			one.Err = s.said(ctx, g.Err)
+			one.Err = s.missing(ctx, of[k], g.Err)
 			continue
 		}
 		one.Err = s.check(one, of[k], one.M.B[:g.Object.Size])
@@ -255,32 +262,42 @@ func (s *Store) check(it *fabric.Item, e entry, b []byte) error {
 func (s *Store) Find(ctx context.Context, it []fabric.Item) {
 	ctx, leave := s.begin(ctx, it)
 	defer leave()
+	var asked []*fabric.Item
+	for i := range it {
+		if it[i].Err == nil {
+			asked = append(asked, &it[i])
+		}
+	}
+	side(asked, func(one *fabric.Item) {
+		e, _, ok := s.known.of(one)
+		if !ok {
+			one.Err = s.error(wire.CodeAbsent, "", nil)
+			return
+		}
+		one.Err = s.find(ctx, one, e)
+	})
+	s.after(ctx, it)
+}
+
+// side does something for each item, some at a time.
+func side(items []*fabric.Item, do func(*fabric.Item)) {
 	places := make(chan struct{}, headsAtATime)
 	var wg sync.WaitGroup
-	for i := range it {
-		if it[i].Err != nil {
-			continue
-		}
-		e, _, ok := s.known.of(&it[i])
-		if !ok {
-			it[i].Err = s.error(wire.CodeAbsent, "", nil)
-			continue
-		}
+	for _, one := range items {
 		places <- struct{}{}
 		wg.Go(func() {
-			it[i].Err = s.find(ctx, &it[i], e)
+			do(one)
 			<-places
 		})
 	}
 	wg.Wait()
-	s.after(ctx, it)
 }
 
 func (s *Store) find(ctx context.Context, it *fabric.Item, e entry) error {
 	b := make([]byte, wire.HeaderLen)
 	o, err := s.client.GetRange(ctx, s.key(e.ident), 0, b)
 	if err != nil && !errors.Is(err, wire.CodeInvalid) { // which an object that is shorter is
-		return s.said(ctx, err)
+		return s.missing(ctx, e, err)
 	}
 	head, err := s.header(e, b, o.Size)
 	switch {
@@ -292,6 +309,17 @@ func (s *Store) find(ctx context.Context, it *fabric.Item, e entry) error {
 	}
 	it.H, it.Head, it.Att = s.known.note(e.ident, head), head, wire.AttestNone
 	return nil
+}
+
+// missing is why an object could not be read. One that the Store says it does not have,
+// since it evicted it or its master was restarted, has no handle any more: who has the
+// block puts it again.
+func (s *Store) missing(ctx context.Context, e entry, err error) error {
+	said := s.said(ctx, err)
+	if errors.Is(said, wire.CodeAbsent) {
+		s.known.drop(e)
+	}
+	return said
 }
 
 // said is an error of the Store as one of the contract.
@@ -359,7 +387,7 @@ func (s *Store) Usable(wire.Namespace) error {
 }
 
 // Keeps says that an object may be there: what the Store evicted is not known before it
-// is looked for.
+// is looked for, and is known then.
 func (s *Store) Keeps(h fabric.Handle) bool {
 	return s.known.has(h) && s.Usable(wire.Namespace{}) == nil
 }
