@@ -70,6 +70,52 @@ func TestLeasesOfAnOwnerAreBounded(t *testing.T) {
 	}
 }
 
+// Leases of many blocks are bounded by these, and leave no memory behind: one that is
+// taken out of its lease counts no more.
+func TestBlocksThatAnOwnerLeasesAreBounded(t *testing.T) {
+	c := testCore(t, CoreConfig{Capacity: 8192, ExtentBytes: 8192})
+	o := c.NewOwner(false)
+	fillCore(t, c, o, 1, wire.OutputCritical)
+	v := make([]View, 1<<14)
+	for i := range v {
+		v[i] = View{NS: nsOf("n"), Key: benchKey(0)}
+	}
+	var lease Lease
+	for range MaxLeased / len(v) {
+		var err error
+		if lease, err = c.Acquire(0, o, v, time.Second, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := c.Acquire(0, o, v[:1], time.Second, false)
+	var e *LimitError
+	if !errors.As(err, &e) || e.Code != wire.CodeBusy || e.Got != MaxLeased+1 || e.Limit != MaxLeased {
+		t.Fatalf("one block too many: %v", err)
+	}
+	c.refuse(o, lease, v[0].Ref.Slot)
+	if _, err := c.Acquire(0, o, v[:1], time.Second, false); err != nil {
+		t.Fatalf("where one was taken out: %v", err)
+	}
+	if err := c.check(); err != nil {
+		t.Fatal(err)
+	}
+	other := c.NewOwner(false)
+	if _, err := c.Acquire(0, other, v[:1], time.Second, false); err != nil {
+		t.Fatalf("another owner: %v", err)
+	}
+	c.Step(time.Second, Input{}, &Ready{})
+	kept := 0
+	for i := range c.leases.all {
+		kept += cap(c.leases.all[i].slots)
+	}
+	if kept > keptSlots*len(c.leases.all) {
+		t.Errorf("%d records of ended leases keep room for %d blocks", len(c.leases.all), kept)
+	}
+	if _, err := c.Acquire(time.Second, o, v, time.Second, false); err != nil {
+		t.Errorf("after all lapsed: %v", err)
+	}
+}
+
 // A label too many means a copy that is not remembered: the block stays.
 func TestFabricLabelsAreBounded(t *testing.T) {
 	c := testCore(t, CoreConfig{Capacity: 512 << 10, ExtentBytes: 64 << 10, RemoteBlocks: 1000})

@@ -30,7 +30,7 @@ func (c *Core) checkLeases(refs map[uint32]int) error {
 		if !w.used {
 			continue
 		}
-		n, aged := 0, 0
+		n, aged, leased := 0, 0, 0
 		var held uint64
 		for l := w.leases; l != none; l = c.leases.all[l].next {
 			r := &c.leases.all[l]
@@ -41,6 +41,7 @@ func (c *Core) checkLeases(refs map[uint32]int) error {
 				refs[id]++
 				pins++
 			}
+			leased += len(r.slots)
 			if r.hold {
 				held += r.bytes
 			}
@@ -49,8 +50,8 @@ func (c *Core) checkLeases(refs map[uint32]int) error {
 			}
 			n++
 		}
-		if n != w.nleases || held != w.holdBytes || aged != w.aged {
-			return fmt.Errorf("owner %d: leases %d/%d, hold bytes %d/%d, aged %d/%d", oi, n, w.nleases, held, w.holdBytes, aged, w.aged)
+		if n != w.nleases || leased != w.nleased || held != w.holdBytes || aged != w.aged {
+			return fmt.Errorf("owner %d: leases %d/%d of blocks %d/%d, hold bytes %d/%d, aged %d/%d", oi, n, w.nleases, leased, w.nleased, held, w.holdBytes, aged, w.aged)
 		}
 		live += n
 	}

@@ -18,6 +18,7 @@ const (
 	MaxNamespaces = 1024    // open at a time
 	MaxOwners     = 1 << 20 // sessions that hold something
 	MaxLeases     = 1 << 16 // live leases an owner
+	MaxLeased     = 1 << 22 // references of all leases of an owner, of 4 B each
 	MaxEvents     = 4096    // entries of each list of Ready between two Steps
 	maxFabrics    = 256     // distinct labels of remote locations
 )

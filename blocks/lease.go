@@ -12,7 +12,7 @@ import (
 type lease struct {
 	made  invariants.Stack
 	token Lease
-	slots []uint32 // kept when the record is reused
+	slots []uint32 // kept when the record is reused, up to keptSlots
 	at    time.Duration
 	born  time.Duration
 	bytes uint64
@@ -24,6 +24,10 @@ type lease struct {
 	hold  bool
 	aged  bool
 }
+
+// keptSlots is how many slots' room a record keeps for its next use. A larger table
+// is given back with its lease: 65,536 records of an owner could keep 1 GiB.
+const keptSlots = 256
 
 type leases struct {
 	all   []lease
@@ -41,7 +45,7 @@ func newLeases() leases { return leases{of: map[Lease]uint32{}, free: none} }
 // or of the block's tenant, or within what is guaranteed to others. The lease is zero when no item was granted.
 //
 // Errors of the whole call grant nothing: INVALID, or BUSY for more leases than
-// MaxLeases, more hold bytes than the cap, or a hold while an earlier one of the
+// MaxLeases or references than MaxLeased, more hold bytes than the cap, or a hold while an earlier one of the
 // owner is over its age.
 func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, hold bool) (Lease, error) {
 	c.expire(now)
@@ -53,6 +57,8 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 		return Lease{}, errTTL
 	case w.nleases >= MaxLeases:
 		return Lease{}, &LimitError{Code: wire.CodeBusy, What: "leases of one owner", Got: uint64(w.nleases) + 1, Limit: MaxLeases}
+	case w.nleased+len(v) > MaxLeased:
+		return Lease{}, &LimitError{Code: wire.CodeBusy, What: "leased blocks of one owner", Got: uint64(w.nleased + len(v)), Limit: MaxLeased}
 	case hold && w.aged > 0:
 		return Lease{}, &LimitError{Code: wire.CodeBusy, What: "hold leases over their age", Got: uint64(w.aged), Limit: 0}
 	}
@@ -61,6 +67,7 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 	}
 	ids := c.scratch[:0]
 	var size uint64
+	granted := 0
 	for i := range v {
 		id := c.resolve(oi, &v[i])
 		if id != none {
@@ -68,6 +75,7 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 				id = none
 			} else {
 				size += uint64(c.extent(id).stride)
+				granted++
 			}
 		}
 		ids = append(ids, id)
@@ -84,6 +92,8 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 		}
 		if l == none {
 			l = c.newLease(oi, now, ttl, hold)
+			r := &c.leases.all[l]
+			r.slots = slices.Grow(r.slots, granted)
 		}
 		r := &c.leases.all[l]
 		c.pinFor(r.acct, id)
@@ -95,6 +105,7 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 	}
 	r := &c.leases.all[l]
 	r.bytes = size
+	w.nleased += len(r.slots)
 	c.charge(r.acct, size)
 	if hold {
 		w.holdBytes += size
@@ -178,6 +189,7 @@ func (c *Core) endLease(l uint32) {
 		ls.all[r.next].prev = r.prev
 	}
 	w.nleases--
+	w.nleased -= len(r.slots)
 	if r.hold {
 		ls.holds--
 		w.holdBytes -= r.bytes
@@ -191,7 +203,10 @@ func (c *Core) endLease(l uint32) {
 	for i := len(r.slots) - 1; i >= 0; i-- {
 		c.unpinFor(r.acct, r.slots[i])
 	}
-	r.slots, r.token = r.slots[:0], Lease{}
+	if r.slots = r.slots[:0]; cap(r.slots) > keptSlots {
+		r.slots = nil
+	}
+	r.token = Lease{}
 	r.next, ls.free = ls.free, l
 }
 
@@ -274,5 +289,6 @@ func (c *Core) refuse(o Owner, token Lease, id uint32) {
 	r := &c.leases.all[l]
 	i := slices.Index(r.slots, id)
 	r.slots = slices.Delete(r.slots, i, i+1)
+	c.owners.all[r.owner].nleased--
 	c.unpinFor(r.acct, id)
 }

@@ -14,6 +14,7 @@ type owner struct {
 	leases    uint32
 	groups    uint32
 	nleases   int
+	nleased   int // references of its leases
 	holdBytes uint64
 	aged      int    // holds past their time
 	acct      uint32 // of its holder; none: the daemon's own, without a share
