@@ -1,6 +1,7 @@
 package mooncake
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
 	"meridian/fabric"
 	"meridian/wire"
@@ -49,6 +51,44 @@ func TestAPeerCannotSendBlocksToAThirdParty(t *testing.T) {
 	n := newNode(t, Config{Label: "mooncake", Peers: []PeerConfig{{"app", l.name}}, Allow: []netip.Prefix{netip.MustParsePrefix("::1/128")}})
 	if n.Push(t.Context(), it); it[0].Err != nil {
 		t.Error("to an address that is allowed:", it[0].Err)
+	}
+}
+
+// A peer whose descriptor led to a place that is not allowed gets blocks again once it
+// leads to the right one: a request that failed has it looked at anew.
+func TestAPeerThatAsksForABlockIsLookedAtAnewWhereItCouldNotBeReached(t *testing.T) {
+	l := newLender(t, 1<<20)
+	h := newHouse(t, []PeerConfig{{"app", l.name}}, nil)
+	l.set(func() { l.host = "::1" })
+	w := h.server.guests["app"].window
+	payload := payloadOf(t, 1000, 1)
+	n := uint64(len(payload))
+	in := engine.NewInitiator(engine.InitiatorConfig{Resolver: &handshake.Client{}})
+	defer in.Close()
+	seg, err := in.Open(t.Context(), h.server.ourName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := []engine.Op{{Addr: w.Addr, B: payload}}
+	if seg.Write(t.Context(), ops); ops[0].Err != nil {
+		t.Fatal(ops[0].Err)
+	}
+	tell := func(verb string, addr uint64) (wire.Code, error) {
+		m := message{verb, h.ns, wire.Key{1}, addr, n}
+		err := (&handshake.Client{}).Notify(t.Context(), h.server.ourName(), handshake.Notify{Text: m.String()})
+		code, _ := h.last()
+		return code, err
+	}
+	if _, err := tell(verbPut, w.Addr); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := tell(verbGet, l.addr); err == nil || code != wire.CodeDenied {
+		t.Fatalf("to another host: %v, %v", code, err)
+	}
+	l.set(func() { l.host = "" })
+	_, _ = tell(verbGet, l.addr) // by what was known
+	if code, err := tell(verbGet, l.addr); err != nil || !bytes.Equal(l.b[:n], payload) {
+		t.Errorf("after it was put right: %v, %v", code, err)
 	}
 }
 

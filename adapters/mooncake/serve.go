@@ -350,7 +350,8 @@ func (s *server) get(g *guest, m message) (body uint64, err error) {
 	return uint64(len(payload)) - wire.HeaderLen, g.give(ctx, m.addr, payload)
 }
 
-// give writes to where a peer has said, if it has registered it.
+// give writes to where a peer has said, if it has registered it. Where that fails, the
+// next call goes by the descriptor that the peer has then.
 func (p *peer) give(ctx context.Context, addr uint64, payload []byte) error {
 	seg, err := p.node.initiator.Open(ctx, p.Segment)
 	if err != nil {
@@ -367,6 +368,7 @@ func (p *peer) give(ctx context.Context, addr uint64, payload []byte) error {
 	}
 	ops := []engine.Op{{Addr: addr, B: payload}}
 	seg.Write(ctx, ops)
+	p.after(ctx, seg, ops[0].Err)
 	return ops[0].Err
 }
 
