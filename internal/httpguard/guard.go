@@ -21,6 +21,8 @@ type Config struct {
 	// Table is the configuration's table that has the keys hosts and origins, for
 	// refusals that say what to change.
 	Table string
+	// HostsKey, in place of Table, is the key that has the hosts; no key has origins.
+	HostsKey string
 }
 
 // Guard is a checked Config. It may be used by many goroutines.
@@ -30,7 +32,7 @@ type Guard struct {
 	hosts   map[string]bool // names and addresses, besides those of loopback
 	anyIP   bool            // the listener is on every address of the host
 	origins map[string]bool
-	table   string
+	keys    map[string]string // of hosts and origins, where there is one
 }
 
 // Refusal is why a request is not answered.
@@ -52,7 +54,12 @@ func (e *ConfigError) Error() string { return e.Field + ": " + e.Text }
 
 // New checks a Config. Its error is a *ConfigError.
 func New(c Config) (*Guard, error) {
-	g := &Guard{locked: c.Token != "", token: sha256.Sum256([]byte(c.Token)), hosts: map[string]bool{}, origins: map[string]bool{}, table: c.Table}
+	g := &Guard{locked: c.Token != "", token: sha256.Sum256([]byte(c.Token)), hosts: map[string]bool{}, origins: map[string]bool{}, keys: map[string]string{}}
+	if c.Table != "" {
+		g.keys["hosts"], g.keys["origins"] = c.Table+".hosts", c.Table+".origins"
+	} else if c.HostsKey != "" {
+		g.keys["hosts"] = c.HostsKey
+	}
 	for _, h := range c.Hosts {
 		if h == "" {
 			return nil, &ConfigError{"hosts", "an entry is empty"}
@@ -129,11 +136,12 @@ func (g *Guard) Check(w http.ResponseWriter, r *http.Request, open bool) (prefli
 }
 
 // hint names the key that allows more.
-func (g *Guard) hint(key string) string {
-	if g.table == "" {
+func (g *Guard) hint(field string) string {
+	key := g.keys[field]
+	if key == "" {
 		return ""
 	}
-	return "; " + g.table + "." + key + " lists those that are"
+	return "; " + key + " lists those that are"
 }
 
 // maxShown bounds what a refusal repeats of a header, in bytes.

@@ -87,9 +87,13 @@ func TestAPageOfTheWebMayNotAsk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: %s", value, resp.Status)
+		}
+		if names := strings.Contains(string(text), ".metadata_hosts"); names != (header == "X") || strings.Contains(string(text), "origins") {
+			t.Errorf("%s: %q names a key that there is not, or none", value, text)
 		}
 	}
 }

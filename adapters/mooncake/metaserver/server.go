@@ -75,7 +75,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		began := time.Now()
 		cfg.Clock = func() time.Duration { return time.Since(began) }
 	}
-	guard, err := httpguard.New(httpguard.Config{Hosts: append([]string{cfg.Listen}, cfg.Hosts...), Table: cfg.Table})
+	guard, err := httpguard.New(httpguard.Config{Hosts: append([]string{cfg.Listen}, cfg.Hosts...), HostsKey: cfg.Table + ".metadata_hosts"})
 	if err != nil {
 		return nil, fmt.Errorf("%s.%w", cfg.Table, err)
 	}

@@ -51,6 +51,35 @@ func (r *Relay) admit(source netip.Addr) (string, error) {
 func (r *Relay) dial(ctx context.Context, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
+	refuse, err := r.refuse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return reach.Dialer(refuse).DialContext(ctx, "tcp", addr)
+}
+
+// mayReach is why the relay would not connect to an address, whatever is there. One of a
+// host's addresses is enough.
+func (r *Relay) mayReach(ctx context.Context, addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return err
+	}
+	refuse, err := r.refuse(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	for _, a := range all {
+		if err = refuse(a.Unmap().WithZone("")); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// refuse has an error for each address where the target may not be.
+func (r *Relay) refuse(ctx context.Context) (func(netip.Addr) error, error) {
 	var own []netip.Addr
 	if host := r.ownHost(); host != "" {
 		var err error
@@ -58,15 +87,14 @@ func (r *Relay) dial(ctx context.Context, addr string) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	d := reach.Dialer(func(a netip.Addr) error {
+	return func(a netip.Addr) error {
 		same := func(o netip.Addr) bool { return o.Unmap().WithZone("") == a }
 		in := func(p netip.Prefix) bool { return p.Contains(a) }
 		if slices.ContainsFunc(own, same) || slices.ContainsFunc(r.cfg.Reach, in) || r.cfg.Here && a.IsLoopback() {
 			return nil
 		}
 		return fmt.Errorf("the target is said to be at %v, which is in none of the ranges of reach: %w", a, wire.CodeDenied)
-	})
-	return d.DialContext(ctx, "tcp", addr)
+	}, nil
 }
 
 // ownHost is the host that the target's name in the configuration has; "" where the name

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -186,6 +187,9 @@ func (r *Relay) Findings() []fabric.Finding {
 	lost := fabric.Finding{ID: "target", Severe: true, Bad: err != nil, Subject: "target " + r.cfg.Peer + " at " + r.cfg.Target}
 	if err != nil {
 		lost.Reason, lost.Fix = err.Error(), "start the target's engine, or correct target, metadata and reach"
+		if errors.Is(err, wire.CodeTooMany) {
+			lost.Fix = "restart this daemon, and give data as many ports as the target is started while it runs"
+		}
 	}
 	host, bad := netip.ParseAddr(r.ourHost())
 	out := []fabric.Finding{lost, {

@@ -126,6 +126,9 @@ func (r *Relay) lookNow() (*life, error) {
 		}
 		return now, nil
 	}
+	if err := r.mayReach(ctx, addr); err != nil { // it would take a port, and serve nobody
+		return nil, unreachable("its data plane at "+addr, err)
+	}
 	return r.begin(now, addr, d)
 }
 

@@ -56,6 +56,7 @@ type engineOf struct {
 	mu       sync.Mutex
 	proto    int
 	buffers  []segment.Buffer // that the descriptor has
+	host     string           // that the descriptor says
 	data     netip.AddrPort
 	wrote    uint64
 	notifies []handshake.Notify
@@ -79,6 +80,13 @@ func (e *engineOf) has(at, n int) string {
 	return string(e.mem[at:][:n])
 }
 
+// says has it tell that its data plane is at another host.
+func (e *engineOf) says(host string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.host = host
+}
+
 func (e *engineOf) notified(_ string, n handshake.Notify) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -100,7 +108,7 @@ func newEngine(t *testing.T, at, data string, base uint64, n int) *engineOf {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return segment.Descriptor{
-			Name: "whatever", Protocols: []string{segment.TCP}, DataPort: e.data.Port(), Proto: e.proto, Timestamp: "then", Buffers: e.buffers,
+			Name: "whatever", Protocols: []string{segment.TCP}, DataHost: e.host, DataPort: e.data.Port(), Proto: e.proto, Timestamp: "then", Buffers: e.buffers,
 		}
 	}})
 	t.Cleanup(e.stop)
@@ -484,8 +492,30 @@ func TestWhenNoDataPortIsLeftNothingIsCarried(t *testing.T) {
 		t.Error("sources are told of a target that cannot be reached")
 	}
 	f := r.Findings()
-	if f[0].ID != "target" || !f[0].Bad || !strings.Contains(f[0].Reason, "data ports") {
+	if f[0].ID != "target" || !f[0].Bad || !strings.Contains(f[0].Reason, "data ports") || !strings.Contains(f[0].Fix, "restart this daemon") {
 		t.Errorf("%+v", f[0])
+	}
+}
+
+// A descriptor that leads to where the target may not be is no life: however often it is
+// shown, a port is left for the target.
+func TestATargetElsewhereTakesNoDataPort(t *testing.T) {
+	e := newEngine(t, "", "", base, 64)
+	r := start(t, Config{Target: e.name, Data: ports(t, 2)})
+	open(t, r)
+	for i := range 4 {
+		e.says(fmt.Sprintf("127.0.0.%d", 2+i))
+		_, err := r.look(t.Context())
+		if !errors.Is(err, wire.CodeDenied) || !strings.Contains(err.Error(), "in none of the ranges of reach") {
+			t.Error(err)
+		}
+	}
+	if f := r.Findings(); !f[0].Bad || !strings.Contains(f[0].Reason, "in none of the ranges of reach") {
+		t.Errorf("%+v", f[0])
+	}
+	e.says("")
+	if _, err := r.look(t.Context()); err != nil || r.target.count() != 1 {
+		t.Errorf("back at its place: %v, life %d", err, r.target.count())
 	}
 }
 
