@@ -73,6 +73,9 @@ buffer, and with --ops write writes, which destroy what is in it.`,
 		}
 		if segment.Name != "" {
 			rep, err := peers.MeasureSegment(ctx, opt, segment)
+			if len(rep.Cells) == 0 {
+				return nil, err // a report of no measurement would hide why
+			}
 			return benchSegmentResult{rep}, err
 		}
 		rep, err := peers.Run(ctx, opt)

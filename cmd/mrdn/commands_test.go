@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,21 @@ func TestAnAbsentDaemonExits3(t *testing.T) {
 	s := newShell(t, nil)
 	for _, args := range [][]string{{"status"}, {"peer", "list"}, {"block", "ls"}, {"block", "stat", goodKey}, {"transfer", "list"}, {"fabric", "list"}, {"fabric", "probe"}} {
 		expect(t, s.run(t, args...), exitUnreachable, "", "MERIDIAN_ADMIN_SOCKET")
+	}
+}
+
+// A report without a measurement would hide the error behind it.
+func TestABenchOfATargetThatIsNotThereReportsNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	_ = l.Close()
+	got := newShell(t, nil).run(t, "bench", "mooncake", "--target", at, "--quick")
+	expect(t, got, exitUnreachable, "", "refused")
+	if got.out != "" {
+		t.Errorf("on stdout: %q", got.out)
 	}
 }
 
