@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,8 +152,6 @@ func mooncakePeers(s *mooncakeSettings) []string {
 	return names
 }
 
-var mooncakePeerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
-
 func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 	names := map[string]bool{}
 	for _, p := range s.peers {
@@ -164,7 +161,7 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 			host, err = "localhost", metadata.Key{Name: seg}.Check()
 		}
 		switch {
-		case !ok || !mooncakePeerName.MatchString(name):
+		case !ok || !peerName.MatchString(name):
 			bad("peers", "%q must be NAME=HOST:PORT, the name 1 to 32 lower-case letters, digits or hyphens", p)
 		case err != nil:
 			bad("peers", "%q: %v", p, err)

@@ -86,7 +86,7 @@ func cutName(s string) (name, rest string) {
 func checkRelay(s *relaySettings, bad config.Bad) {
 	name, target, ok := strings.Cut(s.target, "=")
 	switch {
-	case !ok || target == "" || !mooncakePeerName.MatchString(name):
+	case !ok || target == "" || !peerName.MatchString(name):
 		bad("target", "%q must be NAME=SEGMENT, the name 1 to 32 lower-case letters, digits or hyphens", s.target)
 	case target == cmp.Or(s.segment, s.listen):
 		bad("target", "%q is the relay itself", s.target)
@@ -107,7 +107,7 @@ func checkRelay(s *relaySettings, bad config.Bad) {
 	for _, a := range s.allow {
 		name, from := cutName(a)
 		_, err := netip.ParsePrefix(from)
-		if err != nil || name != "" && !mooncakePeerName.MatchString(name) || strings.HasPrefix(a, "=") || name == relay.Others {
+		if err != nil || name != "" && !peerName.MatchString(name) || strings.HasPrefix(a, "=") || name == relay.Others {
 			bad("allow", "%q must be ADDRESS/BITS or NAME=ADDRESS/BITS, the name 1 to 32 lower-case letters, digits or hyphens, and not %s", a, relay.Others)
 		}
 	}

@@ -88,7 +88,7 @@ func checkNIXL(s *nixlSettings, bad config.Bad) {
 		host, port, err := net.SplitHostPort(addr)
 		number, wrong := strconv.ParseUint(port, 10, 16)
 		switch {
-		case !ok || !mooncakePeerName.MatchString(name):
+		case !ok || !peerName.MatchString(name):
 			bad("peers", "%q must be NAME=HOST:PORT, the name 1 to 32 lower-case letters, digits or hyphens", p)
 		case err != nil:
 			bad("peers", "%q: %v", p, err)

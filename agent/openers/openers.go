@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"time"
 
@@ -16,6 +17,10 @@ import (
 	"meridian/fabric"
 	"meridian/wire"
 )
+
+// peerName is what the name of a peer in NAME=ADDRESS may be: it stands in metrics and in
+// NAME/PEER.
+var peerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
 // Opener opens one kind of fabric. New makes it.
 type Opener struct {
