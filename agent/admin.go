@@ -29,7 +29,8 @@ const (
 // adminServer is adminpb's service.
 type adminServer struct {
 	adminpb.UnimplementedAdminServer
-	a *Agent
+	a      *Agent
+	reader *objectReader
 }
 
 // adminError turns an error with a code into one of the API.

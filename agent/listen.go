@@ -16,9 +16,10 @@ import (
 
 // adminEndpoint is the gRPC API on its Unix socket.
 type adminEndpoint struct {
-	srv    *grpc.Server
-	health *health.Server
-	done   chan struct{}
+	srv     *grpc.Server
+	health  *health.Server
+	objects *objectReader
+	done    chan struct{}
 }
 
 func (a *Agent) openEndpoints(context.Context) (err error) {
@@ -41,8 +42,9 @@ func (a *Agent) listenAdmin(path string) (*adminEndpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin.socket: %w", err)
 	}
-	e := &adminEndpoint{srv: grpc.NewServer(grpc.MaxRecvMsgSize(1<<20), grpc.WaitForHandlers(true)), health: health.NewServer(), done: make(chan struct{})}
-	adminpb.RegisterAdminServer(e.srv, &adminServer{a: a})
+	e := &adminEndpoint{srv: grpc.NewServer(grpc.MaxRecvMsgSize(1<<20), grpc.WaitForHandlers(true)), health: health.NewServer(),
+		objects: newObjectReader(), done: make(chan struct{})}
+	adminpb.RegisterAdminServer(e.srv, &adminServer{a: a, reader: e.objects})
 	healthpb.RegisterHealthServer(e.srv, e.health)
 	reflection.Register(e.srv)
 	e.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)

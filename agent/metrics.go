@@ -25,6 +25,7 @@ type metrics struct {
 	offloadedBlocks  *prometheus.CounterVec // fabric
 	offloadedBytes   *prometheus.CounterVec // fabric
 	slowHolders      *prometheus.CounterVec // fabric
+	objects          *prometheus.CounterVec // fabric, verification, outcome
 	acquireSeconds   prometheus.Observer
 
 	docs []series // of reg's own series, for docs/metrics.md
@@ -71,6 +72,8 @@ func newMetrics(version, wireVersion string) *metrics {
 		"Bytes of the bodies of blocks offloaded to a fabric because their request stopped thinking.", "fabric")
 	m.slowHolders = counter("meridian_slow_holders_total",
 		"Times that a holder kept a load waiting for too long and was left alone until it answered again.", "fabric")
+	m.objects = counter("meridian_fabric_objects_total",
+		"Objects of other clients that the admin API was asked for, by what proved their bytes (unverified, or crc64, which their client left) and by outcome: ok is sent to the end, refused not read, failed all else. One whose CRC-64 does not fit is crc64, failed.", "fabric", "verification", "outcome")
 	m.transferSeconds = histogram("meridian_transfer_duration_seconds",
 		"Duration of a transfer in seconds, from its first frame to its end.", "fabric", "direction", "class", "operation")
 	m.acquireSeconds = histogram("meridian_engine_acquire_duration_seconds",

@@ -112,6 +112,7 @@ fabric = "link"
 	decode.mover.Log.Begin(transfer.Record{In: true})
 	decode.mover.Log.Begin(transfer.Record{})
 	moveObserver{decode.Agent}.Slow(linkFabric)
+	driveObjects(t, decode)
 	if err := decode.fabrics.Add("ill", ill{}); err != nil {
 		t.Fatal(err)
 	}

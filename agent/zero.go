@@ -84,6 +84,13 @@ func (a *Agent) zeroFabric(name string, f fabric.Fabric) {
 			m.transferBlocks.WithLabelValues(append(labels[:4:4], outcome)...)
 		}
 	}
+	if _, ok := f.(fabric.Objects); ok {
+		for _, proof := range []string{unverified, byCRC64} {
+			for _, outcome := range []string{objectOK, objectRefused, objectFailed} {
+				m.objects.WithLabelValues(name, proof, outcome)
+			}
+		}
+	}
 	if t, ok := f.(fabric.Transporter); ok {
 		for _, via := range t.Transports() {
 			a.moved.add(name, via, direction(true), 0)

@@ -15,6 +15,20 @@ type Finder interface {
 	Find(ctx context.Context, it []Item)
 }
 
+// Objects is a fabric over a store in which other clients have objects too: bytes that
+// are no blocks, and of which nothing is known.
+type Objects interface {
+	// Object reads the object that a client has put under a key. One of more than limit
+	// bytes is CodeTooLarge, and a key at which a block may be is CodeDenied.
+	Object(ctx context.Context, key string, limit uint64) (Object, error)
+}
+
+// Object is an object as it was read.
+type Object struct {
+	B     []byte // new memory
+	CRC64 bool   // the writer left a CRC-64 of it, which fits; else nothing proves the bytes
+}
+
 // Dropper is a fabric that can be told to forget a block.
 type Dropper interface {
 	// Drop removes each item, named by H or by NS and Key. After it the handle

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"meridian/adapters/mooncake/handshake"
 	"meridian/adapters/mooncake/internal/realstore"
 	"meridian/adapters/mooncake/internal/wheel"
+	"meridian/agent/adminpb"
 	"meridian/agent/client"
 	"meridian/internal/testbed"
 	"meridian/wire"
@@ -129,5 +132,53 @@ masters = "`+master.Address+`"`, "")
 	defer lease.Release()
 	if b := lease.Blocks[0]; b.Err != nil || !bytes.Equal(b.Body, theirBody) {
 		t.Errorf("what the other client put: %d bytes, %v", len(b.Body), b.Err)
+	}
+}
+
+// An operator reads what the real client has put, through the admin socket of a running
+// daemon, in pieces; and not without leave of the table, and no block.
+func TestAnOperatorReadsObjectsOfARealClient(t *testing.T) {
+	master := realstore.StartMaster(t)
+	theirs := realstore.StartClient(t, master.Address, 64<<20)
+	body := wheel.Content(1_000_000, 6)
+	if rc := theirs.Put("page/7", body); rc != 0 {
+		t.Fatal("put:", rc)
+	}
+	table := func(name, raw string) string {
+		return fmt.Sprintf("[fabric.%s]\nkind = \"mooncake-store\"\nmasters = %q\n%s\n", name, master.Address, raw)
+	}
+	d := start(t, table("attic", "raw = true")+table("cellar", ""), "")
+	c, err := client.DialAdmin(t.Context(), d.at("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	get := func(fabric, key string) (verification adminpb.Verification, b []byte, err error) {
+		s, err := c.ReadObject(t.Context(), &adminpb.ReadObjectRequest{Fabric: fabric, Key: key})
+		for err == nil {
+			var m *adminpb.ObjectPart
+			if m, err = s.Recv(); err == nil {
+				verification, b = max(verification, m.GetVerification()), append(b, m.GetData()...)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return verification, b, err
+	}
+	if v, b, err := get("attic", "page/7"); err != nil || v != adminpb.Verification_VERIFICATION_UNVERIFIED || !bytes.Equal(b, body) {
+		t.Errorf("%v, %d bytes, %v", v, len(b), err)
+	}
+	for _, c := range []struct{ fabric, key, code, says string }{
+		{"attic", "page/8", "ABSENT", "no such object"},
+		{"attic", "mrdn/x", "DENIED", "mrdn block get"},
+		{"cellar", "page/7", "DENIED", "raw = true in [fabric.cellar]"},
+	} {
+		if _, b, err := get(c.fabric, c.key); adminpb.Detail(err).GetName() != c.code || !strings.Contains(err.Error(), c.says) || b != nil {
+			t.Errorf("%s %s: %d bytes, %v", c.fabric, c.key, len(b), err)
+		}
+	}
+	if !strings.Contains(d.page("/metrics"), `meridian_fabric_objects_total{fabric="attic",outcome="ok",verification="unverified"} 1`) {
+		t.Error("it is not counted")
 	}
 }

@@ -1,6 +1,7 @@
 // The admin API of a Meridian daemon: what an operator asks it. It reads
 // state, verifies and probes; block bytes never travel here (they go through
-// the engine socket), and nothing here changes a block.
+// the engine socket), and nothing here changes a block. An object of a foreign
+// client, which ReadObject reads, is no block.
 // Reload is the one call that changes anything.
 //
 // Ids, keys, namespaces and checksums are lower-case hexadecimal strings.
@@ -292,6 +293,57 @@ func (Direction) EnumDescriptor() ([]byte, []int) {
 	return file_admin_proto_rawDescGZIP(), []int{4}
 }
 
+// Verification says what proved that the bytes of a foreign object are those
+// that its client wrote.
+type Verification int32
+
+const (
+	Verification_VERIFICATION_UNSPECIFIED Verification = 0
+	Verification_VERIFICATION_UNVERIFIED  Verification = 1 // nothing
+	Verification_VERIFICATION_CRC64       Verification = 2 // the CRC-64 that its client left
+)
+
+// Enum value maps for Verification.
+var (
+	Verification_name = map[int32]string{
+		0: "VERIFICATION_UNSPECIFIED",
+		1: "VERIFICATION_UNVERIFIED",
+		2: "VERIFICATION_CRC64",
+	}
+	Verification_value = map[string]int32{
+		"VERIFICATION_UNSPECIFIED": 0,
+		"VERIFICATION_UNVERIFIED":  1,
+		"VERIFICATION_CRC64":       2,
+	}
+)
+
+func (x Verification) Enum() *Verification {
+	p := new(Verification)
+	*p = x
+	return p
+}
+
+func (x Verification) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Verification) Descriptor() protoreflect.EnumDescriptor {
+	return file_admin_proto_enumTypes[5].Descriptor()
+}
+
+func (Verification) Type() protoreflect.EnumType {
+	return &file_admin_proto_enumTypes[5]
+}
+
+func (x Verification) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Verification.Descriptor instead.
+func (Verification) EnumDescriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{5}
+}
+
 type Severity int32
 
 const (
@@ -328,11 +380,11 @@ func (x Severity) String() string {
 }
 
 func (Severity) Descriptor() protoreflect.EnumDescriptor {
-	return file_admin_proto_enumTypes[5].Descriptor()
+	return file_admin_proto_enumTypes[6].Descriptor()
 }
 
 func (Severity) Type() protoreflect.EnumType {
-	return &file_admin_proto_enumTypes[5]
+	return &file_admin_proto_enumTypes[6]
 }
 
 func (x Severity) Number() protoreflect.EnumNumber {
@@ -341,7 +393,7 @@ func (x Severity) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Severity.Descriptor instead.
 func (Severity) EnumDescriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{5}
+	return file_admin_proto_rawDescGZIP(), []int{6}
 }
 
 // ErrorDetail is the detail of every gRPC error of this service.
@@ -2179,6 +2231,118 @@ func (x *Probe) GetText() string {
 	return ""
 }
 
+type ReadObjectRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fabric        string                 `protobuf:"bytes,1,opt,name=fabric,proto3" json:"fabric,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // as its client gave it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadObjectRequest) Reset() {
+	*x = ReadObjectRequest{}
+	mi := &file_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadObjectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadObjectRequest) ProtoMessage() {}
+
+func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadObjectRequest.ProtoReflect.Descriptor instead.
+func (*ReadObjectRequest) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ReadObjectRequest) GetFabric() string {
+	if x != nil {
+		return x.Fabric
+	}
+	return ""
+}
+
+func (x *ReadObjectRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type ObjectPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          uint64                 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`                                                     // of the object; in the first message only
+	Verification  Verification           `protobuf:"varint,2,opt,name=verification,proto3,enum=meridian.admin.v1.Verification" json:"verification,omitempty"` // in the first message only
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectPart) Reset() {
+	*x = ObjectPart{}
+	mi := &file_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectPart) ProtoMessage() {}
+
+func (x *ObjectPart) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectPart.ProtoReflect.Descriptor instead.
+func (*ObjectPart) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ObjectPart) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *ObjectPart) GetVerification() Verification {
+	if x != nil {
+		return x.Verification
+	}
+	return Verification_VERIFICATION_UNSPECIFIED
+}
+
+func (x *ObjectPart) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type DoctorRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2187,7 +2351,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2363,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2376,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{24}
+	return file_admin_proto_rawDescGZIP(), []int{26}
 }
 
 type DoctorResponse struct {
@@ -2224,7 +2388,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2400,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2413,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{25}
+	return file_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -2272,7 +2436,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2448,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2461,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{26}
+	return file_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Finding) GetId() string {
@@ -2344,7 +2508,7 @@ type ReloadRequest struct {
 
 func (x *ReloadRequest) Reset() {
 	*x = ReloadRequest{}
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2520,7 @@ func (x *ReloadRequest) String() string {
 func (*ReloadRequest) ProtoMessage() {}
 
 func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2533,7 @@ func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadRequest.ProtoReflect.Descriptor instead.
 func (*ReloadRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{27}
+	return file_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReloadRequest) GetDryRun() bool {
@@ -2391,7 +2555,7 @@ type ReloadResponse struct {
 
 func (x *ReloadResponse) Reset() {
 	*x = ReloadResponse{}
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2567,7 @@ func (x *ReloadResponse) String() string {
 func (*ReloadResponse) ProtoMessage() {}
 
 func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2580,7 @@ func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadResponse.ProtoReflect.Descriptor instead.
 func (*ReloadResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{28}
+	return file_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReloadResponse) GetFile() string {
@@ -2460,7 +2624,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2636,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2649,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{29}
+	return file_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Change) GetKey() string {
@@ -2687,7 +2851,15 @@ const file_admin_proto_rawDesc = "" +
 	"\x03via\x18\x04 \x01(\tR\x03via\x12*\n" +
 	"\x11gbytes_per_second\x18\x05 \x01(\x01R\x0fgbytesPerSecond\x12\x12\n" +
 	"\x04code\x18\x06 \x01(\rR\x04code\x12\x12\n" +
-	"\x04text\x18\a \x01(\tR\x04text\"\x0f\n" +
+	"\x04text\x18\a \x01(\tR\x04text\"=\n" +
+	"\x11ReadObjectRequest\x12\x16\n" +
+	"\x06fabric\x18\x01 \x01(\tR\x06fabric\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"y\n" +
+	"\n" +
+	"ObjectPart\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x04R\x04size\x12C\n" +
+	"\fverification\x18\x02 \x01(\x0e2\x1f.meridian.admin.v1.VerificationR\fverification\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\x0f\n" +
 	"\rDoctorRequest\"H\n" +
 	"\x0eDoctorResponse\x126\n" +
 	"\bfindings\x18\x01 \x03(\v2\x1a.meridian.admin.v1.FindingR\bfindings\"\x96\x01\n" +
@@ -2734,12 +2906,16 @@ const file_admin_proto_rawDesc = "" +
 	"\tDirection\x12\x19\n" +
 	"\x15DIRECTION_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fDIRECTION_IN\x10\x01\x12\x11\n" +
-	"\rDIRECTION_OUT\x10\x02*Z\n" +
+	"\rDIRECTION_OUT\x10\x02*a\n" +
+	"\fVerification\x12\x1c\n" +
+	"\x18VERIFICATION_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17VERIFICATION_UNVERIFIED\x10\x01\x12\x16\n" +
+	"\x12VERIFICATION_CRC64\x10\x02*Z\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x11\n" +
 	"\rSEVERITY_WARN\x10\x02\x12\x10\n" +
-	"\fSEVERITY_ERR\x10\x032\xe6\x06\n" +
+	"\fSEVERITY_ERR\x10\x032\xbb\a\n" +
 	"\x05Admin\x12M\n" +
 	"\x06Status\x12 .meridian.admin.v1.StatusRequest\x1a!.meridian.admin.v1.StatusResponse\x12V\n" +
 	"\tListPeers\x12#.meridian.admin.v1.ListPeersRequest\x1a$.meridian.admin.v1.ListPeersResponse\x12N\n" +
@@ -2749,7 +2925,9 @@ const file_admin_proto_rawDesc = "" +
 	"\vVerifyBlock\x12%.meridian.admin.v1.VerifyBlockRequest\x1a&.meridian.admin.v1.VerifyBlockResponse\x12b\n" +
 	"\rListTransfers\x12'.meridian.admin.v1.ListTransfersRequest\x1a(.meridian.admin.v1.ListTransfersResponse\x12\\\n" +
 	"\vListFabrics\x12%.meridian.admin.v1.ListFabricsRequest\x1a&.meridian.admin.v1.ListFabricsResponse\x12\\\n" +
-	"\vProbeFabric\x12%.meridian.admin.v1.ProbeFabricRequest\x1a&.meridian.admin.v1.ProbeFabricResponse\x12M\n" +
+	"\vProbeFabric\x12%.meridian.admin.v1.ProbeFabricRequest\x1a&.meridian.admin.v1.ProbeFabricResponse\x12S\n" +
+	"\n" +
+	"ReadObject\x12$.meridian.admin.v1.ReadObjectRequest\x1a\x1d.meridian.admin.v1.ObjectPart0\x01\x12M\n" +
 	"\x06Doctor\x12 .meridian.admin.v1.DoctorRequest\x1a!.meridian.admin.v1.DoctorResponse\x12M\n" +
 	"\x06Reload\x12 .meridian.admin.v1.ReloadRequest\x1a!.meridian.admin.v1.ReloadResponseB Z\x1emeridian/agent/adminpb;adminpbb\x06proto3"
 
@@ -2765,93 +2943,99 @@ func file_admin_proto_rawDescGZIP() []byte {
 	return file_admin_proto_rawDescData
 }
 
-var file_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_admin_proto_goTypes = []any{
 	(DrainState)(0),               // 0: meridian.admin.v1.DrainState
 	(Tier)(0),                     // 1: meridian.admin.v1.Tier
 	(Attest)(0),                   // 2: meridian.admin.v1.Attest
 	(PeerState)(0),                // 3: meridian.admin.v1.PeerState
 	(Direction)(0),                // 4: meridian.admin.v1.Direction
-	(Severity)(0),                 // 5: meridian.admin.v1.Severity
-	(*ErrorDetail)(nil),           // 6: meridian.admin.v1.ErrorDetail
-	(*StatusRequest)(nil),         // 7: meridian.admin.v1.StatusRequest
-	(*StatusResponse)(nil),        // 8: meridian.admin.v1.StatusResponse
-	(*Reason)(nil),                // 9: meridian.admin.v1.Reason
-	(*Port)(nil),                  // 10: meridian.admin.v1.Port
-	(*ArenaUsage)(nil),            // 11: meridian.admin.v1.ArenaUsage
-	(*TierUsage)(nil),             // 12: meridian.admin.v1.TierUsage
-	(*ListPeersRequest)(nil),      // 13: meridian.admin.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),     // 14: meridian.admin.v1.ListPeersResponse
-	(*Peer)(nil),                  // 15: meridian.admin.v1.Peer
-	(*ListBlocksRequest)(nil),     // 16: meridian.admin.v1.ListBlocksRequest
-	(*Block)(nil),                 // 17: meridian.admin.v1.Block
-	(*StatBlockRequest)(nil),      // 18: meridian.admin.v1.StatBlockRequest
-	(*VerifyBlockRequest)(nil),    // 19: meridian.admin.v1.VerifyBlockRequest
-	(*VerifyBlockResponse)(nil),   // 20: meridian.admin.v1.VerifyBlockResponse
-	(*ListTransfersRequest)(nil),  // 21: meridian.admin.v1.ListTransfersRequest
-	(*ListTransfersResponse)(nil), // 22: meridian.admin.v1.ListTransfersResponse
-	(*Transfer)(nil),              // 23: meridian.admin.v1.Transfer
-	(*ListFabricsRequest)(nil),    // 24: meridian.admin.v1.ListFabricsRequest
-	(*ListFabricsResponse)(nil),   // 25: meridian.admin.v1.ListFabricsResponse
-	(*Fabric)(nil),                // 26: meridian.admin.v1.Fabric
-	(*ProbeFabricRequest)(nil),    // 27: meridian.admin.v1.ProbeFabricRequest
-	(*ProbeFabricResponse)(nil),   // 28: meridian.admin.v1.ProbeFabricResponse
-	(*Probe)(nil),                 // 29: meridian.admin.v1.Probe
-	(*DoctorRequest)(nil),         // 30: meridian.admin.v1.DoctorRequest
-	(*DoctorResponse)(nil),        // 31: meridian.admin.v1.DoctorResponse
-	(*Finding)(nil),               // 32: meridian.admin.v1.Finding
-	(*ReloadRequest)(nil),         // 33: meridian.admin.v1.ReloadRequest
-	(*ReloadResponse)(nil),        // 34: meridian.admin.v1.ReloadResponse
-	(*Change)(nil),                // 35: meridian.admin.v1.Change
+	(Verification)(0),             // 5: meridian.admin.v1.Verification
+	(Severity)(0),                 // 6: meridian.admin.v1.Severity
+	(*ErrorDetail)(nil),           // 7: meridian.admin.v1.ErrorDetail
+	(*StatusRequest)(nil),         // 8: meridian.admin.v1.StatusRequest
+	(*StatusResponse)(nil),        // 9: meridian.admin.v1.StatusResponse
+	(*Reason)(nil),                // 10: meridian.admin.v1.Reason
+	(*Port)(nil),                  // 11: meridian.admin.v1.Port
+	(*ArenaUsage)(nil),            // 12: meridian.admin.v1.ArenaUsage
+	(*TierUsage)(nil),             // 13: meridian.admin.v1.TierUsage
+	(*ListPeersRequest)(nil),      // 14: meridian.admin.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),     // 15: meridian.admin.v1.ListPeersResponse
+	(*Peer)(nil),                  // 16: meridian.admin.v1.Peer
+	(*ListBlocksRequest)(nil),     // 17: meridian.admin.v1.ListBlocksRequest
+	(*Block)(nil),                 // 18: meridian.admin.v1.Block
+	(*StatBlockRequest)(nil),      // 19: meridian.admin.v1.StatBlockRequest
+	(*VerifyBlockRequest)(nil),    // 20: meridian.admin.v1.VerifyBlockRequest
+	(*VerifyBlockResponse)(nil),   // 21: meridian.admin.v1.VerifyBlockResponse
+	(*ListTransfersRequest)(nil),  // 22: meridian.admin.v1.ListTransfersRequest
+	(*ListTransfersResponse)(nil), // 23: meridian.admin.v1.ListTransfersResponse
+	(*Transfer)(nil),              // 24: meridian.admin.v1.Transfer
+	(*ListFabricsRequest)(nil),    // 25: meridian.admin.v1.ListFabricsRequest
+	(*ListFabricsResponse)(nil),   // 26: meridian.admin.v1.ListFabricsResponse
+	(*Fabric)(nil),                // 27: meridian.admin.v1.Fabric
+	(*ProbeFabricRequest)(nil),    // 28: meridian.admin.v1.ProbeFabricRequest
+	(*ProbeFabricResponse)(nil),   // 29: meridian.admin.v1.ProbeFabricResponse
+	(*Probe)(nil),                 // 30: meridian.admin.v1.Probe
+	(*ReadObjectRequest)(nil),     // 31: meridian.admin.v1.ReadObjectRequest
+	(*ObjectPart)(nil),            // 32: meridian.admin.v1.ObjectPart
+	(*DoctorRequest)(nil),         // 33: meridian.admin.v1.DoctorRequest
+	(*DoctorResponse)(nil),        // 34: meridian.admin.v1.DoctorResponse
+	(*Finding)(nil),               // 35: meridian.admin.v1.Finding
+	(*ReloadRequest)(nil),         // 36: meridian.admin.v1.ReloadRequest
+	(*ReloadResponse)(nil),        // 37: meridian.admin.v1.ReloadResponse
+	(*Change)(nil),                // 38: meridian.admin.v1.Change
 }
 var file_admin_proto_depIdxs = []int32{
-	9,  // 0: meridian.admin.v1.StatusResponse.reasons:type_name -> meridian.admin.v1.Reason
+	10, // 0: meridian.admin.v1.StatusResponse.reasons:type_name -> meridian.admin.v1.Reason
 	0,  // 1: meridian.admin.v1.StatusResponse.drain:type_name -> meridian.admin.v1.DrainState
-	10, // 2: meridian.admin.v1.StatusResponse.ports:type_name -> meridian.admin.v1.Port
-	11, // 3: meridian.admin.v1.StatusResponse.arena:type_name -> meridian.admin.v1.ArenaUsage
-	12, // 4: meridian.admin.v1.ArenaUsage.tiers:type_name -> meridian.admin.v1.TierUsage
+	11, // 2: meridian.admin.v1.StatusResponse.ports:type_name -> meridian.admin.v1.Port
+	12, // 3: meridian.admin.v1.StatusResponse.arena:type_name -> meridian.admin.v1.ArenaUsage
+	13, // 4: meridian.admin.v1.ArenaUsage.tiers:type_name -> meridian.admin.v1.TierUsage
 	1,  // 5: meridian.admin.v1.TierUsage.tier:type_name -> meridian.admin.v1.Tier
-	15, // 6: meridian.admin.v1.ListPeersResponse.peers:type_name -> meridian.admin.v1.Peer
+	16, // 6: meridian.admin.v1.ListPeersResponse.peers:type_name -> meridian.admin.v1.Peer
 	3,  // 7: meridian.admin.v1.Peer.state:type_name -> meridian.admin.v1.PeerState
 	1,  // 8: meridian.admin.v1.ListBlocksRequest.tier:type_name -> meridian.admin.v1.Tier
 	1,  // 9: meridian.admin.v1.Block.tier:type_name -> meridian.admin.v1.Tier
 	2,  // 10: meridian.admin.v1.Block.attest:type_name -> meridian.admin.v1.Attest
 	1,  // 11: meridian.admin.v1.Block.header_tier:type_name -> meridian.admin.v1.Tier
 	2,  // 12: meridian.admin.v1.VerifyBlockResponse.attest:type_name -> meridian.admin.v1.Attest
-	23, // 13: meridian.admin.v1.ListTransfersResponse.transfers:type_name -> meridian.admin.v1.Transfer
+	24, // 13: meridian.admin.v1.ListTransfersResponse.transfers:type_name -> meridian.admin.v1.Transfer
 	4,  // 14: meridian.admin.v1.Transfer.direction:type_name -> meridian.admin.v1.Direction
-	26, // 15: meridian.admin.v1.ListFabricsResponse.fabrics:type_name -> meridian.admin.v1.Fabric
-	29, // 16: meridian.admin.v1.ProbeFabricResponse.probes:type_name -> meridian.admin.v1.Probe
-	32, // 17: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
-	5,  // 18: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
-	35, // 19: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
-	35, // 20: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
-	7,  // 21: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
-	13, // 22: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
-	16, // 23: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
-	18, // 24: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
-	19, // 25: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
-	21, // 26: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
-	24, // 27: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
-	27, // 28: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
-	30, // 29: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
-	33, // 30: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
-	8,  // 31: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
-	14, // 32: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
-	17, // 33: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
-	17, // 34: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
-	20, // 35: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
-	22, // 36: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
-	25, // 37: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
-	28, // 38: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
-	31, // 39: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
-	34, // 40: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
-	31, // [31:41] is the sub-list for method output_type
-	21, // [21:31] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	27, // 15: meridian.admin.v1.ListFabricsResponse.fabrics:type_name -> meridian.admin.v1.Fabric
+	30, // 16: meridian.admin.v1.ProbeFabricResponse.probes:type_name -> meridian.admin.v1.Probe
+	5,  // 17: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
+	35, // 18: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
+	6,  // 19: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
+	38, // 20: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
+	38, // 21: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
+	8,  // 22: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
+	14, // 23: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
+	17, // 24: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
+	19, // 25: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
+	20, // 26: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
+	22, // 27: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
+	25, // 28: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
+	28, // 29: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
+	31, // 30: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
+	33, // 31: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
+	36, // 32: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
+	9,  // 33: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
+	15, // 34: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
+	18, // 35: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
+	18, // 36: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
+	21, // 37: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
+	23, // 38: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
+	26, // 39: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
+	29, // 40: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
+	32, // 41: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
+	34, // 42: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
+	37, // 43: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
+	33, // [33:44] is the sub-list for method output_type
+	22, // [22:33] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_admin_proto_init() }
@@ -2864,8 +3048,8 @@ func file_admin_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_admin_proto_rawDesc), len(file_admin_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   30,
+			NumEnums:      7,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

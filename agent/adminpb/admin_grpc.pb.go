@@ -1,6 +1,7 @@
 // The admin API of a Meridian daemon: what an operator asks it. It reads
 // state, verifies and probes; block bytes never travel here (they go through
-// the engine socket), and nothing here changes a block.
+// the engine socket), and nothing here changes a block. An object of a foreign
+// client, which ReadObject reads, is no block.
 // Reload is the one call that changes anything.
 //
 // Ids, keys, namespaces and checksums are lower-case hexadecimal strings.
@@ -36,6 +37,7 @@ const (
 	Admin_ListTransfers_FullMethodName = "/meridian.admin.v1.Admin/ListTransfers"
 	Admin_ListFabrics_FullMethodName   = "/meridian.admin.v1.Admin/ListFabrics"
 	Admin_ProbeFabric_FullMethodName   = "/meridian.admin.v1.Admin/ProbeFabric"
+	Admin_ReadObject_FullMethodName    = "/meridian.admin.v1.Admin/ReadObject"
 	Admin_Doctor_FullMethodName        = "/meridian.admin.v1.Admin/Doctor"
 	Admin_Reload_FullMethodName        = "/meridian.admin.v1.Admin/Reload"
 )
@@ -63,6 +65,12 @@ type AdminClient interface {
 	// ProbeFabric moves one checked block over a path and says which transport
 	// carried it and how fast. A path that fails is an answer with its code.
 	ProbeFabric(ctx context.Context, in *ProbeFabricRequest, opts ...grpc.CallOption) (*ProbeFabricResponse, error)
+	// ReadObject reads one object that a foreign client has put into the store of
+	// a fabric. The first message says its size and whether a checksum proved it,
+	// and has no bytes; those that follow have at most 256 KiB each. Code DENIED
+	// where the fabric's table does not allow it, or the key is a block's; BUSY
+	// while two are read; TOO_LARGE, with the bound, above the bound.
+	ReadObject(ctx context.Context, in *ReadObjectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObjectPart], error)
 	// Doctor returns the findings of the daemon: its limits, its environment,
 	// its configuration, as the daemon's process sees them.
 	Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error)
@@ -169,6 +177,25 @@ func (c *adminClient) ProbeFabric(ctx context.Context, in *ProbeFabricRequest, o
 	return out, nil
 }
 
+func (c *adminClient) ReadObject(ctx context.Context, in *ReadObjectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObjectPart], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[1], Admin_ReadObject_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadObjectRequest, ObjectPart]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_ReadObjectClient = grpc.ServerStreamingClient[ObjectPart]
+
 func (c *adminClient) Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DoctorResponse)
@@ -212,6 +239,12 @@ type AdminServer interface {
 	// ProbeFabric moves one checked block over a path and says which transport
 	// carried it and how fast. A path that fails is an answer with its code.
 	ProbeFabric(context.Context, *ProbeFabricRequest) (*ProbeFabricResponse, error)
+	// ReadObject reads one object that a foreign client has put into the store of
+	// a fabric. The first message says its size and whether a checksum proved it,
+	// and has no bytes; those that follow have at most 256 KiB each. Code DENIED
+	// where the fabric's table does not allow it, or the key is a block's; BUSY
+	// while two are read; TOO_LARGE, with the bound, above the bound.
+	ReadObject(*ReadObjectRequest, grpc.ServerStreamingServer[ObjectPart]) error
 	// Doctor returns the findings of the daemon: its limits, its environment,
 	// its configuration, as the daemon's process sees them.
 	Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error)
@@ -252,6 +285,9 @@ func (UnimplementedAdminServer) ListFabrics(context.Context, *ListFabricsRequest
 }
 func (UnimplementedAdminServer) ProbeFabric(context.Context, *ProbeFabricRequest) (*ProbeFabricResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ProbeFabric not implemented")
+}
+func (UnimplementedAdminServer) ReadObject(*ReadObjectRequest, grpc.ServerStreamingServer[ObjectPart]) error {
+	return status.Error(codes.Unimplemented, "method ReadObject not implemented")
 }
 func (UnimplementedAdminServer) Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Doctor not implemented")
@@ -417,6 +453,17 @@ func _Admin_ProbeFabric_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_ReadObject_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadObjectRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServer).ReadObject(m, &grpc.GenericServerStream[ReadObjectRequest, ObjectPart]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_ReadObjectServer = grpc.ServerStreamingServer[ObjectPart]
+
 func _Admin_Doctor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DoctorRequest)
 	if err := dec(in); err != nil {
@@ -501,6 +548,11 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ListBlocks",
 			Handler:       _Admin_ListBlocks_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadObject",
+			Handler:       _Admin_ReadObject_Handler,
 			ServerStreams: true,
 		},
 	},

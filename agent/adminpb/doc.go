@@ -7,7 +7,10 @@
 //
 // It may import the standard library, grpc and protobuf. It must never
 // import another room, and it must never carry the bytes of a block: those go
-// through the engine socket, where a lease guards them.
+// through the engine socket, where a lease guards them. What ReadObject carries
+// is no block: it is an object that a foreign client has put into a store, it
+// lies in no arena, and no lease is about it. A fabric refuses the keys at which
+// blocks may be.
 //
 // The generated files are checked in. A Go toolchain alone makes them again:
 //

@@ -58,7 +58,7 @@ type storeSettings struct {
 	metadata, metadataCluster        string
 	lanes                            int
 	allow                            []string
-	insecure                         bool
+	insecure, raw                    bool
 }
 
 var openMooncakeStore = New(
@@ -72,6 +72,7 @@ var openMooncakeStore = New(
 		config.Key("lanes", func(s *storeSettings) *int { return &s.lanes }, config.Integers, engine.DefaultLanes, config.Within(1, engine.MaxLanes), "Connections to each node."),
 		config.Key("allow", func(s *storeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Where the nodes are, ADDRESS/BITS: the daemon connects to no others. Empty: this host only."),
 		config.Key("insecure", func(s *storeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow a Store beyond loopback: Mooncake has no TLS, and a source address is all that it proves."),
+		config.Key("raw", func(s *storeSettings) *bool { return &s.raw }, config.Booleans, false, config.Free[bool](), "Let mrdn fabric object get read what other clients have put into the Store, for the tenant above: all but what is below the prefix. It is told as unverified unless its client left a CRC-64."),
 	),
 	func(_ context.Context, at Site, s *storeSettings) (fabric.Fabric, error) {
 		masters, closing, err := mooncake.Masters(s.masters, s.cluster)
@@ -79,7 +80,7 @@ var openMooncakeStore = New(
 			return nil, fmt.Errorf("masters: %w", err)
 		}
 		c := objects.Config{
-			Label: at.Name, Masters: masters, Tenant: s.tenant, Prefix: s.prefix, Lanes: s.lanes, Close: closing,
+			Label: at.Name, Masters: masters, Tenant: s.tenant, Prefix: s.prefix, Raw: s.raw, Lanes: s.lanes, Close: closing,
 			Dial: metadata.DialAllowed(reachable(len(s.allow) == 0, prefixes(s.allow))),
 		}
 		c.Resolver = &handshake.Client{Dial: c.Dial}

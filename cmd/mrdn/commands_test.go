@@ -175,6 +175,36 @@ func TestFabricProbe(t *testing.T) {
 	expect(t, s.run(t, "fabric", "probe"), exitFailed, "", "no path to probe")
 }
 
+// Objects of other clients are told as what they are, and one that is not as long as the
+// daemon said reaches nobody.
+func TestFabricObjectGet(t *testing.T) {
+	s := newShell(t, newDaemon())
+	get := func(args ...string) outcome {
+		return s.run(t, append([]string{"fabric", "object", "get", "attic"}, args...)...)
+	}
+	if got := get("page"); got.exit != exitOK || got.out != "opaque" || got.err != "6 bytes, unverified: opaque, not a block\n" {
+		t.Errorf("%+v", got)
+	}
+	if got := get("proved", "--out", "object"); got.exit != exitOK || got.err != "6 bytes, crc64: opaque, not a block\n" || !strings.Contains(got.out, "crc64") {
+		t.Errorf("%+v", got)
+	}
+	if b, err := os.ReadFile("object"); err != nil || string(b) != "opaque" {
+		t.Errorf("the file has %q, %v", b, err)
+	}
+	expect(t, get("page", "--json"), exitOK, `"verification": "unverified"`, "")
+	for key, says := range map[string]string{
+		"longer": "said 6 bytes and sent 9", "shorter": "said 6 bytes and sent 3", "huge": "1 GiB at most",
+		"absent": "hint: KEY is the whole key",
+	} {
+		got := get(key, "--out", key)
+		expect(t, got, exitFailed, "", says)
+		if _, err := os.Stat(key); !errors.Is(err, os.ErrNotExist) || got.out != "" {
+			t.Errorf("%s: %q, and the file: %v", key, got.out, err)
+		}
+	}
+	expect(t, s.run(t, "fabric", "object", "get", "attic"), exitUsage, "", "KEY is missing")
+}
+
 func TestDoctorAddsTheDaemonsFindings(t *testing.T) {
 	d := newDaemon()
 	s := newShell(t, d)

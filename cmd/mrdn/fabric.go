@@ -13,7 +13,7 @@ import (
 )
 
 func newFabricCmd(a *app) *cobra.Command {
-	return group(a, "fabric", "The ways on which blocks travel", "  mrdn fabric list\n  mrdn fabric probe link", newFabricListCmd(a), newFabricProbeCmd(a))
+	return group(a, "fabric", "The ways on which blocks travel", "  mrdn fabric list\n  mrdn fabric probe link", newFabricListCmd(a), newFabricProbeCmd(a), newFabricObjectCmd(a))
 }
 
 func newFabricListCmd(a *app) *cobra.Command {
@@ -43,9 +43,9 @@ func newFabricProbeCmd(a *app) *cobra.Command {
 		Use:   "probe [FABRIC]",
 		Short: "Move one checked block over each path and time it",
 		Long: `Moves one block over each path, checks its checksum at the far end, and prints
-the transport that really carried it and the rate. The block is not kept. Over a
-relay, which carries no blocks, the begin of its target's memory is read. The exit
-code is 1 when a path fails, and 5 when bytes arrived wrong.`,
+the transport that really carried it and the rate. The block is not kept. Over
+a relay, which carries no blocks, the begin of its target's memory is read. The
+exit code is 1 when a path fails, and 5 when bytes arrived wrong.`,
 		Example:     "  mrdn fabric probe\n  mrdn fabric probe link --peer prefill-1",
 		Args:        cobra.MaximumNArgs(1),
 		Annotations: map[string]string{accessKey: readOnly},

@@ -124,6 +124,31 @@ func (d *daemon) ProbeFabric(context.Context, *adminpb.ProbeFabricRequest) (*adm
 	return &adminpb.ProbeFabricResponse{Probes: d.probes}, d.err
 }
 
+// ReadObject answers what the key says.
+func (d *daemon) ReadObject(r *adminpb.ReadObjectRequest, s grpc.ServerStreamingServer[adminpb.ObjectPart]) error {
+	parts := []*adminpb.ObjectPart{
+		{Size: 6, Verification: adminpb.Verification_VERIFICATION_UNVERIFIED}, {Data: []byte("opa")}, {Data: []byte("que")},
+	}
+	switch r.GetKey() {
+	case "proved":
+		parts[0].Verification = adminpb.Verification_VERIFICATION_CRC64
+	case "longer":
+		parts = append(parts, parts[1])
+	case "shorter":
+		parts = parts[:2]
+	case "huge":
+		parts[0].Size = 1 << 60
+	case "absent":
+		return adminpb.Error(&adminpb.ErrorDetail{Code: 100, Name: "ABSENT", Fix: absentFix}, "attic: no such object (-704)")
+	}
+	for _, p := range parts {
+		if err := s.Send(p); err != nil {
+			return err
+		}
+	}
+	return d.err
+}
+
 func (d *daemon) Reload(_ context.Context, r *adminpb.ReloadRequest) (*adminpb.ReloadResponse, error) {
 	out := &adminpb.ReloadResponse{File: "/etc/meridian.toml", Restart: []*adminpb.Change{{Key: "link.lanes", Old: "2", New: "4", What: "changed"}}}
 	out.Applied = []*adminpb.Change{{Key: "link.psk", What: "changed"}}

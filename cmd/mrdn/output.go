@@ -33,6 +33,13 @@ type raw interface {
 	bytes() []byte
 }
 
+// remarked is a result of which standard error says something, where standard output has
+// no place for it: JSON and YAML have.
+type remarked interface {
+	result
+	remark() string
+}
+
 // render writes r to standard output in the form that was asked for.
 func (a *app) render(r result) error {
 	switch a.output {
@@ -45,6 +52,11 @@ func (a *app) render(r result) error {
 		return err
 	case "yaml":
 		return a.renderYAML(r)
+	}
+	if m, ok := r.(remarked); ok {
+		if _, err := fmt.Fprintln(a.err, printable(m.remark())); err != nil {
+			return err
+		}
 	}
 	if b, ok := r.(raw); ok {
 		_, err := a.out.Write(b.bytes())

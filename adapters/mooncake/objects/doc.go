@@ -4,6 +4,7 @@
 //
 //	objects.go  the fabric
 //	known.go    which handle names which object
+//	raw.go      objects of other clients
 //
 // A Store evicts what it likes, and other clients remove and replace objects. So nothing
 // is believed that was not just read: a pull compares the payload with its own checksum,

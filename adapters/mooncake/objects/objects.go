@@ -41,6 +41,7 @@ type Config struct {
 	Masters store.Masters
 	Tenant  string // of the objects; "": store.DefaultTenant
 	Prefix  string // of their keys
+	Raw     bool   // objects beside the prefix may be read
 	Lanes   int    // connections to each node; 0: engine.DefaultLanes
 	// Resolver finds nodes by the names of their segments; nil: by the handshake with
 	// the node itself.
@@ -75,6 +76,7 @@ type Store struct {
 var (
 	_ fabric.Fabric      = (*Store)(nil)
 	_ fabric.Finder      = (*Store)(nil)
+	_ fabric.Objects     = (*Store)(nil)
 	_ fabric.Prober      = (*Store)(nil)
 	_ fabric.Gate        = (*Store)(nil)
 	_ fabric.Keeper      = (*Store)(nil)

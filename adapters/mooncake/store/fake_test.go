@@ -16,6 +16,7 @@ import (
 
 	"meridian/adapters/mooncake/rpc"
 	"meridian/adapters/mooncake/structpack"
+	"meridian/wire"
 )
 
 // fakeMaster answers as a test says, by the id of the function.
@@ -230,6 +231,31 @@ func TestPlacesThatCannotBeAreNotRead(t *testing.T) {
 		if _, err := c.GetInto(t.Context(), "k", make([]byte, 8)); err == nil {
 			t.Errorf("%s: bytes were read into memory", name)
 		}
+	}
+}
+
+// An object that is another size in its next replica, or when it is asked for again, is
+// not read into more or less memory than was taken for it.
+func TestAnObjectWhoseSizeIsALie(t *testing.T) {
+	f, e := newFakeMaster(t), newMemoryEngine()
+	c := fakeClient(t, f, e)
+	e.fail["away:1"] = errors.New("no route")
+	e.bytes[place("good:1", 16)] = []byte("body")
+	answers(f, fnReplicas, askKey, found(nil, complete("away:1", 16, 4), complete("good:1", 16, 64)))
+	if b, _, err := c.Get(t.Context(), "k", 100); b != nil || !errors.Is(err, wire.CodeTooLarge) {
+		t.Errorf("a replica that is larger: %q, %v", b, err)
+	}
+	answers(f, fnReplicas, askKey, found(nil, complete("away:1", 16, 64), complete("good:1", 16, 4)))
+	if b, o, err := c.Get(t.Context(), "k", 100); string(b) != "body" || o.Size != 4 || err != nil {
+		t.Errorf("one that is smaller: %q, %v", b, err)
+	}
+	asked := uint64(0)
+	answers(f, fnReplicas, askKey, func(keyQuery) expected[replicas] {
+		asked++ // the first answer has no lease
+		return expected[replicas]{Value: replicas{List: []replica{complete("good:1", 16, 4*asked)}, LeaseMS: 10_000 * (asked - 1)}}
+	})
+	if b, _, err := c.Get(t.Context(), "k", 100); b != nil || !errors.Is(err, wire.CodeTooLarge) {
+		t.Errorf("another object in its place: %q, %v", b, err)
 	}
 }
 
