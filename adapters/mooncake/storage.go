@@ -54,7 +54,11 @@ func (s *server) offer(ctx context.Context) error {
 	if s.storage == nil {
 		return nil
 	}
-	node, err := store.StartNode(store.NodeOptions{Masters: s.Lend.Masters, Lent: s.storage.lent, Name: s.ourName(), Segment: s.ourName(), Log: s.node.cfg.Log})
+	o := store.NodeOptions{Masters: s.Lend.Masters, Lent: s.storage.lent, Name: s.ourName(), Segment: s.ourName(), Log: s.node.cfg.Log}
+	if s.publisher != nil {
+		o.Hidden = s.hidden
+	}
+	node, err := store.StartNode(o)
 	if err != nil {
 		return err
 	}
@@ -69,6 +73,16 @@ func (s *server) offer(ctx context.Context) error {
 			}
 		}
 	}()
+	return nil
+}
+
+// errHidden is why memory is not offered that peers could not reach.
+var errHidden = errors.New("its segment is not on the metadata server")
+
+func (s *server) hidden() error {
+	if err := s.publisher.Trouble(); err != nil {
+		return fmt.Errorf("%w: %w", errHidden, err)
+	}
 	return nil
 }
 
@@ -137,6 +151,9 @@ func (s *storage) finding() []fabric.Finding {
 		f.Reason, f.Fix = "the master has not answered yet", "look whether mooncake_master runs at store_masters, and whether this host reaches it; it is tried again every second"
 		if st.Err != nil {
 			f.Reason = st.Err.Error()
+		}
+		if errors.Is(st.Err, errHidden) {
+			f.Fix = "do what the finding published says; the memory is offered then"
 		}
 	}
 	return []fabric.Finding{f}

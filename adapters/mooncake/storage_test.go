@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"meridian/adapters/mooncake/internal/fakeplane"
 	"meridian/adapters/mooncake/internal/realstore"
+	"meridian/adapters/mooncake/metadata"
 	"meridian/internal/testbed"
 	"meridian/wire"
 )
@@ -32,6 +34,26 @@ func TestAStorageNodeWithoutItsMasterSaysSo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	h.Drain(ctx)
+}
+
+// The name of its segment is another node's: what it lent would be written there.
+func TestAStorageNodeWithoutItsNameOffersNothing(t *testing.T) {
+	master := realstore.StartMaster(t)
+	theirs := metadata.Node{At: metadata.Endpoint{Host: "127.0.0.1", Port: 1}}
+	plane := &fakeplane.Plane{Nodes: map[string]metadata.Node{"house": theirs}}
+	h := newHouseAt(t, plane, nil, func(c *ServeConfig) {
+		lend(t, master.Address)(c)
+		c.Segment, c.Epoch = "house", 1
+	})
+	testbed.Until(t, "it says why not", func() bool {
+		f := findingOf(t, h.Node, "store_node")
+		return f.Bad && strings.Contains(f.Reason, "belongs to") && strings.Contains(f.Fix, "published")
+	})
+	if n := h.server.storage.node.Status().Offers; n != 0 {
+		t.Error("offered:", n)
+	}
+	plane.Set(func() { delete(plane.Nodes, "house") })
+	testbed.Until(t, "it has its name, and serves", func() bool { return !findingOf(t, h.Node, "store_node").Bad })
 }
 
 // The master gives out no more of a node that drains, its readers finish, and then

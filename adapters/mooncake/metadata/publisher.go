@@ -125,8 +125,8 @@ func (p *Publisher) set(n Node, err error) {
 	}
 }
 
-// trouble is why our segment is not on the server; nil: it is.
-func (p *Publisher) trouble() error {
+// Trouble is why our segment is not on the server; nil: it is.
+func (p *Publisher) Trouble() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
@@ -151,7 +151,7 @@ func (p *Publisher) Close() {
 func (p *Publisher) Finding() fabric.Finding {
 	n := p.node()
 	f := fabric.Finding{ID: "published", Severe: true, Subject: fmt.Sprintf("segment %s on the metadata server", stranger.Quote(n.Name()))}
-	err := p.trouble()
+	err := p.Trouble()
 	if err == nil {
 		return f
 	}

@@ -24,6 +24,7 @@ type NodeOptions struct {
 	Lent    *Lent
 	Name    string        // of the segment, as the master shows it
 	Segment string        // that peers open to reach Lent
+	Hidden  func() error  // why peers cannot open Segment now; nil: they can
 	Timeout time.Duration // of one call to the master
 	Log     *slog.Logger  // nil: nothing is logged
 }
@@ -200,6 +201,13 @@ func (s *Status) find() {
 // the two could have given out addresses that it then gives out again.
 func (n *Node) offer(ctx context.Context) {
 	err := n.withdraw(ctx)
+	if err == nil && n.options.Hidden != nil {
+		// The master gives out memory that nobody reaches like any other: writes to it fail.
+		if err := n.options.Hidden(); err != nil {
+			n.set(func(s *Status) { s.Err = err })
+			return
+		}
+	}
 	if err == nil {
 		err = n.reoffer(ctx)
 	}

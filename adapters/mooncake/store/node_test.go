@@ -57,12 +57,17 @@ func (m *nodeMaster) forget() {
 // steppedNode is a node that steps when the test says.
 func steppedNode(t *testing.T, m *nodeMaster) (*Node, *Lent, chan<- time.Time) {
 	t.Helper()
+	return hiddenNode(t, m, nil)
+}
+
+func hiddenNode(t *testing.T, m *nodeMaster, hidden func() error) (*Node, *Lent, chan<- time.Time) {
+	t.Helper()
 	lent, err := NewLent(MinLent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tick := make(chan time.Time)
-	n, err := startNode(NodeOptions{Masters: m.masters, Lent: lent, Name: "n", Segment: "127.0.0.1:1", Timeout: time.Minute}, tick, func() {})
+	n, err := startNode(NodeOptions{Masters: m.masters, Lent: lent, Name: "n", Segment: "127.0.0.1:1", Hidden: hidden, Timeout: time.Minute}, tick, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +147,33 @@ func TestAnAccessOutsideOfWhatIsLentIsRefused(t *testing.T) {
 		if err == nil {
 			leave(0)
 		}
+	}
+}
+
+// A node that no peer can open offers nothing: what the master gave out of it could not
+// be written.
+func TestANodeThatNobodyCanOpenOffersNothing(t *testing.T) {
+	m := newNodeMaster(t)
+	why := errors.New("hidden")
+	var mu sync.Mutex
+	n, lent, tick := hiddenNode(t, m, func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		return why
+	})
+	until(t, n, func(s Status) bool { return errors.Is(s.Err, why) })
+	if _, size := lent.Range(); size != 0 || n.Status().State != NodeOffering {
+		t.Error("offered:", n.Status())
+	}
+	mu.Lock()
+	why = nil
+	mu.Unlock()
+	tick <- time.Time{}
+	until(t, n, serving)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.segments) != 1 {
+		t.Error("mounted:", m.segments)
 	}
 }
 
