@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/adapters/mooncake/rpc"
+	"meridian/wire"
 )
 
 // Times of a node. The master drops a client that has not pinged for --client_ttl,
@@ -24,7 +25,7 @@ type NodeOptions struct {
 	Lent    *Lent
 	Name    string        // of the segment, as the master shows it
 	Segment string        // that peers open to reach Lent
-	Hidden  func() error  // why peers cannot open Segment now; nil: they can
+	Hidden  func() error  // why peers cannot open Segment now; nil: they can. EXISTS or STALE: they reach another node
 	Timeout time.Duration // of one call to the master
 	Log     *slog.Logger  // nil: nothing is logged
 }
@@ -172,6 +173,21 @@ func (n *Node) step(ctx context.Context) {
 	case forgotten:
 		n.options.Log.Warn("mooncake store node: the master does not know the node any more; what lay here is lost to the store", "segment", n.options.Name)
 		n.set(func(s *Status) { s.State, s.Err = NodeOffering, errForgotten })
+		n.offer(ctx)
+	default:
+		n.lookTaken(ctx)
+	}
+}
+
+// lookTaken withdraws the memory where another node has the segment's name by now, as
+// after a pause of this process: what the master gives out would be written there.
+func (n *Node) lookTaken(ctx context.Context) {
+	if n.options.Hidden == nil {
+		return
+	}
+	if err := n.options.Hidden(); errors.Is(err, wire.CodeExists) || errors.Is(err, wire.CodeStale) {
+		n.options.Log.Warn("mooncake store node: its memory is withdrawn", "segment", n.options.Name, "error", err)
+		n.set(func(s *Status) { s.State, s.Err = NodeOffering, err })
 		n.offer(ctx)
 	}
 }

@@ -151,7 +151,8 @@ func TestAnAccessOutsideOfWhatIsLentIsRefused(t *testing.T) {
 }
 
 // A node that no peer can open offers nothing: what the master gave out of it could not
-// be written.
+// be written. One whose name another node has by now takes back what it offered; one whose
+// metadata server is away does not.
 func TestANodeThatNobodyCanOpenOffersNothing(t *testing.T) {
 	m := newNodeMaster(t)
 	why := errors.New("hidden")
@@ -170,10 +171,25 @@ func TestANodeThatNobodyCanOpenOffersNothing(t *testing.T) {
 	mu.Unlock()
 	tick <- time.Time{}
 	until(t, n, serving)
+	say := func(err error) {
+		mu.Lock()
+		why = err
+		mu.Unlock()
+		tick <- time.Time{}
+		tick <- time.Time{} // taken when the step before has ended
+	}
+	say(wire.CodeUnreachable)
+	if n.Status().State != NodeServing {
+		t.Error("without a metadata server:", n.Status())
+	}
+	say(wire.CodeExists)
+	if _, size := lent.Range(); size != 0 || n.Status().State != NodeOffering {
+		t.Error("after its name was taken:", n.Status())
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.segments) != 1 {
-		t.Error("mounted:", m.segments)
+	if len(m.segments) != 1 || len(m.unmounted) != 1 {
+		t.Error("mounted:", m.segments, "unmounted:", m.unmounted)
 	}
 }
 
