@@ -117,7 +117,7 @@ func (s *adminServer) ListPeers(_ context.Context, req *adminpb.ListPeersRequest
 			continue
 		}
 		row := &adminpb.Peer{
-			Name: p.Name, Incarnation: p.Inc, Address: p.Addr, State: pbState(p.State),
+			Name: p.Name, Fabric: p.Fabric, Incarnation: p.Inc, Address: p.Addr, State: pbState(p.State),
 			ReasonCode: uint32(p.Code), Reason: p.Text, Transport: p.Via, Lanes: uint32(p.Lanes),
 			RttNs: uint64(p.RTT), Tenants: p.Tenants,
 		}
@@ -141,6 +141,8 @@ func pbState(s fabric.PeerState) adminpb.PeerState {
 		return adminpb.PeerState_PEER_STATE_READY
 	case fabric.PeerRefused:
 		return adminpb.PeerState_PEER_STATE_REFUSED
+	case fabric.PeerIdle:
+		return adminpb.PeerState_PEER_STATE_IDLE
 	case fabric.PeerDraining:
 		return adminpb.PeerState_PEER_STATE_DRAINING
 	default:
@@ -315,6 +317,9 @@ func (s *adminServer) ProbeFabric(ctx context.Context, req *adminpb.ProbeFabricR
 			peers = append(peers, row.Peer)
 		}
 		fabrics = append(fabrics, row.Fabric)
+		if _, made := f.(fabric.Peered); made && row.Peer == "" {
+			continue // its peers have entries of their own; without peers there is no path
+		}
 		if (req.Fabric != "" && req.Fabric != row.Fabric) || (req.Peer != "" && req.Peer != row.Peer) {
 			continue
 		}

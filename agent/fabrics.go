@@ -112,8 +112,13 @@ func (a *Agent) servers() []server {
 func (a *Agent) peers() []fabric.Peer {
 	var out []fabric.Peer
 	for _, f := range a.whole {
-		if g, ok := f.(fabric.Peered); ok {
-			out = append(out, g.Peers()...)
+		g, ok := f.(fabric.Peered)
+		if !ok {
+			continue
+		}
+		for _, p := range g.Peers() {
+			p.Fabric = f.Label()
+			out = append(out, p)
 		}
 	}
 	return out

@@ -3,11 +3,13 @@ package agent
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"meridian/agent/finding"
 	"meridian/agent/openers"
 	"meridian/blocks"
 	"meridian/fabric"
+	"meridian/wire"
 )
 
 // findings are those of the host, as this process sees it, and those of the
@@ -70,8 +72,26 @@ func stateFindings(st blocks.Stats, checksums uint64, peers []fabric.Peer) []fin
 	add(checksums != 0, finding.Err, "integrity.checksum", fmt.Sprintf("checksum failures: %d", checksums),
 		"bodies arrived or lay changed; none was served", "the log names peer and transport: check that path's NIC, cable, memory")
 	for _, p := range peers {
-		add(p.State != fabric.PeerReady, finding.Warn, "peer."+p.Name, fmt.Sprintf("peer %s: %s %s", p.Name, p.State, p.Via),
-			fmt.Sprintf("%s: %s", p.Code, p.Text), "mrdn errors lookup "+p.Code.String())
+		reason, fix := peerReason(&p)
+		add(p.State != fabric.PeerReady && p.State != fabric.PeerIdle, finding.Warn, "peer."+p.Name, peerSubject(&p), reason, fix)
 	}
 	return out
+}
+
+// peerSubject names the fabric too: two fabrics may lead to peers of one name.
+func peerSubject(p *fabric.Peer) string {
+	s := fmt.Sprintf("peer %s of %s: %s", p.Name, p.Fabric, p.State)
+	if p.Via != "" {
+		s += " over " + p.Via
+	}
+	return s
+}
+
+// peerReason is why a peer is not ready, its code once, and what to do.
+func peerReason(p *fabric.Peer) (reason, fix string) {
+	if p.Code == wire.CodeOK {
+		return "it has not connected yet", "look whether its daemon runs and dials this agent"
+	}
+	code := p.Code.String()
+	return code + ": " + strings.TrimPrefix(p.Text, code+": "), "mrdn errors lookup " + code
 }

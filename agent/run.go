@@ -64,8 +64,12 @@ func (a *Agent) shutdown(ctx context.Context) error {
 		a.log.Warn("drain ended early", "err", err)
 	}
 	err := a.Close()
-	a.log.Info("stopped", "err", err)
-	return err
+	if err != nil {
+		a.log.Warn("stopped", "err", err)
+		return err
+	}
+	a.log.Info("stopped")
+	return nil
 }
 
 // writePorts puts the bound addresses into a JSON file.

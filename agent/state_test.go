@@ -26,7 +26,7 @@ import (
 
 // Every finding about the daemon's own state says OK and says why not.
 func TestStateFindingsSayBothWays(t *testing.T) {
-	up := []fabric.Peer{{Name: "p", State: fabric.PeerReady, Via: "tcp"}}
+	up := []fabric.Peer{{Name: "p", State: fabric.PeerReady, Via: "tcp"}, {Name: "q", State: fabric.PeerIdle, Code: wire.CodeUnreachable, Text: "not needed yet"}}
 	down := []fabric.Peer{{Name: "p", State: fabric.PeerRefused, Code: wire.CodeAuth, Text: "no proof"}}
 	for id, c := range map[string]struct {
 		sev       finding.Severity

@@ -88,9 +88,10 @@ const (
 	PeerReady
 	PeerRefused
 	PeerDraining
+	PeerIdle // not connected, since nothing was asked of it yet
 )
 
-var peerStates = [...]string{"connecting", "ready", "refused", "draining"}
+var peerStates = [...]string{"connecting", "ready", "refused", "draining", "idle"}
 
 // String returns the state's name.
 func (s PeerState) String() string { return peerStates[min(int(s), len(peerStates)-1)] }
@@ -99,7 +100,8 @@ func (s PeerState) String() string { return peerStates[min(int(s), len(peerState
 // leaves it zero.
 type Peer struct {
 	Name    string
-	Listed  bool // in the configuration; others came by themselves, and several may have one name
+	Fabric  string // name of the fabric that leads to it; the agent sets it
+	Listed  bool   // in the configuration; others came by themselves, and several may have one name
 	Agent   [16]byte
 	Inc     uint64 // incarnation; another one is another peer
 	Addr    string // as configured, else where it comes from

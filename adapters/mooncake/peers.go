@@ -21,7 +21,7 @@ type onePeer struct{ group }
 // Close does nothing: the peer is closed with its Node.
 func (o *onePeer) Close() error { return nil }
 
-// Peers tells how each listed peer stands. One that was not needed yet is connecting.
+// Peers tells how each listed peer stands. One that was not needed yet is idle.
 func (n *Node) Peers() []fabric.Peer {
 	out := make([]fabric.Peer, len(n.peers))
 	for i, p := range n.peers {
@@ -38,7 +38,7 @@ func (p *peer) stands() fabric.Peer {
 	case p.failed != nil:
 		out.Code, out.Text = wire.CodeOf(p.failed), p.failed.Error()
 	case p.seg == nil:
-		out.Code, out.Text = wire.CodeUnreachable, "not needed yet"
+		out.State, out.Code, out.Text = fabric.PeerIdle, wire.CodeUnreachable, "not needed yet"
 	default:
 		out.State, out.Via, out.Lanes = fabric.PeerReady, via, p.seg.Lanes()
 	}

@@ -474,7 +474,7 @@ func TestEachPeerIsAPathOfItsOwn(t *testing.T) {
 	a, b := newLender(t, 1<<20), newLender(t, 1<<20)
 	n := newNode(t, Config{Label: "mooncake", Peers: []PeerConfig{{"b", b.name}, {"a", a.name}}})
 	for i, p := range n.Peers() {
-		if want := string("ab"[i]); p.Name != want || !p.Listed || p.State != fabric.PeerConnecting || p.Err() == nil {
+		if want := string("ab"[i]); p.Name != want || !p.Listed || p.State != fabric.PeerIdle || p.Err() == nil {
 			t.Errorf("before the first call: %+v", p)
 		}
 	}

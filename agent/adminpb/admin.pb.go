@@ -197,6 +197,7 @@ const (
 	PeerState_PEER_STATE_READY       PeerState = 2
 	PeerState_PEER_STATE_REFUSED     PeerState = 3
 	PeerState_PEER_STATE_DRAINING    PeerState = 4
+	PeerState_PEER_STATE_IDLE        PeerState = 5 // nothing was asked of it yet
 )
 
 // Enum value maps for PeerState.
@@ -207,6 +208,7 @@ var (
 		2: "PEER_STATE_READY",
 		3: "PEER_STATE_REFUSED",
 		4: "PEER_STATE_DRAINING",
+		5: "PEER_STATE_IDLE",
 	}
 	PeerState_value = map[string]int32{
 		"PEER_STATE_UNSPECIFIED": 0,
@@ -214,6 +216,7 @@ var (
 		"PEER_STATE_READY":       2,
 		"PEER_STATE_REFUSED":     3,
 		"PEER_STATE_DRAINING":    4,
+		"PEER_STATE_IDLE":        5,
 	}
 )
 
@@ -1065,6 +1068,7 @@ type Peer struct {
 	RttNs         uint64                 `protobuf:"varint,10,opt,name=rtt_ns,json=rttNs,proto3" json:"rtt_ns,omitempty"` // last round trip
 	Namespaces    []string               `protobuf:"bytes,11,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	Tenants       []string               `protobuf:"bytes,12,rep,name=tenants,proto3" json:"tenants,omitempty"` // proven by the peer
+	Fabric        string                 `protobuf:"bytes,13,opt,name=fabric,proto3" json:"fabric,omitempty"`   // the fabric that leads to it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1181,6 +1185,13 @@ func (x *Peer) GetTenants() []string {
 		return x.Tenants
 	}
 	return nil
+}
+
+func (x *Peer) GetFabric() string {
+	if x != nil {
+		return x.Fabric
+	}
+	return ""
 }
 
 type ListBlocksRequest struct {
@@ -2742,7 +2753,7 @@ const file_admin_proto_rawDesc = "" +
 	"\x10ListPeersRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"B\n" +
 	"\x11ListPeersResponse\x12-\n" +
-	"\x05peers\x18\x01 \x03(\v2\x17.meridian.admin.v1.PeerR\x05peers\"\xde\x02\n" +
+	"\x05peers\x18\x01 \x03(\v2\x17.meridian.admin.v1.PeerR\x05peers\"\xf6\x02\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12 \n" +
@@ -2759,7 +2770,8 @@ const file_admin_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\v \x03(\tR\n" +
 	"namespaces\x12\x18\n" +
-	"\atenants\x18\f \x03(\tR\atenants\"t\n" +
+	"\atenants\x18\f \x03(\tR\atenants\x12\x16\n" +
+	"\x06fabric\x18\r \x01(\tR\x06fabric\"t\n" +
 	"\x11ListBlocksRequest\x12+\n" +
 	"\x04tier\x18\x01 \x01(\x0e2\x17.meridian.admin.v1.TierR\x04tier\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x14\n" +
@@ -2896,13 +2908,14 @@ const file_admin_proto_rawDesc = "" +
 	"\x12ATTEST_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vATTEST_NONE\x10\x01\x12\x11\n" +
 	"\rATTEST_INGEST\x10\x02\x12\x13\n" +
-	"\x0fATTEST_PRODUCER\x10\x03*\x89\x01\n" +
+	"\x0fATTEST_PRODUCER\x10\x03*\x9e\x01\n" +
 	"\tPeerState\x12\x1a\n" +
 	"\x16PEER_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PEER_STATE_CONNECTING\x10\x01\x12\x14\n" +
 	"\x10PEER_STATE_READY\x10\x02\x12\x16\n" +
 	"\x12PEER_STATE_REFUSED\x10\x03\x12\x17\n" +
-	"\x13PEER_STATE_DRAINING\x10\x04*K\n" +
+	"\x13PEER_STATE_DRAINING\x10\x04\x12\x13\n" +
+	"\x0fPEER_STATE_IDLE\x10\x05*K\n" +
 	"\tDirection\x12\x19\n" +
 	"\x15DIRECTION_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fDIRECTION_IN\x10\x01\x12\x11\n" +

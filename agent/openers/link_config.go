@@ -88,7 +88,7 @@ func (s *linkSettings) laneCount() int {
 func checkLink(s *linkSettings, c *config.Config, bad, warn config.Bad) {
 	s.checkTLS(bad)
 	s.checkListeners(bad, warn)
-	s.checkPeers(c.Agent.Name, bad, warn)
+	s.checkPeers(c, bad, warn)
 	// A node of a split moves blocks by the link. Without it each prompt would be
 	// computed twice.
 	if l := c.Llama; l.On() && l.Partner != "" && l.Role != "both" && len(s.Peers) == 0 {
@@ -149,8 +149,8 @@ func (s *linkSettings) everyPeerHasPSK() bool {
 	return s.PSK != "" || !slices.ContainsFunc(s.Peers, func(p linkPeer) bool { return p.PSK == "" })
 }
 
-func (s *linkSettings) checkPeers(own string, bad, warn config.Bad) {
-	names := map[string]bool{}
+func (s *linkSettings) checkPeers(c *config.Config, bad, warn config.Bad) {
+	own, names := c.Agent.Name, map[string]bool{}
 	for i, p := range s.Peers {
 		key := fmt.Sprintf("link.peer[%d]", i)
 		switch {
@@ -169,7 +169,22 @@ func (s *linkSettings) checkPeers(own string, bad, warn config.Bad) {
 		if len(p.tenants) == 0 {
 			warn(key+".tenants", "empty: peer %q may have no block, so it may not connect", p.name)
 		}
+		warnMisspelt(key+".tenants", p.tenants, c.Security.Tenants, warn)
 		s.checkAddress(key+".address", p, bad)
+	}
+}
+
+// warnMisspelt tells of a peer that shares no tenant with the engines of this daemon, where
+// one is written almost like one of theirs. Without a name that is near it may be meant:
+// a node may hold a tenant's blocks and have none of its engines.
+func warnMisspelt(key string, tenants, own []string, warn config.Bad) {
+	if slices.ContainsFunc(tenants, func(t string) bool { return slices.Contains(own, t) }) {
+		return
+	}
+	for _, t := range tenants {
+		if meant, ok := config.Nearest(t, own); ok {
+			warn(key, "%q is not in security.tenants, so no engine here shares blocks with this peer; did you mean %q?", t, meant)
+		}
 	}
 }
 

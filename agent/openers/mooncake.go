@@ -198,6 +198,8 @@ func checkMooncake(s *mooncakeSettings, bad config.Bad) {
 func checkListen(s *mooncakeSettings, bad config.Bad, key, addr string) bool {
 	host, wrong := listenHost(addr)
 	switch {
+	case addr == "":
+		bad(key, "empty: name HOST:PORT of this host")
 	case wrong != "":
 		bad(key, "%q %s", addr, wrong)
 	case onThisHost(host):

@@ -33,7 +33,7 @@ func TestWhatARelaysTableMayNotSay(t *testing.T) {
 		},
 		`segment: "x" is of no use with metadata = "P2PHANDSHAKE"`:   func(s *relaySettings) { s.segment = "x" },
 		`target: "a=127.0.0.1:1" is the relay itself`:                func(s *relaySettings) { s.target = "a=127.0.0.1:1" },
-		`listen: "" must be HOST:PORT`:                               func(s *relaySettings) { s.listen = "" },
+		`listen: empty: name HOST:PORT`:                              func(s *relaySettings) { s.listen = "" },
 		`listen: ":1" is beyond loopback`:                            func(s *relaySettings) { s.listen = ":1" },
 		`data: "" must be HOST:PORT or HOST:FIRST-LAST`:              func(s *relaySettings) { s.data = "" },
 		`data: "127.0.0.1:9-8" must be HOST:PORT or HOST:FIRST-LAST`: func(s *relaySettings) { s.data = "127.0.0.1:9-8" },

@@ -38,7 +38,7 @@ func TestWhatAMooncakeTableMayNotSay(t *testing.T) {
 		`allow: "10.0.0.1" must be ADDRESS/BITS`:               func(s *mooncakeSettings) { s.allow = []string{"10.0.0.1"} },
 		`data: "127.0.0.1:2" is of no use without listen`:      func(s *mooncakeSettings) { s.listen = "" },
 		`listen: "12001" must be HOST:PORT`:                    func(s *mooncakeSettings) { s.listen = "12001" },
-		`data: "" must be HOST:PORT`:                           func(s *mooncakeSettings) { s.data = "" },
+		`data: empty: name HOST:PORT`:                          func(s *mooncakeSettings) { s.data = "" },
 		`listen: "[::]:1" is beyond loopback`:                  func(s *mooncakeSettings) { s.listen = "[::]:1" },
 		`data: ":2" is beyond loopback`:                        func(s *mooncakeSettings) { s.data = ":2" },
 		`metadata_listen: "x" must be HOST:PORT`:               func(s *mooncakeSettings) { s.metaListen = "x" },

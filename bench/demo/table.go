@@ -59,7 +59,11 @@ func (rep Report) Verdict() string {
 
 func percent(ratio float64) string { return fmt.Sprintf("%.1f %%", 100*ratio) }
 
-// rate shows GB/s (10^9 bytes) in the unit of all sizes here.
+// rate shows GB/s (10^9 bytes) in the units of all sizes here: small rates in MiB/s.
 func rate(gbytesPerSecond float64) string {
-	return fmt.Sprintf("%.2f GiB/s", gbytesPerSecond*1e9/(1<<30))
+	mib := gbytesPerSecond * 1e9 / (1 << 20)
+	if mib < 1024 {
+		return fmt.Sprintf("%.1f MiB/s", mib)
+	}
+	return fmt.Sprintf("%.2f GiB/s", mib/1024)
 }

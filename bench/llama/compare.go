@@ -33,6 +33,9 @@ type SideToSide struct {
 	Differs string `json:"differs,omitempty"`
 }
 
+// noMeridian names the side of a llama-server without Meridian.
+const noMeridian = "llama-server alone, cold"
+
 // Compare answers a prompt in three ways, one after the other: so that none
 // disturbs another.
 func Compare(ctx context.Context, p *pair.Pair, o *pair.Options, prompt string, max int) (*Comparison, error) {
@@ -57,7 +60,6 @@ func Compare(ctx context.Context, p *pair.Pair, o *pair.Options, prompt string, 
 	if err != nil {
 		return nil, fmt.Errorf("by llama-server alone: %w", err)
 	}
-	const noMeridian = "llama-server alone, cold"
 	c := &Comparison{Text: split.Text, Sides: []Side{
 		sideOf(split.where(), split),
 		sideOf("the prefill node by itself", alone),
@@ -71,6 +73,9 @@ func Compare(ctx context.Context, p *pair.Pair, o *pair.Options, prompt string, 
 func (a *Answer) where() string {
 	if a.Prefill == "" || a.Prefill == "cache" {
 		return "prompt cached, decode on " + a.Node
+	}
+	if a.Prefill == a.Node {
+		return "no split: all on " + a.Node
 	}
 	return "prefill on " + a.Prefill + ", decode on " + a.Node
 }
@@ -98,6 +103,9 @@ func (c *Comparison) Table() (head []string, rows [][]string, note string) {
 		verdict := "tokens and log-probabilities are bit-equal"
 		if e.Differs != "" {
 			verdict = e.Differs
+			if e.With == noMeridian {
+				verdict += "; rare and no fault: a cold llama-server computes the last prompt token in another batch shape"
+			}
 		}
 		note += "against " + e.With + ": " + verdict + "\n"
 	}

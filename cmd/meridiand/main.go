@@ -83,7 +83,7 @@ func hintOf(err error) string {
 	var op *net.OpError
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "another process has this address, perhaps another meridiand: stop it, or set another one in the configuration"
+		return "another process, or another table of this configuration, has this address: stop the process, or set another address"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "this host has no such address: set one that `ip address` lists"
 	case errors.As(err, &p) && errors.Is(err, fs.ErrPermission):

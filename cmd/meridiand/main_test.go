@@ -88,7 +88,7 @@ func TestExitCodes(t *testing.T) {
 		{nil, nil, []string{"--set", "agent.nmae=x"}, 1, "did you mean agent.name?"},
 		{nil, []string{"MERIDIAN_NOPE=1"}, nil, 1, "MERIDIAN_NOPE"},
 		{errors.New("address in use"), nil, nil, 1, "error: address in use\n"},
-		{fmt.Errorf("listen: %w", syscall.EADDRINUSE), nil, nil, 1, "hint: another process has this address"},
+		{fmt.Errorf("listen: %w", syscall.EADDRINUSE), nil, nil, 1, "hint: another process, or another table of this configuration, has this address"},
 		{fmt.Errorf("listen: %w", syscall.EADDRNOTAVAIL), nil, nil, 1, "hint: this host has no such address"},
 		{&net.OpError{Op: "listen", Net: "tcp", Err: syscall.EACCES}, nil, nil, 1, "hint: only root may listen at a port below 1024"},
 		{&fs.PathError{Op: "open", Path: "/run/x/agent-id", Err: fs.ErrPermission}, nil, nil, 1, "hint: the user that runs meridiand may not use /run/x/agent-id:"},

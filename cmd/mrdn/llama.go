@@ -43,7 +43,7 @@ func playLlamaNode(ctx context.Context, args []string) error {
 
 func newLlamaCmd(a *app) *cobra.Command {
 	return group(a, "llama", "Prefill on one llama.cpp node, decode on another",
-		"  mrdn llama up --fetch\n  mrdn llama run 'Once upon a time' --compare", newLlamaUpCmd(a), newLlamaRunCmd(a))
+		"  mrdn llama up --fetch\n  mrdn llama run \"$(cat notes.txt)\" --compare", newLlamaUpCmd(a), newLlamaRunCmd(a))
 }
 
 // llamaFlags are those of both commands.
@@ -306,7 +306,9 @@ by a llama-server without Meridian, and the answers are held against each other:
 time to the first token, tokens a second, bytes moved, cached tokens, and whether
 the tokens are equal. Against the prefill node they are bit-equal; a cold
 llama-server computes the last prompt token in another batch shape, so that its
-log-probabilities differ in their last bits, and with them, rarely, a token.`,
+log-probabilities differ in their last bits, and with them, rarely, a token. The
+decode node computes a prompt of at most 32 tokens itself (the key
+llama.remote_prefill_tokens), and the table says "no split".`,
 		Example:     "  mrdn llama run 'Once upon a time' --fetch\n  mrdn llama run \"$(cat notes.txt)\" --compare --json",
 		Args:        exactly("PROMPT"),
 		Annotations: map[string]string{accessKey: readOnly},

@@ -41,6 +41,7 @@ not ready. With a NAME only that peer; exit code 1 if there is none.`,
 
 type peer struct {
 	Name        string   `json:"name"`
+	Fabric      string   `json:"fabric"`
 	State       string   `json:"state"`
 	Transport   string   `json:"transport"`
 	Lanes       uint32   `json:"lanes"`
@@ -63,7 +64,7 @@ func peersOf(r *adminpb.ListPeersResponse) peersResult {
 	out := peersResult{[]peer{}}
 	for _, p := range r.GetPeers() {
 		v := peer{
-			Name: p.GetName(), State: enumWord(p.GetState().String(), "PEER_STATE_"), Transport: p.GetTransport(),
+			Name: p.GetName(), Fabric: p.GetFabric(), State: enumWord(p.GetState().String(), "PEER_STATE_"), Transport: p.GetTransport(),
 			Lanes: p.GetLanes(), RTTNS: p.GetRttNs(), Address: p.GetAddress(), Agent: p.GetAgent(),
 			Incarnation: p.GetIncarnation(), ReasonCode: p.GetReasonCode(), ReasonName: codeName(p.GetReasonCode()), Reason: p.GetReason(),
 			Namespaces: list(p.GetNamespaces()), Tenants: list(p.GetTenants()),
@@ -74,7 +75,7 @@ func peersOf(r *adminpb.ListPeersResponse) peersResult {
 }
 
 func (r peersResult) grid(wide bool) grid {
-	g := grid{head: []string{"NAME", "STATE", "TRANSPORT", "LANES", "RTT", "ADDRESS", "REASON"}}
+	g := grid{head: []string{"NAME", "FABRIC", "STATE", "TRANSPORT", "LANES", "RTT", "ADDRESS", "REASON"}}
 	if wide {
 		g.head = append(g.head, "AGENT", "INCARNATION", "NAMESPACES", "TENANTS")
 	}
@@ -83,7 +84,7 @@ func (r peersResult) grid(wide bool) grid {
 		if p.ReasonName != "" && !strings.HasPrefix(why, p.ReasonName+":") {
 			why = p.ReasonName + ": " + why
 		}
-		row := []string{p.Name, p.State, p.Transport, number(p.Lanes), rtt(p.RTTNS), p.Address, why}
+		row := []string{p.Name, p.Fabric, p.State, p.Transport, number(p.Lanes), rtt(p.RTTNS), p.Address, why}
 		if wide {
 			row = append(row, p.Agent, number(p.Incarnation), number(len(p.Namespaces)), strings.Join(p.Tenants, ","))
 		}

@@ -96,6 +96,7 @@ func Install(ctx context.Context, dir string, log io.Writer) (Parts, error) {
 	}
 	c := exec.CommandContext(ctx, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir",
 		"--no-deps", "--only-binary", ":all:", "--require-hashes", "--target", filepath.Join(next, "packages"), "-r", list)
+	c.Env = append(os.Environ(), "PIP_ROOT_USER_ACTION=ignore") // its folder is Meridian's own, so root does no harm
 	c.Stdout, c.Stderr = log, log
 	if err := c.Run(); err != nil {
 		return Parts{}, fmt.Errorf("pip: %w; %s", err, Advice())
