@@ -166,7 +166,7 @@ func TestTwoNodesOverTLS(t *testing.T) {
 		start += fmt.Sprintf("mkdir -p /tmp/%s\nmeridiand --config docs/examples/%s.toml &\n", at, node)
 	}
 	out := s.run(t, blocks[0]+start+"mrdn status --wait --brief --admin /tmp/b/admin.sock\n"+blocks[2])
-	if !regexp.MustCompile(`prefill\s+ready\s+tls`).MatchString(out) {
+	if !regexp.MustCompile(`prefill\s+link\s+ready\s+tls`).MatchString(out) {
 		t.Errorf("the peer is not ready over TLS:\n%s", out)
 	}
 }
