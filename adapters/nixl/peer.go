@@ -216,6 +216,9 @@ func (p *peer) run(ctx context.Context) {
 		p.mu.Lock()
 		if p.link != nil {
 			p.was = link{metadata: p.link.metadata, lent: p.link.lent}
+			if ctx.Err() == nil {
+				p.node.cfg.Helper.Log.Warn("NIXL peer is lost; it is connected anew", "peer", p.Name(), "address", p.Address, "err", err)
+			}
 		}
 		p.link, p.why = nil, err
 		p.refuse = errors.Is(err, wire.CodeConfig) || errors.Is(err, wire.CodeInvalid)
@@ -272,6 +275,7 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 	}
 	owes := p.owes && p.link.lent.Len > 0
 	p.mu.Unlock()
+	p.node.cfg.Helper.Log.Info("NIXL peer is connected", "peer", p.Name(), "address", p.Address)
 	p.node.changed()
 	if owes {
 		p.lendDone(ctx, s, m.agent)
