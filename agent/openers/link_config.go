@@ -3,8 +3,6 @@ package openers
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -101,19 +99,9 @@ func checkLink(s *linkSettings, c *config.Config, bad, warn config.Bad) {
 }
 
 func (s *linkSettings) checkTLS(bad config.Bad) {
-	for _, f := range []struct{ key, path string }{{"link.tls.cert", s.cert}, {"link.tls.key", s.key}, {"link.tls.ca", s.ca}} {
-		if f.path == "" {
-			if s.cert != "" || s.key != "" || s.ca != "" {
-				bad(f.key, "missing: cert, key and ca go together")
-			}
-			continue
-		}
-		if _, err := os.Stat(f.path); err != nil {
-			var pe *os.PathError
-			if errors.As(err, &pe) {
-				err = pe.Err
-			}
-			bad(f.key, "%q: %s", filepath.Base(f.path), err)
+	for i, path := range []string{s.cert, s.key, s.ca} {
+		if path == "" && s.cert+s.key+s.ca != "" {
+			bad(tlsKeys[i], "missing: cert, key and ca go together")
 		}
 	}
 }

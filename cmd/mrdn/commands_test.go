@@ -255,6 +255,10 @@ func TestTheAdminSocketComesFromTheConfiguration(t *testing.T) {
 	write(t, "m.toml", "[admin]\nsocket = \""+socket+"\"\n")
 	expect(t, s.run(t, "status", "--brief", "--config", "m.toml"), exitOK, "decode-1", "")
 	expect(t, s.run(t, "status", "--brief", "--admin", socket), exitOK, "decode-1", "")
+	// A certificate that was taken away is nothing to who asks a daemon for its state.
+	write(t, "c.toml", "[admin]\nsocket = \""+socket+"\"\n[link.tls]\ncert = \"gone.pem\"\nkey = \"gone.pem\"\nca = \"gone.pem\"\n")
+	expect(t, s.run(t, "status", "--brief", "--config", "c.toml"), exitOK, "decode-1", "")
+	expect(t, s.run(t, "config", "check", "c.toml"), exitFailed, "c.toml:4: link.tls.cert: ", "1 problem")
 	write(t, "bad.toml", "[admin]\nsokcet = \"x\"\n")
 	expect(t, s.run(t, "status", "--config", "bad.toml"), exitFailed, "", "did you mean admin.socket?")
 }
