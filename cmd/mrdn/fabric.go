@@ -151,7 +151,7 @@ func (r probesResult) err() error {
 		}
 		bad++
 		if exitOf(codeNumber(p.Code)) == exitIntegrity {
-			return integrity("the path corrupts: check NIC, MTU and what lies between", "%s to %s: %s", p.Fabric, p.Peer, p.CodeName)
+			return integrity("the path corrupts: check NIC, MTU and what lies between", "%s: %s", strings.TrimSuffix(p.Fabric+" to "+p.Peer, " to "), p.CodeName)
 		}
 	}
 	if bad > 0 {
