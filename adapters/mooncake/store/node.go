@@ -71,6 +71,7 @@ type Node struct {
 	client  UUID
 	segment Segment
 	known   bool // the master may know client and segment
+	told    bool // the log has that the memory is not offered
 }
 
 // StartNode begins to offer memory, until Close.
@@ -228,7 +229,10 @@ func (n *Node) offer(ctx context.Context) {
 		err = n.reoffer(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		n.options.Log.Warn("mooncake store node: its memory is not offered", "segment", n.options.Name, "error", err)
+		if !n.told { // it is tried every second, for as long as the master is away
+			n.options.Log.Warn("mooncake store node: its memory is not offered; it is tried again every second", "segment", n.options.Name, "error", err)
+			n.told = true
+		}
 		n.set(func(s *Status) { s.Err = err })
 	}
 }
@@ -255,6 +259,7 @@ func (n *Node) reoffer(ctx context.Context) error {
 	if err := failed("mount", n.options.Name, err, a.Code); err != nil {
 		return err
 	}
+	n.told = false
 	n.set(func(s *Status) {
 		s.State, s.Base, s.Err = NodeServing, base, nil
 		s.Offers++

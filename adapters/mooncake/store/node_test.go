@@ -1,7 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +22,24 @@ type nodeMaster struct {
 	segments  []Segment // that were ever mounted
 	unmounted []UUID
 	refuse    int32
+	log       lockedBuffer // of the node
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
 }
 
 func newNodeMaster(t *testing.T) *nodeMaster {
@@ -67,7 +88,7 @@ func hiddenNode(t *testing.T, m *nodeMaster, hidden func() error) (*Node, *Lent,
 		t.Fatal(err)
 	}
 	tick := make(chan time.Time)
-	n, err := startNode(NodeOptions{Masters: m.masters, Lent: lent, Name: "n", Segment: "127.0.0.1:1", Hidden: hidden, Timeout: time.Minute}, tick, func() {})
+	n, err := startNode(NodeOptions{Log: slog.New(slog.NewTextHandler(&m.log, nil)), Masters: m.masters, Lent: lent, Name: "n", Segment: "127.0.0.1:1", Hidden: hidden, Timeout: time.Minute}, tick, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,6 +223,12 @@ func TestANodeThatTheMasterRefusesSaysWhyAndTriesAgain(t *testing.T) {
 	until(t, n, func(s Status) bool { return errors.Is(s.Err, Code(-102)) })
 	if s := n.Status(); s.State != NodeOffering {
 		t.Error(s)
+	}
+	for range 5 {
+		tick <- time.Time{}
+	}
+	if told := m.log.count("not offered"); told != 1 {
+		t.Errorf("the log has it %d times", told)
 	}
 	first, _ := lent.Range()
 	m.mu.Lock()
