@@ -86,8 +86,11 @@ func (r *Relay) look(ctx context.Context) (*life, error) {
 	was := t.err
 	t.err = err
 	t.mu.Unlock()
-	if err != nil && (was == nil || was == errNotYet) && r.ctx.Err() == nil {
+	switch {
+	case err != nil && (was == nil || was == errNotYet) && r.ctx.Err() == nil:
 		r.cfg.Log.Warn("mooncake relay: the target cannot be reached", "fabric", r.cfg.Label, "peer", r.cfg.Peer, "err", err)
+	case err == nil && was != nil && was != errNotYet:
+		r.cfg.Log.Info("mooncake relay: the target is reached again", "fabric", r.cfg.Label, "peer", r.cfg.Peer)
 	}
 	return now, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -441,6 +442,43 @@ func TestAnAddressOfBeforeARestartReachesNoNewMemory(t *testing.T) {
 				t.Errorf("%v, %q", err, e2.has(0, 3))
 			}
 		})
+	}
+}
+
+// logged keeps what a relay logs.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logged) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), text)
+}
+
+// The log says that a target went, and that it came back, also where nothing else shows
+// that it was away.
+func TestTheLogSaysThatATargetIsReachedAgain(t *testing.T) {
+	var log logged
+	e := newEngine(t, "", "", base, 64)
+	r := start(t, Config{Target: e.name, Data: ports(t, 2), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if _, err := r.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.stop()
+	if _, err := r.look(t.Context()); err == nil || !log.has("cannot be reached") {
+		t.Error("without its target:", err)
+	}
+	newEngine(t, e.name, e.data.String(), base, 64)
+	if _, err := r.look(t.Context()); err != nil || !log.has("reached again") || r.target.count() != 1 {
+		t.Error("with it:", err, r.target.count())
 	}
 }
 
