@@ -70,7 +70,9 @@ func objectSeries(proof, outcome string) string {
 
 func driveObjects(t *testing.T, n *testNode) {
 	t.Helper()
-	read := func(context.Context, string, uint64) (fabric.Object, error) { return fabric.Object{B: []byte("x")}, nil }
+	read := func(context.Context, string, uint64) (fabric.Object, error) {
+		return fabric.Object{B: []byte("x")}, nil
+	}
 	if err := n.fabrics.Add("attic", newAttic(read)); err != nil {
 		t.Fatal(err)
 	}

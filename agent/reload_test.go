@@ -457,3 +457,25 @@ func TestATenantThatACertificateProvesInVainIsWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+// A reload takes over who may use a relay, and nothing else of its table.
+func TestAReloadTakesOverWhoMayUseARelay(t *testing.T) {
+	text := func(allow, advertise string) string {
+		return "[fabric.between]\nkind = \"mooncake-relay\"\ntarget = \"far=127.0.0.1:1\"\nlisten = \"127.0.0.1:0\"\ndata = \"127.0.0.1:0\"\nadvertise = \"" + advertise + "\"\nallow = [" + allow + "]\n"
+	}
+	r := startReloadable(t, shortDir(t), "one", text(`"old=10.0.0.0/24"`, "127.0.0.1"))
+	counted := func(source string) bool {
+		_, ok := r.series(t, fmt.Sprintf("meridian_relay_requests_total{fabric=\"between\",source=%q}", source))
+		return ok
+	}
+	if !counted("old") || counted("new") {
+		t.Error("the source of the start is not counted")
+	}
+	got := r.to(text(`"new=10.0.1.0/24"`, "127.0.0.2"))
+	if len(got.applied) != 1 || got.applied[0].Key != "fabric.between.allow" || len(got.restart) != 1 || got.restart[0].Key != "fabric.between.advertise" {
+		t.Errorf("applied %v, needs a restart %v", got.applied, got.restart)
+	}
+	if counted("old") || !counted("new") {
+		t.Error("the sources are those of before")
+	}
+}

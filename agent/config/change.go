@@ -43,6 +43,9 @@ func Changes(running, next *Config) []Change {
 	for _, s := range old {
 		before[s.key] = s
 	}
+	for i := range now {
+		now[i].live = now[i].live && !running.replaced(next, now[i].entry)
+	}
 	told := map[string]bool{}
 	entry := func(s compared, other map[string]bool, what string) bool {
 		if s.entry == "" || other[s.entry] {
@@ -98,6 +101,40 @@ func (c *Config) compared() (all []compared, entries map[string]bool) {
 	return all, entries
 }
 
+// replaced reports whether the table at a path is one of a fabric which has another kind in
+// next: nothing of it can be taken over.
+func (c *Config) replaced(next *Config, path string) bool {
+	name, ok := strings.CutPrefix(path, "fabric.")
+	if !ok {
+		return false
+	}
+	was, is := c.kindOf(name), next.kindOf(name)
+	return was != "" && is != "" && was != is
+}
+
+// kindOf is the kind of the fabric of that name; empty: there is none.
+func (c *Config) kindOf(name string) string {
+	for _, f := range c.Fabrics {
+		if f.Name == name {
+			return f.Kind
+		}
+	}
+	return ""
+}
+
+// takeFabrics takes over what can change in the tables of fabrics that both have.
+func (l *loader) takeFabrics(next *Config) {
+	for _, f := range l.cfg.Fabrics {
+		i := slices.IndexFunc(l.cfg.kinds, func(k FabricKind) bool { return k.Name == f.Kind && k.live != nil })
+		if i < 0 || next.kindOf(f.Name) != f.Kind {
+			continue
+		}
+		live := l.cfg.kinds[i].live
+		live.take(f.Settings, next.Settings(f.Name))
+		live.check(f.Settings, func(key, format string, args ...any) { l.fail("fabric."+f.Name+"."+key, format, args...) })
+	}
+}
+
 // With is what is in force after a reload: the values that can change in a running
 // daemon are those of next, all others stay. The error is an *Error where the two
 // together make no valid configuration, so that it takes a restart.
@@ -125,7 +162,7 @@ func (c *Config) With(next *Config) (*Config, error) {
 	for _, k := range next.origins {
 		if listed(k) {
 			entries = append(entries, k)
-		} else if k.live {
+		} else if k.live && !c.replaced(next, k.Key[:strings.LastIndexByte(k.Key, '.')]) {
 			fresh[k.Key] = k
 		}
 	}
@@ -140,6 +177,7 @@ func (c *Config) With(next *Config) (*Config, error) {
 	}
 	out.origins = append(out.origins, entries...)
 	l := &loader{cfg: out, from: map[string]source{}}
+	l.takeFabrics(next)
 	for _, check := range []func(){l.checkNames, l.checkQuota, l.checkFixed, l.checkLlama} {
 		check()
 	}

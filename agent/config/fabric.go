@@ -24,6 +24,9 @@ type FabricKind struct {
 	doc  string
 	keys []described
 	make func() made
+	// What a reload needs of a kind that has live keys; nil: it has none. The fabric has to
+	// be a Reloader of package openers.
+	live *liveKeys
 	// What the peers are called that a table lists, and where it lists them; nil: the
 	// kind lists none.
 	peers func(settings any) []string
@@ -35,6 +38,16 @@ type FabricKind struct {
 
 	noBlocks bool // no route can name it
 }
+
+// liveKeys are the keys of a kind that can change in a running daemon.
+type liveKeys struct {
+	clone func(settings any) any
+	take  func(dst, src any) // their values
+	check func(settings any, bad Bad)
+}
+
+// Reloads reports whether tables of the kind have keys that a reload takes over.
+func (k FabricKind) Reloads() bool { return k.live != nil }
 
 // made are the settings of one table.
 type made struct {
@@ -51,15 +64,36 @@ type Bad func(key, format string, args ...any)
 // together, and what is missing.
 func NewFabricKind[S any](name, doc string, check func(s *S, bad Bad), keys ...Field[S]) FabricKind {
 	t := table[S]{"fabric.NAME", doc, keys}
-	return FabricKind{Name: name, doc: doc, keys: t.describe(), make: func() made {
+	if check == nil {
+		check = func(*S, Bad) {}
+	}
+	return FabricKind{Name: name, doc: doc, keys: t.describe(), live: t.liveKeys(check), make: func() made {
 		s := new(S)
 		*s = t.fresh()
-		m := made{settings: s, keys: t.settings(s), check: func(Bad) {}}
-		if check != nil {
-			m.check = func(bad Bad) { check(s, bad) }
-		}
-		return m
+		return made{settings: s, keys: t.settings(s), check: func(bad Bad) { check(s, bad) }}
 	}}
+}
+
+// liveKeys are those of a table's keys that are marked as live; nil: none is.
+func (t table[S]) liveKeys(check func(*S, Bad)) *liveKeys {
+	var live []field[S]
+	for _, f := range t.fields {
+		if f.live {
+			live = append(live, f)
+		}
+	}
+	if len(live) == 0 {
+		return nil
+	}
+	return &liveKeys{
+		clone: func(settings any) any { s := *settings.(*S); return &s },
+		take: func(dst, src any) {
+			for _, f := range live {
+				f.take(dst.(*S), src.(*S))
+			}
+		},
+		check: func(settings any, bad Bad) { check(settings.(*S), bad) },
+	}
 }
 
 // ListsPeers declares what the peers of a table are called, for a kind whose tables

@@ -96,9 +96,13 @@ func (c *Config) copy() *Config {
 	out := *c
 	out.Fabrics = slices.Clone(c.Fabrics)
 	for i, f := range c.Fabrics {
-		for k := range fixedKinds(c.kinds) {
-			if k.Name == f.Kind {
+		for _, k := range c.kinds {
+			switch {
+			case k.Name != f.Kind:
+			case k.fixed != nil:
 				out.Fabrics[i].Settings = k.fixed.clone(f.Settings)
+			case k.live != nil:
+				out.Fabrics[i].Settings = k.live.clone(f.Settings)
 			}
 		}
 	}

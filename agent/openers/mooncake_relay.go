@@ -37,7 +37,7 @@ var openMooncakeRelay = New(
 		config.Key("listen", func(s *relaySettings) *string { return &s.listen }, config.Words, "", config.Free[string](), "HOST:PORT of the handshake: the name by which sources open the target's segment through the relay. Beyond loopback it takes insecure and allow."),
 		config.Key("data", func(s *relaySettings) *string { return &s.data }, config.Words, "", config.Free[string](), "HOST:PORT or HOST:FIRST-LAST of the data plane. Each time that the target is another process the relay takes a port that it had not, since sources remember port and addresses for as long as they run; when none is left, nothing is carried until this daemon is restarted."),
 		config.Key("advertise", func(s *relaySettings) *string { return &s.advertise }, config.Words, "", config.Free[string](), "Host that sources are told to connect to, an IPv6 address without brackets. Empty: that of listen."),
-		config.Key("allow", func(s *relaySettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Sources that may connect, ADDRESS/BITS or NAME=ADDRESS/BITS. What is carried for a source with a name is counted by it. This host may always connect."),
+		config.Key("allow", func(s *relaySettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Sources that may connect, ADDRESS/BITS or NAME=ADDRESS/BITS. What is carried for a source with a name is counted by it. This host may always connect. A reload closes the connections of those that are not allowed any more.").Live(),
 		config.Key("reach", func(s *relaySettings) *[]string { return &s.reach }, config.Lists, nil, config.Free[[]string](), "Addresses where the target may be, ADDRESS/BITS, besides the host that target names. A metadata server on this host may also lead to this host."),
 		config.Key("connections", func(s *relaySettings) *int { return &s.conns }, config.Integers, engine.DefaultConns, config.Within(4, 65536), "Data connections of all sources."),
 		config.Key("source_connections", func(s *relaySettings) *int { return &s.sourceConns }, config.Integers, engine.DefaultPerSource, config.Within(1, 65536), "Data connections of one source address."),
@@ -60,10 +60,7 @@ var openMooncakeRelay = New(
 		}
 		c.Here = s.metadata != metadata.P2P && s.plane().planeOnThisHost()
 		c.Data, _ = relay.ParsePorts(s.data) // checked with the file
-		for _, a := range s.allow {
-			name, from := cutName(a)
-			c.Sources = append(c.Sources, relay.Source{Name: name, From: netip.MustParsePrefix(from)})
-		}
+		c.Sources = s.sources()
 		for _, a := range s.reach {
 			c.Reach = append(c.Reach, netip.MustParsePrefix(a))
 		}
@@ -71,9 +68,32 @@ var openMooncakeRelay = New(
 		if err != nil {
 			return nil, err // not a nil *Relay in an interface
 		}
-		return r, nil
+		return &relayFabric{r}, nil
 	},
 )
+
+// relayFabric is a relay whose sources a reload can change.
+type relayFabric struct{ *relay.Relay }
+
+var _ Reloader = (*relayFabric)(nil)
+
+// Prepare implements Reloader.
+func (r *relayFabric) Prepare(c *config.Config) (Prepared, error) {
+	sources := c.Settings(r.Label()).(*relaySettings).sources()
+	return Prepared{Peers: len(r.Peers()), Apply: func() error {
+		r.SetSources(sources)
+		return nil
+	}}, nil
+}
+
+// sources are those of allow, which was checked with the file.
+func (s *relaySettings) sources() (out []relay.Source) {
+	for _, a := range s.allow {
+		name, from := cutName(a)
+		out = append(out, relay.Source{Name: name, From: netip.MustParsePrefix(from)})
+	}
+	return out
+}
 
 // cutName takes NAME=REST apart; the name may be missing.
 func cutName(s string) (name, rest string) {

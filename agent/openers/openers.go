@@ -2,6 +2,7 @@ package openers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -152,6 +153,9 @@ func Open(ctx context.Context, f config.Fabric, s Site, others ...Opener) (fabri
 	}
 	s.Name = f.Name
 	opened, err := found[0].open(ctx, s, f.Settings)
+	if _, ok := opened.(Reloader); err == nil && opened != nil && found[0].Kind.Reloads() && !ok {
+		err = errors.Join(fmt.Errorf("the kind %q has keys that a reload changes, and the fabric is no Reloader: %w", f.Kind, wire.CodeInternal), opened.Close())
+	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("fabric %s: %w", f.Name, err)

@@ -80,6 +80,9 @@ func (s *Server) Listen(ctx context.Context, addr string) (netip.AddrPort, error
 // Open serves a listener until Close.
 func (s *Server) Open(l net.Listener) bool { return s.door.Open(l) }
 
+// Recheck closes the connections that Admit would turn away now.
+func (s *Server) Recheck() { s.door.Recheck() }
+
 // Close ends listeners and connections, and returns when all are gone.
 func (s *Server) Close() { s.door.Close() }
 

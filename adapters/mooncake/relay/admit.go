@@ -31,10 +31,40 @@ func narrowFirst(list []Source) []Source {
 	return list
 }
 
+// allow sets who may connect. Counts of a name that stays go on, those of one that is gone
+// end.
+func (r *Relay) allow(list []Source) {
+	r.allowed.Lock()
+	defer r.allowed.Unlock()
+	was := r.counts
+	r.sources, r.names, r.counts = narrowFirst(list), nil, map[string]*counts{}
+	for _, s := range append(slices.Clone(list), Source{Name: Others}) {
+		if s.Name == "" || r.counts[s.Name] != nil {
+			continue
+		}
+		r.names = append(r.names, s.Name)
+		if r.counts[s.Name] = was[s.Name]; r.counts[s.Name] == nil {
+			r.counts[s.Name] = newCounts(s.Name)
+		}
+	}
+}
+
+// SetSources changes who may connect. The connections of a source that may no more are
+// closed, and its requests with them; all others stay as they are.
+func (r *Relay) SetSources(list []Source) {
+	r.allow(list)
+	r.daemon.Recheck()
+	if now, _ := r.target.current(); now != nil {
+		now.door.Recheck()
+	}
+}
+
 // admit says who comes from an address: the source's name, or the address of one that
 // has none. This host may always connect.
 func (r *Relay) admit(source netip.Addr) (string, error) {
 	source = source.Unmap().WithZone("")
+	r.allowed.RLock()
+	defer r.allowed.RUnlock()
 	for _, s := range r.sources {
 		if s.From.Contains(source) {
 			return cmp.Or(s.Name, source.String()), nil

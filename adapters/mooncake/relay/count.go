@@ -30,6 +30,8 @@ func newCounts(source string) *counts {
 
 // of are the counts of a source, as admit calls it.
 func (r *Relay) of(source string) *counts {
+	r.allowed.RLock()
+	defer r.allowed.RUnlock()
 	if c := r.counts[source]; c != nil {
 		return c
 	}
@@ -44,14 +46,15 @@ func (c *counts) add(f func(n *fabric.Relayed)) {
 
 // refused counts, and tells, what was turned away.
 func (r *Relay) refused(source string, err error) {
-	code := wire.CodeOf(err)
-	r.of(source).add(func(n *fabric.Relayed) { n.Refused[code]++ })
-	_, named := r.counts[source]
-	r.cfg.Refused(source, named, err)
+	code, count := wire.CodeOf(err), r.of(source)
+	count.add(func(n *fabric.Relayed) { n.Refused[code]++ })
+	r.cfg.Refused(source, count.n.Source == source, err)
 }
 
 // Relayed implements fabric.Relay.
 func (r *Relay) Relayed() []fabric.Relayed {
+	r.allowed.RLock()
+	defer r.allowed.RUnlock()
 	out := make([]fabric.Relayed, 0, len(r.names))
 	for _, name := range r.names {
 		c := r.counts[name]

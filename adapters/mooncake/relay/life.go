@@ -164,6 +164,7 @@ func (r *Relay) begin(before *life, addr string, d segment.Descriptor) (*life, e
 	t.now = l
 	t.lives++
 	t.mu.Unlock()
+	l.door.Recheck() // SetSources has not seen it
 	r.publish(l)
 	r.cfg.Log.Info("mooncake relay: requests are carried to the target", "fabric", r.cfg.Label, "peer", r.cfg.Peer, "data", addr, "here", l.at.String(), "life", t.count())
 	return l, nil

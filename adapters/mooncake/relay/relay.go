@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +68,7 @@ type Config struct {
 // Relay carries requests of sources to the target.
 type Relay struct {
 	cfg     Config
+	allowed sync.RWMutex // guards the next three, which SetSources changes
 	sources []Source
 	names   []string // of counts, in the order of the configuration
 	counts  map[string]*counts
@@ -133,17 +133,12 @@ func prepare(ctx context.Context, cfg Config) *Relay {
 	}
 	n := max(int(cfg.InFlight/pieceLen), 2)
 	r := &Relay{
-		cfg: cfg, sources: narrowFirst(cfg.Sources), counts: map[string]*counts{}, lost: make(chan struct{}, 1),
+		cfg: cfg, lost: make(chan struct{}, 1),
 		pieces: newShares("requests", n, n/2, waitTime), asks: newShares("probes and notifies", asksAtATime, asksAtATime/2, waitTime),
 		target: target{looking: make(chan struct{}, 1), used: map[uint16]bool{}, err: errNotYet},
 	}
 	r.path = &way{r}
-	for _, s := range append(slices.Clone(cfg.Sources), Source{Name: Others}) {
-		if s.Name != "" && r.counts[s.Name] == nil {
-			r.names = append(r.names, s.Name)
-			r.counts[s.Name] = newCounts(s.Name)
-		}
-	}
+	r.allow(cfg.Sources)
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	r.connect = r.dial
 	r.client = &handshake.Client{Dial: r.dial}

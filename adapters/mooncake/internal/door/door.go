@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -126,6 +128,11 @@ func (d *Door) enter(nc net.Conn) {
 	c := &Conn{Conn: nc, Peer: peer, door: d, source: shareOf(from)}
 	if err == nil {
 		err = d.room(c)
+	}
+	if err == nil { // Recheck may have passed before the connection was there
+		if _, err = d.cfg.Admit(from); err != nil {
+			c.leave()
+		}
 	}
 	if err != nil {
 		_ = nc.Close()
@@ -254,6 +261,20 @@ func (d *Door) forget(c *Conn) {
 }
 
 func (d *Door) now() time.Duration { return time.Since(d.began) }
+
+// Recheck asks Admit again for each connection, after it has other answers, and closes
+// those that would be turned away now.
+func (d *Door) Recheck() {
+	d.mu.Lock()
+	conns := slices.Collect(maps.Keys(d.conns))
+	d.mu.Unlock()
+	for _, c := range conns {
+		if _, err := d.cfg.Admit(sourceOf(c.RemoteAddr()).Addr()); err != nil {
+			c.place.Leave()
+			c.putOut(err)
+		}
+	}
+}
 
 // Len is how many connections are open.
 func (d *Door) Len() int {
