@@ -287,7 +287,7 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 func (p *peer) clear() {
 	for {
 		select {
-		case <-p.sick:
+		case <-p.sick: //nolint:errcheck // it is of an earlier connection
 		case <-p.box:
 		default:
 			return

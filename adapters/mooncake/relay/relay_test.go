@@ -521,7 +521,7 @@ func TestWhenNoDataPortIsLeftNothingIsCarried(t *testing.T) {
 	r := start(t, Config{Target: e.name, Data: ports(t, 1)})
 	open(t, r)
 	e.stop()
-	e = newEngine(t, e.name, "", base, 64)
+	newEngine(t, e.name, "", base, 64)
 	_, err := r.look(t.Context())
 	if !errors.Is(err, wire.CodeTooMany) || !strings.Contains(err.Error(), "each of the 1 data ports") {
 		t.Error(err)

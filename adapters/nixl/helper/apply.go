@@ -10,8 +10,8 @@ import (
 	"meridian/adapters/nixl/control"
 )
 
+// What the daemon may have here at a time.
 const (
-	// MaxWindows and MaxMoves are what the daemon may have here at a time.
 	MaxWindows = 128
 	MaxMoves   = 1024
 )

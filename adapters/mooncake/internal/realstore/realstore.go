@@ -94,7 +94,7 @@ func (m *Master) ready() error {
 	if err != nil {
 		return err
 	}
-	defer r.Body.Close()
+	defer func() { _ = r.Body.Close() }()
 	var health struct {
 		Ready  bool   `json:"service_ready"`
 		Leader string `json:"leader_address"`
@@ -122,7 +122,7 @@ func FreeAddress(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
 
