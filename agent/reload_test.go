@@ -479,3 +479,18 @@ func TestAReloadTakesOverWhoMayUseARelay(t *testing.T) {
 		t.Error("the sources are those of before")
 	}
 }
+
+// The same for a fabric of Mooncake peers, with a metadata server of its own and without;
+// its peers need a restart.
+func TestAReloadTakesOverWhoMayConnectByMooncake(t *testing.T) {
+	for _, more := range []string{"", "metadata_listen = \"127.0.0.1:0\"\n"} {
+		text := func(allow, peer string) string {
+			return "[fabric.moon]\nkind = \"mooncake\"\npeers = [\"far=" + peer + "\"]\nallow = [" + allow + "]\n" + more
+		}
+		r := startReloadable(t, shortDir(t), "one", text(`"10.0.0.0/24"`, "127.0.0.1:1"))
+		got := r.to(text(`"10.0.1.0/24"`, "127.0.0.1:2"))
+		if len(got.applied) != 1 || got.applied[0].Key != "fabric.moon.allow" || len(got.restart) != 1 || got.restart[0].Key != "fabric.moon.peers" {
+			t.Errorf("%q: applied %v, needs a restart %v", more, got.applied, got.restart)
+		}
+	}
+}

@@ -72,6 +72,7 @@ type Node struct {
 	seed      maphash.Seed
 	server    *server
 	maxBlocks int // of one peer; a test has few
+	allow     metadata.Ranges
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -103,6 +104,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.Log == nil {
 		n.cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	n.allow.Set(cfg.Allow)
 	var resolver engine.Resolver = n.client
 	if cfg.Plane != nil {
 		resolver = cfg.Plane
@@ -113,9 +115,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, &fabric.Error{Code: wire.CodeConfig, Fabric: cfg.Label, Text: "peers", Have: maxPeers, Need: uint64(len(cfg.Peers))}
 	}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
-	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes, Dial: cfg.Dial, Allow: func(a netip.Addr) bool {
-		return slices.ContainsFunc(cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
-	}})
+	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes, Dial: cfg.Dial, Allow: n.allow.Has})
 	for _, p := range cfg.Peers {
 		n.peers = append(n.peers, newPeer(n, p))
 	}
@@ -132,6 +132,19 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		}
 	}
 	return n, nil
+}
+
+// SetAllow changes who may connect, and where a peer may say that its data plane is. The
+// connections of who may no more are closed. Those to peers are made again, by the new
+// list, when their calls have ended.
+func (n *Node) SetAllow(list []netip.Prefix) {
+	n.allow.Set(list)
+	n.initiator.Recheck()
+	if s := n.server; s != nil {
+		s.allow.Set(list)
+		s.daemon.Recheck()
+		s.target.Recheck()
+	}
 }
 
 // Label is the name of the fabric's table.

@@ -75,7 +75,8 @@ const (
 // server is the serving half of a Node.
 type server struct {
 	ServeConfig
-	node *Node
+	node  *Node
+	allow metadata.Ranges
 
 	data, at netip.AddrPort
 	guests   map[string]*guest // by name
@@ -101,6 +102,7 @@ type guest struct {
 
 func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
 	s := &server{ServeConfig: c, node: n, guests: map[string]*guest{}, began: time.Now().UTC().Format("2006-01-02 15:04:05.000000")}
+	s.allow.Set(c.Allow)
 	s.target = engine.NewTarget(engine.TargetConfig{Memory: s, Admit: s.admit, Refused: s.refused, Served: n.count.served})
 	s.daemon = handshake.NewServer(handshake.Config{Descriptor: s.descriptor, Notified: s.notified, Admit: s.admit, Refused: s.refused})
 	err := s.open(ctx)
@@ -155,17 +157,13 @@ func (s *server) invite(p *peer) (err error) {
 func (s *server) admit(source netip.Addr) (string, error) {
 	source = source.WithZone("")
 	switch g := s.from(source); {
-	case !source.IsLoopback() && !s.allows(source):
+	case !source.IsLoopback() && !s.allow.Has(source):
 	case g != nil:
 		return g.Name, nil
 	default:
 		return source.String(), nil
 	}
 	return source.String(), fmt.Errorf("mooncake: source address %v is in none of the ranges of allow: %w", source, wire.CodeAuth)
-}
-
-func (s *server) allows(a netip.Addr) bool {
-	return slices.ContainsFunc(s.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // ourHost is where peers connect to.

@@ -49,7 +49,7 @@ var openMooncake = New(
 		config.Key("advertise", func(s *mooncakeSettings) *string { return &s.advertise }, config.Words, "", config.Free[string](), "Host that peers are told to connect to, an IPv6 address without brackets. Empty: that of listen."),
 		config.Key("window_bytes", func(s *mooncakeSettings) *uint64 { return &s.window }, config.Sizes, 64<<20, config.BytesWithin(1<<16, 1<<40), "Bytes of the window that each listed peer may write and read."),
 		config.Key("tenants", func(s *mooncakeSettings) *[]string { return &s.tenants }, config.Lists, nil, config.Free[[]string](), "Tenants whose blocks listed peers may bring and take. Mooncake proves no tenant: a host that has a peer's address has these."),
-		config.Key("allow", func(s *mooncakeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect, ADDRESS/BITS, and where a peer may have its data plane besides the host of its segment's name. Empty: this host's only, and nowhere else."),
+		config.Key("allow", func(s *mooncakeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect, ADDRESS/BITS, and where a peer may have its data plane besides the host of its segment's name. Empty: this host's only, and nowhere else. A reload closes the connections of those that are not allowed any more.").Live(),
 		config.Key("metadata", func(s *mooncakeSettings) *string { return &s.metadata }, config.Words, metadata.P2P, config.Free[string](), "The metadata server by which peers are found, and this daemon's segment by them, as engines take it: P2PHANDSHAKE is none; http://HOST:PORT/metadata; etcd://HOST:PORT;HOST:PORT. The daemon starts without it, and tries again. Beyond loopback it takes insecure, and allow for where its entries may lead."),
 		config.Key("metadata_cluster", func(s *mooncakeSettings) *string { return &s.cluster }, config.Words, "", config.Free[string](), "What the engines have as MC_METADATA_CLUSTER_ID."),
 		config.Key("segment", func(s *mooncakeSettings) *string { return &s.segment }, config.Words, "", config.Free[string](), "Name of this daemon's segment on the metadata server. Empty: HOST:PORT of listen."),
@@ -61,7 +61,9 @@ var openMooncake = New(
 		config.Key("insecure", func(s *mooncakeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow Mooncake beyond loopback: it has no TLS, and a source address is all that it proves."),
 	), mooncakePeers), func(s *mooncakeSettings) []string { return s.tenants }),
 	func(ctx context.Context, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
-		c, err := mooncakeConfig(at, s)
+		live := &liveNode{}
+		live.reach.Set(s.allowed())
+		c, err := mooncakeConfig(at, s, live.reach.Has)
 		if err != nil {
 			return nil, err
 		}
@@ -69,15 +71,35 @@ var openMooncake = New(
 		if err != nil {
 			return nil, err // not a nil *Node in an interface
 		}
+		live.Node = n
 		if s.metaListen != "" {
-			return withMetadata(ctx, n, at, s)
+			return withMetadata(ctx, live, at, s)
 		}
-		return n, nil
+		return live, nil
 	},
 )
 
-// mooncakeConfig is what the fabric takes of its table.
-func mooncakeConfig(at Site, s *mooncakeSettings) (mooncake.Config, error) {
+// liveNode is a fabric of Mooncake peers whose allow a reload can change.
+type liveNode struct {
+	*mooncake.Node
+	reach metadata.Ranges // where entries of the metadata server may lead
+}
+
+var _ Reloader = (*liveNode)(nil)
+
+// Prepare implements Reloader.
+func (l *liveNode) Prepare(c *config.Config) (Prepared, error) {
+	allow := c.Settings(l.Label()).(*mooncakeSettings).allowed()
+	return Prepared{Peers: len(l.Peers()), Apply: func() error {
+		l.reach.Set(allow)
+		l.SetAllow(allow)
+		return nil
+	}}, nil
+}
+
+// mooncakeConfig is what the fabric takes of its table, and where entries of the metadata
+// server may lead besides this host.
+func mooncakeConfig(at Site, s *mooncakeSettings, allowed func(netip.Addr) bool) (mooncake.Config, error) {
 	c := mooncake.Config{Label: at.Name, Lent: s.memory, Lanes: s.lanes, Notify: s.notify, Log: at.Log, Allow: s.allowed()}
 	for _, p := range s.peers {
 		name, seg, _ := strings.Cut(p, "=")
@@ -96,7 +118,7 @@ func mooncakeConfig(at Site, s *mooncakeSettings) (mooncake.Config, error) {
 	}
 	if s.metadata != metadata.P2P {
 		var err error
-		c.Dial = metadata.DialAllowed(reachable(s.planeOnThisHost(), s.allowed()))
+		c.Dial = metadata.DialAllowed(func(a netip.Addr) bool { return s.planeOnThisHost() && a.IsLoopback() || allowed(a) })
 		if c.Plane, err = metadata.Open(metadata.Config{Server: s.metadata, Cluster: s.cluster, Dial: c.Dial}); err != nil {
 			if s.lend > 0 {
 				err = errors.Join(err, c.Serve.Lend.Close())

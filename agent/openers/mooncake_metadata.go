@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"meridian/adapters/mooncake"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/metaserver"
 	"meridian/agent/config"
@@ -19,7 +18,7 @@ import (
 
 // moonNode is a fabric of Mooncake peers with a metadata server beside it.
 type moonNode struct {
-	*mooncake.Node
+	*liveNode
 	meta *metaserver.Server
 }
 
@@ -28,10 +27,11 @@ var (
 	_ fabric.Advisor = (*moonNode)(nil)
 	_ fabric.Counter = (*moonNode)(nil)
 	_ fabric.Keeper  = (*moonNode)(nil)
+	_ Reloader       = (*moonNode)(nil)
 )
 
 // withMetadata starts the metadata server of a fabric.
-func withMetadata(ctx context.Context, n *mooncake.Node, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
+func withMetadata(ctx context.Context, n *liveNode, at Site, s *mooncakeSettings) (fabric.Fabric, error) {
 	c := metaserver.Config{
 		Listen: s.metaListen, Allow: s.allowed(), Hosts: s.metaHosts, Quota: at.Quota, Log: at.Log, Table: "fabric." + at.Name,
 		Refused: func(err error) { at.Observer.Refused(wire.CodeOf(err)) },
@@ -41,6 +41,17 @@ func withMetadata(ctx context.Context, n *mooncake.Node, at Site, s *mooncakeSet
 		return nil, errors.Join(fmt.Errorf("metadata_listen: %w", err), n.Close())
 	}
 	return &moonNode{n, meta}, nil
+}
+
+// Prepare implements Reloader.
+func (m *moonNode) Prepare(c *config.Config) (Prepared, error) {
+	p, err := m.liveNode.Prepare(c)
+	allow, apply := c.Settings(m.Label()).(*mooncakeSettings).allowed(), p.Apply
+	p.Apply = func() error {
+		m.meta.SetAllow(allow)
+		return apply()
+	}
+	return p, err
 }
 
 // Addresses implements fabric.Server.

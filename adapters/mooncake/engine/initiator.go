@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -79,6 +80,7 @@ type Segment struct {
 	addr  string // of data connections
 	seen  uint64 // descriptors that differed in what reaches memory
 	idle  []*lane
+	rules uint64 // rises with each Recheck
 	ended bool
 }
 
@@ -116,6 +118,24 @@ func (i *Initiator) Forget(name string) {
 	i.mu.Unlock()
 	if s != nil {
 		s.end()
+	}
+}
+
+// Recheck has all lanes opened again, by Allow and Dial as they answer now. Calls under way
+// end by themselves.
+func (i *Initiator) Recheck() {
+	i.mu.Lock()
+	known := slices.Collect(maps.Values(i.known))
+	i.mu.Unlock()
+	for _, s := range known {
+		s.mu.Lock()
+		idle := s.idle
+		s.idle = nil
+		s.rules++
+		s.mu.Unlock()
+		for _, l := range idle {
+			l.close()
+		}
 	}
 }
 
@@ -195,7 +215,7 @@ func (s *Segment) refresh(ctx context.Context) (moved bool, err error) {
 func (s *Segment) lane(ctx context.Context) (l *lane, reused bool, err error) {
 	for {
 		s.mu.Lock()
-		host, addr, v2, ended := s.host, s.addr, s.desc.Acked(), s.ended
+		host, addr, v2, ended, rules := s.host, s.addr, s.desc.Acked(), s.ended, s.rules
 		if n := len(s.idle); n > 0 {
 			l, s.idle = s.idle[n-1], s.idle[:n-1]
 		}
@@ -204,7 +224,9 @@ func (s *Segment) lane(ctx context.Context) (l *lane, reused bool, err error) {
 		case ended:
 			return nil, false, fmt.Errorf("mooncake: segment %s is closed: %w", s.Name, wire.CodeUnreachable)
 		case l == nil:
-			l, err = s.in.dial(ctx, host, addr, v2)
+			if l, err = s.in.dial(ctx, host, addr, v2); err == nil {
+				l.rules = rules
+			}
 			return l, false, err
 		case l.alive():
 			return l, true, nil
@@ -217,7 +239,7 @@ func (s *Segment) lane(ctx context.Context) (l *lane, reused bool, err error) {
 // giveBack keeps a lane for the next request, if it can have one.
 func (s *Segment) giveBack(l *lane) {
 	s.mu.Lock()
-	keep := l.acked && !s.ended && l.addr == s.addr
+	keep := l.acked && !s.ended && l.addr == s.addr && l.rules == s.rules
 	if keep {
 		s.idle = append(s.idle, l)
 	}

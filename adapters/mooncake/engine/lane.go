@@ -17,7 +17,8 @@ import (
 type lane struct {
 	net.Conn
 	addr  string
-	acked bool // version 2: several requests may be under way
+	acked bool   // version 2: several requests may be under way
+	rules uint64 // of the segment when it was opened
 	*flight
 }
 

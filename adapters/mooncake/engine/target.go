@@ -91,6 +91,9 @@ func (t *Target) Drain() {
 	t.door.Shut()
 }
 
+// Recheck closes the connections that Admit would turn away now.
+func (t *Target) Recheck() { t.door.Recheck() }
+
 // Close ends all, and returns when no memory is touched any more.
 func (t *Target) Close() { t.door.Close() }
 

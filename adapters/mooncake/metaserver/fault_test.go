@@ -195,7 +195,7 @@ func TestTheServerAsksNobodyWhoMayNotUseIt(t *testing.T) {
 
 func TestOnlyListedSourcesAreLetIn(t *testing.T) {
 	r := newServer(t)
-	r.cfg.Allow = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	r.SetAllow([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})
 	asked := 0
 	r.own = func(netip.Addr) bool {
 		asked++

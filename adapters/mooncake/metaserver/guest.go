@@ -51,13 +51,23 @@ func (l *guestListener) Accept() (net.Conn, error) {
 	}
 }
 
+func (s *Server) notAllowed() *Refusal {
+	return &Refusal{Status: http.StatusForbidden, Reason: "not_allowed", Text: "the address is not in " + s.cfg.Table + ".allow"}
+}
+
+// mayStay reports whether the guest may use the server still.
+func (g *guest) mayStay() bool {
+	at, err := netip.ParseAddrPort(g.RemoteAddr().String())
+	return g.source == thisHost || err == nil && g.server.listed(at.Addr())
+}
+
 // admit gives a connection its share. Where its source, or all of them, has as many as
 // it may, the oldest one without a request makes room.
 func (s *Server) admit(c net.Conn) (*guest, *Refusal) {
 	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	here := err == nil && s.here(at.Addr()) // asks the kernel for this host's addresses
 	if err != nil || !here && !s.listed(at.Addr()) {
-		return nil, &Refusal{Status: http.StatusForbidden, Reason: "not_allowed", Text: "the address is not in " + s.cfg.Table + ".allow"}
+		return nil, s.notAllowed()
 	}
 	g := &guest{Conn: c, server: s, source: quota.SourceOf(at.Addr()).Name}
 	if here {

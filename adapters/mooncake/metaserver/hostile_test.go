@@ -14,7 +14,7 @@ import (
 // itself, nor learn whether something does.
 func TestNobodyElsewhereHasThisHostAskItself(t *testing.T) {
 	r := newServer(t)
-	r.cfg.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("127.0.0.0/8")}
+	r.SetAllow([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("127.0.0.0/8")})
 	const stranger = "10.0.0.9"
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

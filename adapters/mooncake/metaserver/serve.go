@@ -40,6 +40,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (int, []byte, er
 	if !ok {
 		return 0, nil, &Refusal{http.StatusInternalServerError, "internal", "a connection of unknown origin"}
 	}
+	if !g.mayStay() { // since the list was changed
+		return 0, nil, s.notAllowed()
+	}
 	if r.URL.Path != metadata.HTTPPath {
 		return 0, nil, &Refusal{http.StatusNotFound, "path", fmt.Sprintf("nothing at %s, only at %s", stranger.Quote(r.URL.Path), metadata.HTTPPath)}
 	}

@@ -57,6 +57,8 @@ type Server struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
+	allow metadata.Ranges
+
 	mu     sync.Mutex
 	table  *table
 	seen   counts
@@ -80,6 +82,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("%s.%w", cfg.Table, err)
 	}
 	s := &Server{cfg: cfg, table: newTable(cfg.Quota), asking: map[string]int{}, own: ownAddress}
+	s.allow.Set(cfg.Allow)
 	var lc net.ListenConfig
 	if s.ln, err = lc.Listen(ctx, "tcp", cfg.Listen); err != nil {
 		return nil, err
@@ -114,9 +117,12 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) listed(a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
-	return slices.ContainsFunc(s.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
+	return s.allow.Has(a.Unmap().WithZone(""))
 }
+
+// SetAllow changes who may use the server, also by connections that are open, and where it
+// may ask owners. Entries stay.
+func (s *Server) SetAllow(list []netip.Prefix) { s.allow.Set(list) }
 
 // here says whether an address is of this host.
 func (s *Server) here(a netip.Addr) bool {
