@@ -493,4 +493,12 @@ func TestAReloadTakesOverWhoMayConnectByMooncake(t *testing.T) {
 			t.Errorf("%q: applied %v, needs a restart %v", more, got.applied, got.restart)
 		}
 	}
+	store := func(allow, prefix string) string {
+		return "[fabric.attic]\nkind = \"mooncake-store\"\nmasters = \"127.0.0.1:1\"\ninsecure = true\nallow = [" + allow + "]\nprefix = \"" + prefix + "\"\n"
+	}
+	r := startReloadable(t, shortDir(t), "one", store("", "a"))
+	got := r.to(store(`"10.0.1.0/24"`, "b"))
+	if len(got.applied) != 1 || got.applied[0].Key != "fabric.attic.allow" || len(got.restart) != 1 || got.restart[0].Key != "fabric.attic.prefix" {
+		t.Errorf("a store: applied %v, needs a restart %v", got.applied, got.restart)
+	}
 }

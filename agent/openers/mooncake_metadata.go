@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 
 	"meridian/adapters/mooncake/metadata"
@@ -133,14 +131,6 @@ func allOnThisHost(list string) bool {
 		}
 	}
 	return true
-}
-
-// reachable says where somebody else's word may lead: to addresses that are allowed, and
-// to this host where that is local.
-func reachable(local bool, allow []netip.Prefix) func(netip.Addr) bool {
-	return func(a netip.Addr) bool {
-		return local && a.IsLoopback() || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(a) })
-	}
 }
 
 // checkMetadata checks the keys of the metadata server.

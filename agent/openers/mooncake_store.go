@@ -70,7 +70,7 @@ var openMooncakeStore = New(
 		config.Key("metadata", func(s *storeSettings) *string { return &s.metadata }, config.Words, metadata.P2P, config.Free[string](), "The metadata server of the Store's nodes, as they take it: P2PHANDSHAKE is none; http://HOST:PORT/metadata; etcd://HOST:PORT;HOST:PORT."),
 		config.Key("metadata_cluster", func(s *storeSettings) *string { return &s.metadataCluster }, config.Words, "", config.Free[string](), "What the nodes have as MC_METADATA_CLUSTER_ID."),
 		config.Key("lanes", func(s *storeSettings) *int { return &s.lanes }, config.Integers, engine.DefaultLanes, config.Within(1, engine.MaxLanes), "Connections to each node."),
-		config.Key("allow", func(s *storeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Where the nodes are, ADDRESS/BITS: the daemon connects to no others. Empty: this host only."),
+		config.Key("allow", func(s *storeSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Where the nodes are, ADDRESS/BITS: the daemon connects to no others. Empty: this host only.").Live(),
 		config.Key("insecure", func(s *storeSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow a Store beyond loopback: Mooncake has no TLS, and a source address is all that it proves."),
 		config.Key("raw", func(s *storeSettings) *bool { return &s.raw }, config.Booleans, false, config.Free[bool](), "Let mrdn fabric object get read what other clients have put into the Store, for the tenant above: all but what is below the prefix. It is told as unverified unless its client left a CRC-64."),
 	),
@@ -79,9 +79,11 @@ var openMooncakeStore = New(
 		if err != nil {
 			return nil, fmt.Errorf("masters: %w", err)
 		}
+		live := &liveStore{}
+		live.reach.Set(s.nodes())
 		c := objects.Config{
 			Label: at.Name, Masters: masters, Tenant: s.tenant, Prefix: s.prefix, Raw: s.raw, Lanes: s.lanes, Close: closing,
-			Dial: metadata.DialAllowed(reachable(len(s.allow) == 0, prefixes(s.allow))),
+			Dial: metadata.DialAllowed(live.reach.Has),
 		}
 		c.Resolver = &handshake.Client{Dial: c.Dial}
 		if s.metadata != metadata.P2P {
@@ -91,9 +93,42 @@ var openMooncakeStore = New(
 			}
 			c.Resolver, c.Close = plane, func() error { return errors.Join(plane.Close(), closing()) }
 		}
-		return objects.New(c), nil
+		live.Store = objects.New(c)
+		return live, nil
 	},
 )
+
+// liveStore is a Mooncake Store whose allow a reload can change.
+type liveStore struct {
+	*objects.Store
+	reach metadata.Ranges // where its nodes may be
+}
+
+var (
+	_ fabric.Objects = (*liveStore)(nil)
+	_ Reloader       = (*liveStore)(nil)
+)
+
+// Prepare implements Reloader.
+func (l *liveStore) Prepare(c *config.Config) (Prepared, error) {
+	nodes := c.Settings(l.Label()).(*storeSettings).nodes()
+	return Prepared{Apply: func() error {
+		l.reach.Set(nodes)
+		l.Recheck()
+		return nil
+	}}, nil
+}
+
+// thisHost are the addresses that reach no other host.
+var thisHost = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+
+// nodes are the addresses at which the nodes may be.
+func (s *storeSettings) nodes() []netip.Prefix {
+	if len(s.allow) == 0 {
+		return thisHost
+	}
+	return prefixes(s.allow)
+}
 
 var storePrefix = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,3}$`)
 

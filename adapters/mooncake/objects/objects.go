@@ -98,6 +98,10 @@ func New(cfg Config) *Store {
 	return s
 }
 
+// Recheck has connections to nodes made again, by Dial as it answers now, when the calls
+// under way have ended.
+func (s *Store) Recheck() { s.initiator.Recheck() }
+
 // Label is the name of the fabric's table.
 func (s *Store) Label() string { return s.cfg.Label }
 
