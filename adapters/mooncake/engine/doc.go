@@ -31,6 +31,9 @@
 // each that is. It ends a connection with its first wrong request: a refusal is a status
 // that the peer can still read, because what it sends meanwhile is read and thrown away.
 //
+// A read waits for its place among those that are sent before it enters the memory, so
+// peers that read nothing hold a bounded number of accesses, and leave places to others.
+//
 // Version 1 has no status, so a refusal is the connection's end, and a write is
 // confirmed by a read of its last byte behind it.
 //

@@ -49,6 +49,7 @@ var okStatus = func() (b [statusLen]byte) {
 func (t *Target) serve(c *door.Conn) {
 	g := &guest{Conn: c, in: newScatter(c.Conn)}
 	g.in.wait = g.ack
+	defer c.DropUnsent()
 	for proved := false; ; proved = true {
 		err := t.request(g, proved)
 		if err == nil {
@@ -76,17 +77,17 @@ func (t *Target) request(g *guest, proved bool) error {
 	began := time.Now()
 	t.active.Add(1)
 	defer t.active.Add(-1)
-	if err == nil && t.drains.Load() {
-		err = fmt.Errorf("mooncake: %v: %w", h, wire.CodeDraining)
-	}
-	if err == nil {
-		err = h.check()
-	}
 	e := entered{header: h}
-	if err == nil {
-		if e.b, e.leave, err = t.cfg.Memory.Enter(g.Peer, h.addr, h.size, h.write); err != nil {
-			err = fmt.Errorf("mooncake: %v refused: %w", h, err)
+	if err == nil && !h.write {
+		if err := g.ack(); err != nil { // of writes before a read, which do not wait with it
+			return err
 		}
+	}
+	if err == nil {
+		e.b, e.leave, err = t.enter(g, h)
+	}
+	if errors.Is(err, net.ErrClosed) {
+		return err
 	}
 	if err != nil {
 		t.cfg.Refused(g.Peer, err)
@@ -112,6 +113,33 @@ func (t *Target) request(g *guest, proved bool) error {
 	}
 	clear(g.enter)
 	return err
+}
+
+// enter lets a request in. A read waits for its place among what is being sent, and has
+// it until it leaves.
+func (t *Target) enter(g *guest, h header) (b []byte, leave func(wrote uint64), err error) {
+	if t.drains.Load() {
+		return nil, nil, fmt.Errorf("mooncake: %v: %w", h, wire.CodeDraining)
+	}
+	if err := h.check(); err != nil {
+		return nil, nil, err
+	}
+	give := func() {}
+	if !h.write {
+		if err := t.sends.Wait(g.Conn, StatusTime); err != nil {
+			return nil, nil, fmt.Errorf("mooncake: %v: %w", h, err)
+		}
+		give = func() { t.sends.Give(g.Source(), 1) }
+	}
+	b, left, err := t.cfg.Memory.Enter(g.Peer, h.addr, h.size, h.write)
+	if err != nil {
+		give()
+		return nil, nil, fmt.Errorf("mooncake: %v refused: %w", h, err)
+	}
+	return b, func(wrote uint64) {
+		left(wrote)
+		give()
+	}, nil
 }
 
 // gather enters the reads that have come behind a read, as far as they are short. One
@@ -224,9 +252,6 @@ func (g *guest) read() error {
 			g.enter[i].leave(0)
 		}
 	}()
-	if err := g.ack(); err != nil { // of writes before them
-		return err
-	}
 	if len(g.enter) == 1 {
 		head := okStatus[:]
 		if !g.enter[0].acked {

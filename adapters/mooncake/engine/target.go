@@ -27,6 +27,11 @@ const (
 
 	DefaultConns     = 4096
 	DefaultPerSource = 2048
+
+	// DefaultSends bounds the connections to which bodies of reads are being sent. A source
+	// alone has half of them: the 200 connections that an engine without its pool opens for
+	// a batch are served at once.
+	DefaultSends = 512
 )
 
 // Done is a request that a target has served.
@@ -48,12 +53,14 @@ type TargetConfig struct {
 	Refused func(peer string, err error)
 
 	Conns, PerSource int // connections at a time; 0: the defaults
+	Sends            int // of them, to which bodies are being sent; 0: the default
 }
 
 // Target serves reads and writes of memory to peers.
 type Target struct {
 	cfg    TargetConfig
 	door   *door.Door
+	sends  *door.Shares
 	active atomic.Int64 // connections with a request under way
 	drains atomic.Bool
 }
@@ -66,7 +73,10 @@ func NewTarget(cfg TargetConfig) *Target {
 	if cfg.PerSource == 0 {
 		cfg.PerSource = DefaultPerSource
 	}
-	t := &Target{cfg: cfg}
+	if cfg.Sends == 0 {
+		cfg.Sends = DefaultSends
+	}
+	t := &Target{cfg: cfg, sends: door.NewShares("reads under way", cfg.Sends)}
 	t.door = door.New(door.Config{Conns: cfg.Conns, PerSource: cfg.PerSource, Admit: cfg.Admit, Refused: cfg.Refused, Serve: t.serve})
 	return t
 }

@@ -52,7 +52,7 @@ type Config struct {
 type Server struct {
 	cfg  Config
 	door *door.Door
-	held held
+	held *door.Shares // bytes
 }
 
 // NewServer makes one without listeners.
@@ -67,7 +67,7 @@ func NewServer(cfg Config) *Server {
 	if cfg.Held == 0 {
 		cfg.Held = DefaultHeld
 	}
-	s.held = held{limit: cfg.Held, bySource: map[netip.Addr]int{}}
+	s.held = door.NewShares("bytes of requests", cfg.Held)
 	s.door = door.New(door.Config{Conns: cfg.Conns, PerSource: cfg.PerSource, Admit: cfg.Admit, Refused: cfg.Refused, Serve: s.serve})
 	return s
 }
@@ -99,9 +99,9 @@ func (s *Server) serve(c *door.Conn) {
 func (s *Server) exchange(c *door.Conn) error {
 	_ = c.SetDeadline(time.Now().Add(RequestTime))
 	mine := 0 // bytes that this connection holds
-	defer func() { s.held.give(c.Source(), mine) }()
+	defer func() { s.held.Give(c.Source(), mine) }()
 	req, err := readFrame(c, func(n int) error {
-		err := s.held.take(c.Source(), n)
+		err := s.held.Take(c.Source(), n)
 		if err == nil {
 			mine += n
 		}
@@ -120,7 +120,7 @@ func (s *Server) exchange(c *door.Conn) error {
 		return &stepError{"the answer to a " + req.typ.String() + " request", err}
 	}
 	c.Yield()
-	s.held.give(c.Source(), mine)
+	s.held.Give(c.Source(), mine)
 	mine = 0
 	// A close with the peer's bytes unread would reset the connection, and the answer
 	// with it. Whatever the peer does now, it has its answer.

@@ -18,6 +18,7 @@ func (l *life) serve(c *door.Conn) {
 	count := l.r.of(c.Peer)
 	count.add(func(n *fabric.Relayed) { n.Connections++ })
 	defer count.add(func(n *fabric.Relayed) { n.Connections-- })
+	defer c.DropUnsent()
 	for proved := false; ; proved = true {
 		err := l.request(c, proved)
 		if err == nil {

@@ -8,6 +8,9 @@
 // keeps its place for as long as it lives, since Mooncake's engines fail a transfer
 // for each idle connection that is closed.
 //
-// It may import the standard library and internal/halfopen, and wire for codes. It
-// must never read or write a connection.
+// A connection that is let in has little in the kernel that its peer does not take, and
+// Shares parts among sources what connections use of a thing that all have in common.
+//
+// It may import the standard library, x/sys and internal/halfopen, and wire for codes.
+// It must never read or write a connection.
 package door

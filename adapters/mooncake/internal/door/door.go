@@ -54,6 +54,8 @@ type Conn struct {
 	source netip.Addr
 	place  *halfopen.Conn
 
+	out chan struct{} // closed when it is put out
+
 	mu  sync.Mutex
 	why error // why it was put out
 }
@@ -125,7 +127,7 @@ func shareOf(a netip.Addr) netip.Addr {
 func (d *Door) enter(nc net.Conn) {
 	from := sourceOf(nc.RemoteAddr()).Addr()
 	peer, err := d.cfg.Admit(from)
-	c := &Conn{Conn: nc, Peer: peer, door: d, source: shareOf(from)}
+	c := &Conn{Conn: nc, Peer: peer, door: d, source: shareOf(from), out: make(chan struct{})}
 	if err == nil {
 		err = d.room(c)
 	}
@@ -139,6 +141,7 @@ func (d *Door) enter(nc net.Conn) {
 		d.cfg.Refused(peer, err)
 		return
 	}
+	boundUnsent(nc)
 	d.wg.Go(func() {
 		d.cfg.Serve(c)
 		c.leave()
@@ -208,6 +211,9 @@ func (e *FullError) Unwrap() error { return wire.CodeTooMany }
 // run for a moment, and counts no more.
 func (c *Conn) putOut(why error) {
 	c.mu.Lock()
+	if c.why == nil {
+		close(c.out)
+	}
 	c.why = why
 	c.mu.Unlock()
 	_ = c.Conn.Close()
