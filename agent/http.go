@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"meridian/blocks/quota"
+	"meridian/internal/connshare"
 	"meridian/internal/httpguard"
 	"meridian/internal/loglimit"
 )
@@ -20,7 +21,7 @@ import (
 // httpEndpoint serves /metrics, /healthz, /readyz and /varz. It has neither TLS
 // nor authentication, so it binds to loopback unless the config says insecure,
 // and a guard refuses web pages and hosts that are not this one. Its connections are
-// shared among those who ask.
+// shared among those who ask, and one for which no handler runs makes room.
 type httpEndpoint struct {
 	srv  *http.Server
 	ln   net.Listener
@@ -40,6 +41,7 @@ func (a *Agent) listenHTTP(addr string) (*httpEndpoint, error) {
 	e := &httpEndpoint{ln: ln, done: make(chan struct{}), srv: &http.Server{
 		Handler: guard.Wrap(a.httpHandler()), ErrorLog: slog.NewLogLogger(loglimit.Server(a.log.Handler()), slog.LevelWarn),
 		ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		ConnState: connshare.State,
 	}}
 	go func() {
 		defer close(e.done)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 
@@ -40,12 +41,13 @@ func (a *Agent) setQuotas(q config.Quota) {
 
 // share gives each connection of a listener a place of its source's and of all.
 func (a *Agent) share(ln net.Listener, r quota.Resource) net.Listener {
-	return connshare.Listen(ln, func(from net.Addr) (func(), error) {
-		hold, err := a.quota.Take(r, 1, quota.Total, sourceOf(from))
-		if err != nil {
-			return nil, err
-		}
-		return hold.Give, nil
+	return connshare.Listen(ln, func(from net.Addr) (connshare.Place, error) {
+		source := sourceOf(from)
+		// The source comes first: one that has its share takes nobody else's place.
+		hold, err := a.quota.Take(r, 1, source, quota.Total)
+		var full *quota.Error
+		own := errors.As(err, &full) && full.Holder == source
+		return connshare.Place{Source: source.Name, Own: own, Give: hold.Give}, err
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"meridian/internal/connshare"
 	"meridian/internal/loglimit"
 )
 
@@ -50,7 +51,8 @@ func NewServer(h http.Handler, log *slog.Logger) *Server {
 		}),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(loglimit.Server(log.Handler()), slog.LevelDebug),
+		ErrorLog:  slog.NewLogLogger(loglimit.Server(log.Handler()), slog.LevelDebug),
+		ConnState: connshare.State,
 	}
 	return s
 }

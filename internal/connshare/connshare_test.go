@@ -1,120 +1,302 @@
 package connshare
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+
+	"meridian/internal/testbed"
 )
 
-// places lets n connections in.
+// places lets connections in: all of them, and each source's.
 type places struct {
-	mu   sync.Mutex
-	left int
+	mu       sync.Mutex
+	all, own int // limits
+	in       int
+	of       map[string]int
+	refused  int
 }
 
-func (p *places) take(net.Addr) (func(), error) {
+func (p *places) take(from net.Addr) (Place, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left == 0 {
-		return nil, errors.New("source 127.0.0.1 may have 1 connection")
+	source, _, _ := net.SplitHostPort(from.String())
+	place := Place{Source: source}
+	switch {
+	case p.own > 0 && p.of[source] >= p.own:
+		p.refused++
+		place.Own = true
+		return place, fmt.Errorf("source %s may have %d", source, p.own)
+	case p.in >= p.all:
+		p.refused++
+		return place, fmt.Errorf("all may have %d", p.all)
 	}
-	p.left--
-	return func() {
+	if p.of == nil {
+		p.of = map[string]int{}
+	}
+	p.of[source]++
+	p.in++
+	place.Give = func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.left++
-	}, nil
+		p.of[source]--
+		p.in--
+	}
+	return place, nil
 }
 
-func serve(t *testing.T, p *places) (url string) {
+func (p *places) used() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.in
+}
+
+// site is a server with shares. A request for /work runs until release is closed.
+type site struct {
+	addr    string
+	l       *Listener
+	running chan struct{} // one for each /work that has begun
+	release chan struct{}
+}
+
+func serve(t *testing.T, p *places) *site {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	l := listen(t, p)
+	s := &site{addr: l.Addr().String(), l: l, running: make(chan struct{}, 64), release: make(chan struct{})}
+	srv := &http.Server{ConnState: State, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		if r.URL.Path == "/work" {
+			s.running <- struct{}{}
+			<-s.release
+		}
 		_, _ = io.WriteString(w, "hello")
 	})}
 	done := make(chan error, 1)
-	go func() { done <- srv.Serve(Listen(ln, p.take)) }()
+	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() {
 		_ = srv.Close()
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	})
-	return "http://" + ln.Addr().String()
+	return s
 }
 
-func post(t *testing.T, url, body string) (int, string) {
+func listen(t *testing.T, p *places) *Listener {
 	t.Helper()
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := c.Do(r)
+	return Listen(ln, p.take)
+}
+
+const (
+	ask  = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	work = "GET /work HTTP/1.1\r\nHost: a\r\n\r\n"
+)
+
+// working is a connection of which the handler runs.
+func (s *site) working(t *testing.T, from string) guest {
+	t.Helper()
+	g := dial(t, s.addr, from)
+	g.say(work)
+	<-s.running
+	return g
+}
+
+// guest is a client's connection.
+type guest struct {
+	*testing.T
+	net.Conn
+}
+
+func dial(t *testing.T, addr, from string) guest {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := d.DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return guest{t, c}
+}
+
+func (g guest) say(text string) {
+	g.Helper()
+	if _, err := io.WriteString(g.Conn, text); err != nil {
+		g.Fatal(err)
+	}
+}
+
+// hear is the next answer.
+func (g guest) hear() (status int, body string) {
+	g.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(g.Conn), nil)
+	if err != nil {
+		g.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatal(err)
+		g.Fatal(err)
 	}
 	return resp.StatusCode, string(b)
+}
+
+func (g guest) want(status int, body string) {
+	g.Helper()
+	if s, b := g.hear(); s != status || b != body {
+		g.Errorf("%d %q, want %d %q", s, b, status, body)
+	}
+}
+
+// cut waits until the server has closed the connection.
+func (g guest) cut() {
+	g.Helper()
+	if n, err := g.Read(make([]byte, 1)); n > 0 || err == nil {
+		g.Error("the server said something")
+	}
+}
+
+// Connections are accepted in the order in which they were made: one that has come is in
+// front of all that come later.
+
+func TestSilentConnectionsLockNobodyOut(t *testing.T) {
+	p := &places{all: 8, own: 4}
+	s := serve(t, p)
+	for i := range 80 {
+		g := dial(t, s.addr, fmt.Sprintf("127.0.0.%d", 2+i%4))
+		if i%2 == 0 {
+			g.say("GET / HT") // no whole head either
+		}
+	}
+	for range 3 {
+		good := dial(t, s.addr, "127.0.0.1")
+		good.say(ask)
+		good.want(http.StatusOK, "hello")
+	}
+	if n := p.used(); n > 8 {
+		t.Errorf("%d have a place", n)
+	}
+}
+
+func TestAHandlerThatRunsIsNeverCut(t *testing.T) {
+	s := serve(t, &places{all: 3, own: 2})
+	working := []guest{s.working(t, "127.0.0.1"), s.working(t, "127.0.0.1"), s.working(t, "127.0.0.2")}
+	for range 3 {
+		for from, why := range map[string]string{"127.0.0.1": "source 127.0.0.1 may have 2\n", "127.0.0.2": "all may have 3\n", "127.0.0.3": "all may have 3\n"} {
+			g := dial(t, s.addr, from)
+			g.say(ask)
+			g.want(http.StatusServiceUnavailable, why)
+		}
+	}
+	close(s.release)
+	for _, g := range working {
+		g.want(http.StatusOK, "hello")
+	}
+}
+
+func TestOneThatHasItsShareTakesThePlaceOfItsOwn(t *testing.T) {
+	p := &places{all: 4, own: 2}
+	s := serve(t, p)
+	other, first, second := dial(t, s.addr, "127.0.0.2"), dial(t, s.addr, "127.0.0.1"), dial(t, s.addr, "127.0.0.1")
+	third := dial(t, s.addr, "127.0.0.1")
+	first.cut()
+	for _, g := range []guest{other, second, third} {
+		g.say(ask)
+		g.want(http.StatusOK, "hello")
+	}
+}
+
+// With all places taken, that source makes room which has most: its silent one first, and
+// then one that has been answered and asks nothing.
+func TestTheSourceThatHasMostMakesRoomItsSilentOneFirst(t *testing.T) {
+	s := serve(t, &places{all: 3})
+	other, idle, silent := dial(t, s.addr, "127.0.0.2"), dial(t, s.addr, "127.0.0.1"), dial(t, s.addr, "127.0.0.1")
+	idle.say(ask)
+	idle.want(http.StatusOK, "hello")
+	newcomer := dial(t, s.addr, "127.0.0.3")
+	silent.cut()
+	for _, g := range []guest{other, idle, newcomer} {
+		g.say(ask)
+		g.want(http.StatusOK, "hello")
+	}
+}
+
+func TestAnIdleConnectionMakesRoom(t *testing.T) {
+	s := serve(t, &places{all: 1})
+	idle := dial(t, s.addr, "127.0.0.1")
+	idle.say(ask)
+	idle.want(http.StatusOK, "hello")
+	testbed.Until(t, "the server knows that it is idle", func() bool {
+		g := dial(t, s.addr, "127.0.0.2")
+		g.say(ask)
+		status, _ := g.hear()
+		return status == http.StatusOK
+	})
+	idle.cut()
 }
 
 // Who is refused reads why, although it has sent a request that nobody read; and a
 // place that was given back is taken again.
 func TestARefusedConnectionIsToldWhy(t *testing.T) {
-	p := &places{left: 1}
-	url := serve(t, p)
-	silent, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
+	p := &places{all: 1}
+	s := serve(t, p)
+	working := s.working(t, "127.0.0.1")
+	g := dial(t, s.addr, "127.0.0.1")
+	g.say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8192\r\n\r\n" + strings.Repeat("x", 8<<10))
+	g.want(http.StatusServiceUnavailable, "all may have 1\n")
+	close(s.release)
+	working.want(http.StatusOK, "hello")
+	_ = working.Close()
+	testbed.Until(t, "the place is given back", func() bool { return p.used() == 0 })
+	g = dial(t, s.addr, "127.0.0.1")
+	g.say(ask)
+	g.want(http.StatusOK, "hello")
+}
+
+// Neither those that are refused and say nothing keep a refusal from others, nor those
+// that were told and stay.
+func TestSilentRefusedConnectionsHideNoReason(t *testing.T) {
+	s := serve(t, &places{all: 1})
+	s.working(t, "127.0.0.1")
+	defer close(s.release)
+	for i := range 4 * maxRefusals {
+		dial(t, s.addr, fmt.Sprintf("127.0.0.%d", 1+i%4))
 	}
-	// The place is taken in the order of connections.
-	status, body := post(t, url, strings.Repeat("x", 8<<10))
-	if status != http.StatusServiceUnavailable || body != "source 127.0.0.1 may have 1 connection\n" {
-		t.Errorf("%d %q", status, body)
-	}
-	if err := silent.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for status != http.StatusOK && t.Context().Err() == nil { // until the server has seen the end
-		status, _ = post(t, url, "")
+	for range 2 * maxRefusals {
+		g := dial(t, s.addr, "127.0.0.1")
+		g.say(ask)
+		g.want(http.StatusServiceUnavailable, "all may have 1\n")
 	}
 }
 
 // Those that are refused and never read nor close hold up nobody, and no more of them
 // are served than there are places for refusals.
 func TestRefusalsAreBoundedAndHoldUpNobody(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := &places{}
-	l := Listen(ln, p.take)
+	l := listen(t, p)
 	accepted := make(chan error, 1)
 	go func() {
 		_, err := l.Accept()
 		accepted <- err
 	}()
-	var d net.Dialer
 	for range 4 * maxRefusals {
-		c, err := d.DialContext(t.Context(), "tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = c.Close() }()
+		dial(t, l.Addr().String(), "127.0.0.1")
 	}
-	if n := len(l.refusals); n > maxRefusals {
+	testbed.Until(t, "all are refused", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.refused == 4*maxRefusals
+	})
+	if n := l.refusals.Len(); n > maxRefusals {
 		t.Errorf("%d refusals at a time", n)
 	}
 	if err := l.Close(); err != nil { // returns although no refused side has gone
@@ -123,30 +305,31 @@ func TestRefusalsAreBoundedAndHoldUpNobody(t *testing.T) {
 	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
-	if len(l.told) != 0 {
-		t.Errorf("%d connections are kept", len(l.told))
+	if len(l.told) != 0 || l.refusals.Len() != 0 {
+		t.Errorf("%d connections are kept, %d have a place", len(l.told), l.refusals.Len())
 	}
 }
 
 func TestAPlaceIsGivenBackOnce(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &places{left: 1}
-	l := Listen(ln, p.take)
+	p := &places{all: 1}
+	l := listen(t, p)
 	defer func() { _ = l.Close() }()
-	far, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	accept := func() net.Conn {
+		dial(t, l.Addr().String(), "127.0.0.1")
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
 	}
-	defer func() { _ = far.Close() }()
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
+	first := accept()
+	second := accept() // in the place of the first
+	_, _ = first.Close(), first.Close()
+	if n := p.used(); n != 1 {
+		t.Errorf("%d places are taken by one connection", n)
 	}
-	_, _ = c.Close(), c.Close()
-	if p.left != 1 {
-		t.Errorf("%d places after one connection", p.left)
+	_, _ = second.Close(), second.Close()
+	if n := p.used(); n != 0 || l.places.Len() != 0 {
+		t.Errorf("%d places are taken, %d make room, after the last connection", n, l.places.Len())
 	}
 }

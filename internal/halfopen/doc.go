@@ -6,7 +6,7 @@
 // newcomer is above a limit, the oldest silent connection of its source makes
 // room, or where all places are taken, that of the source which has most. Silent
 // is one that has not sent a valid message, else one that has said nothing more
-// for Patience. Where none is silent the newcomer is refused.
+// for Patience, or rests after its work. Where none is silent the newcomer is refused.
 //
 // The package has no sockets, goroutines or clock: the listener tells what
 // happens and when, and closes the connection that it is told to close. It may

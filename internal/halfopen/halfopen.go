@@ -23,6 +23,7 @@ type Conn struct {
 	source string
 	evict  func(why error)
 	spoke  bool
+	busy   bool
 	last   time.Duration // when it came, or sent its last message
 }
 
@@ -77,7 +78,9 @@ func (t *Table) first(now time.Duration, source string) *Conn {
 	return first
 }
 
-func (c *Conn) mayGo(now time.Duration) bool { return !c.spoke || now-c.last >= Patience }
+func (c *Conn) mayGo(now time.Duration) bool {
+	return !c.busy && (!c.spoke || now-c.last >= Patience)
+}
 
 func (t *Table) remove(c *Conn) {
 	if i := slices.Index(t.all, c); i >= 0 {
@@ -97,6 +100,21 @@ func (t *Table) Len() int {
 func (c *Conn) Spoke(now time.Duration) {
 	c.table.mu.Lock()
 	c.spoke, c.last = true, now
+	c.table.mu.Unlock()
+}
+
+// Busy says that the connection is at work: it makes room for nobody until Rest.
+func (c *Conn) Busy() {
+	c.table.mu.Lock()
+	c.busy = true
+	c.table.mu.Unlock()
+}
+
+// Rest says that the work of the connection is done: from now on it may make room, after
+// those that never sent a message.
+func (c *Conn) Rest(now time.Duration) {
+	c.table.mu.Lock()
+	c.busy, c.spoke, c.last = false, true, now-Patience
 	c.table.mu.Unlock()
 }
 

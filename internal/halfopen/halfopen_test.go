@@ -121,6 +121,23 @@ func TestEachGoesOnce(t *testing.T) {
 	}
 }
 
+func TestWhoIsAtWorkStaysAndWhoRestsGoesAfterTheSilent(t *testing.T) {
+	var tab Table
+	works, rests, silent := enter(&tab, 0, "a"), enter(&tab, 0, "a"), enter(&tab, 2, "a")
+	works.Busy()
+	rests.Busy()
+	rests.Rest(1)
+	if !tab.MakeRoom(2, "a", errRoom) || silent.gone == nil || rests.gone != nil {
+		t.Fatalf("gone: silent %v, rests %v; want the silent one", silent.gone, rests.gone)
+	}
+	if !tab.MakeRoom(2, "a", errRoom) || rests.gone == nil {
+		t.Fatal("the one that rests made no room")
+	}
+	if tab.MakeRoom(2*Patience, "a", errRoom) || works.gone != nil {
+		t.Error("the one at work made room")
+	}
+}
+
 func TestWhoYieldsCountsAsSilent(t *testing.T) {
 	var tab Table
 	speaks, yields := enter(&tab, 0, "a"), enter(&tab, 1, "a")
