@@ -16,10 +16,6 @@ import (
 //	          ready, the reservation waits until grow has made the rest
 //	unlock    gives back those that there is no room or no use for any more
 //
-// Making memory takes a processor from the loads that it is for, where none is to spare.
-// There Prepare puts it off while blocks are being reserved, for as long as what is ready
-// suffices, and never for longer than aheadPatience.
-//
 // Spares are part of the capacity. There are none before the first namespace is
 // open: a daemon that no engine and no peer uses takes no memory.
 
@@ -35,18 +31,6 @@ type spare struct {
 // goes does not make the daemon fill memory again and again.
 const aheadIdle = time.Minute
 
-const (
-	// aheadQuiet without a reservation means that no load is under way: one takes room
-	// for some MiB at a time.
-	aheadQuiet = 100 * time.Millisecond
-	// aheadPatience is how long loads can put the refill off, counted from when Prepare
-	// last saw all that is wanted.
-	aheadPatience = 3 * time.Second
-	// aheadProcs is how many processors have one to spare: a load keeps a reader and a
-	// hash on each of at most four lanes busy, and the holder and the engine may be here.
-	aheadProcs = 8
-)
-
 // ahead is the spares of a store.
 type ahead struct {
 	making sync.Mutex // held by the one that makes memory: for one piece, or by grow for a whole segment; taken before mu
@@ -59,8 +43,6 @@ type ahead struct {
 	waits    uint64        // segments that a reservation waited for
 	used     bool          // a namespace is open, or was at idleFrom
 	idleFrom time.Duration // since when there has been none; while there is one, that is later
-	reserved time.Duration // when a block was last given room
-	whole    time.Duration // when as much was ready as is wanted
 
 	wake     chan struct{} // has one when Prepare may have something to do
 	allocate func(m *segmentMemory, off, n uint64) error
@@ -68,7 +50,7 @@ type ahead struct {
 
 func newAhead() ahead {
 	return ahead{
-		wake: make(chan struct{}, 1), reserved: -aheadQuiet, whole: -aheadPatience,
+		wake:     make(chan struct{}, 1),
 		allocate: func(m *segmentMemory, off, n uint64) error { return m.bytes.Allocate(off, n) },
 	}
 }
@@ -143,9 +125,6 @@ func (s *Store) planAhead(free uint64) (extents int) {
 	if a.next != nil {
 		n = a.next.extents
 	}
-	if have >= min(want, room) {
-		a.whole = s.cfg.Clock()
-	}
 	switch {
 	case have >= min(want, room), n > room-have:
 		if a.next != nil {
@@ -155,17 +134,8 @@ func (s *Store) planAhead(free uint64) (extents int) {
 		return 0
 	case a.next == nil && free < 2*g.segBytes(n):
 		return 0 // the host would have less than another one left
-	case s.putOff(have, min(want, room)):
-		return 0
 	}
 	return n
-}
-
-// putOff says that making memory can wait for the loads that are under way: of the
-// extents that are wanted, enough are ready. Under mu.
-func (s *Store) putOff(have, want int) bool {
-	a, now := &s.ahead, s.cfg.Clock()
-	return s.cfg.Procs < aheadProcs && have >= max(want/8, s.core.geo.segExtents) && now-a.reserved < aheadQuiet && now-a.whole < aheadPatience
 }
 
 // wantAhead is how many extents should be ready, if there is room for them. Under mu.

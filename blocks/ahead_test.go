@@ -307,7 +307,7 @@ func TestAReservationMakesNoSegmentThatTheHostHasNoMemoryFor(t *testing.T) {
 		t.Errorf("%d extents, %d before; %d blocks evicted", st.Extents, before.Extents, st.Evictions[wire.OutputCritical])
 	}
 	free++
-	r.fillExtents("z", 1) // the other of the segment is for small blocks
+	r.fillExtents("z", 2)
 	if st := r.Stats(); st.Extents != before.Extents+2 || st.Evictions[wire.OutputCritical] != 2 {
 		t.Errorf("%d extents, %d before; %d blocks evicted though the host has room", st.Extents, before.Extents, st.Evictions[wire.OutputCritical])
 	}
@@ -477,45 +477,5 @@ func TestASegmentIsMadePieceByPieceToItsEnd(t *testing.T) {
 		if st := r.Stats(); st.AheadBytes != 0 || st.AheadWaits != uint64(max(0, 1-max(begun, 0)/2)) {
 			t.Errorf("%d pieces made ahead: %d bytes ahead, %d waits", begun, st.AheadBytes, st.AheadWaits)
 		}
-	}
-}
-
-// Loads put the refill off while enough is ready, and not for ever.
-func TestTheRefillGivesWayToLoads(t *testing.T) {
-	r := aheadRig(t, 2<<20, func(c *Config) { c.Procs = 2 }) // 4 segments
-	r.prepare()
-	r.fillExtents("x", 2)
-	if r.prepare(); r.spares() != 3 {
-		t.Fatalf("%d segments ready while a load is under way, want the 3 that it left", r.spares())
-	}
-	r.fillExtents("y", 4)
-	if r.prepare(); r.spares() != 1 {
-		t.Fatalf("%d segments ready, of which 1 must be while a load is under way", r.spares())
-	}
-	r.clock.add(aheadQuiet)
-	if r.prepare(); r.spares() != 4 {
-		t.Fatalf("%d segments ready after the load", r.spares())
-	}
-	r.fillExtents("z", 1) // the other of the segment is for small blocks
-	for past := time.Duration(0); past < aheadPatience; past += aheadQuiet / 2 {
-		if r.prepare(); r.spares() != 3 {
-			t.Fatalf("%d segments ready %v into a load", r.spares(), past)
-		}
-		r.clock.add(aheadQuiet / 2)
-		r.put("small"+past.String(), bodyOf(keyOf("small"), 1<<10))
-	}
-	if r.prepare(); r.spares() != 4 {
-		t.Errorf("%d segments ready although the refill has waited for %v", r.spares(), aheadPatience)
-	}
-}
-
-// With a processor to spare the refill costs a load nothing, and a load that is larger
-// than what is ready needs it.
-func TestTheRefillGoesOnWhereAProcessorIsToSpare(t *testing.T) {
-	r := aheadRig(t, 2<<20, func(c *Config) { c.Procs = aheadProcs })
-	r.prepare()
-	r.fillExtents("x", 2)
-	if r.prepare(); r.spares() != 4 {
-		t.Errorf("%d segments ready while a load is under way", r.spares())
 	}
 }

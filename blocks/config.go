@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"io"
 	"math"
-	"runtime"
 	"time"
 
 	"meridian/wire"
@@ -30,7 +29,6 @@ type Config struct {
 	Rand        io.Reader                      // mints leases, must not fail; default crypto/rand
 	OpenProcess func(pid int) (Process, error) // default: pidfd
 	HostFree    func() uint64                  // bytes of memory that this host, or the container around us, has left; default: without end
-	Procs       int                            // processors that we may use; default: GOMAXPROCS
 
 	stagingOnTop bool
 }
@@ -75,7 +73,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.HostFree == nil {
 		c.HostFree = func() uint64 { return math.MaxUint64 }
 	}
-	c.Procs = cmp.Or(c.Procs, runtime.GOMAXPROCS(0))
 	if c.OpenProcess == nil {
 		c.OpenProcess = openProcess
 	}

@@ -202,11 +202,7 @@ func (s *Store) ReserveTier(o Owner, ns wire.Namespace, t wire.Tier, size []uint
 			return nil, errClosed
 		}
 		seen := s.grown
-		now := s.cfg.Clock()
-		got, err := s.core.Reserve(now, o, ns, t, size, ttl, grow, v)
-		if err == nil {
-			s.ahead.reserved = now
-		}
+		got, err := s.core.Reserve(s.cfg.Clock(), o, ns, t, size, ttl, grow, v)
 		s.unlock()
 		if err == nil {
 			return got, nil
