@@ -102,20 +102,17 @@ func TestContract(t *testing.T) {
 		return fabrictest.Harness{
 			Fabric: n, NS: wire.Namespace{1, 2, 3}, Peer: "far",
 			Damage: func(it fabric.Item) error {
-				_, e := n.where(&it)
-				if e == nil {
+				at := n.store.Where(it.H)
+				if at.Len == 0 {
 					return fmt.Errorf("no such block")
 				}
 				l.mu.Lock()
 				defer l.mu.Unlock()
-				l.b[e.at.Off+e.size()-1] ^= 0x10
+				l.b[at.Addr-l.addr+at.Len-1] ^= 0x10
 				return nil
 			},
 			Leaks: func() error {
-				blocks, bytes, _ := n.peers[0].count()
-				for _, r := range n.peers[0].resting {
-					bytes -= r.at.Len
-				}
+				blocks, bytes := n.store.Count()
 				if blocks != 0 || bytes != 0 {
 					return fmt.Errorf("%d blocks, %d bytes are left", blocks, bytes)
 				}

@@ -2,11 +2,10 @@
 // speak Mooncake's transfer engine and nothing else. docs/mooncake.md tells how such an
 // application uses it.
 //
-//	node.go    the fabric: listed peers, and which of them a block goes to
+//	node.go    the fabric: fabric/lent over the listed peers
 //	peers.go   each listed peer as a fabric of its own
-//	peer.go    one peer: the blocks that lie in its memory
+//	peer.go    one peer: where its memory is, reads and writes of it
 //	failures.go what failed with each peer, by reason
-//	space.go   the memory that a peer has lent: which parts are free
 //	serve.go   the other direction: windows, descriptors, and what peers ask by notifies
 //	message.go the texts of those notifies
 //

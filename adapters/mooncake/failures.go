@@ -37,7 +37,7 @@ func (n *Node) Failures() []fabric.Failures {
 	out := make([]fabric.Failures, len(n.peers))
 	for i, p := range n.peers {
 		p.failures.mu.Lock()
-		out[i] = fabric.Failures{Peer: p.Name, In: maps.Clone(p.failures.in), Out: maps.Clone(p.failures.out)}
+		out[i] = fabric.Failures{Peer: p.Name(), In: maps.Clone(p.failures.in), Out: maps.Clone(p.failures.out)}
 		p.failures.mu.Unlock()
 	}
 	return out

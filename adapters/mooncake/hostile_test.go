@@ -174,8 +174,7 @@ func TestADrainWaitsForANotifyAndRefusesTheNext(t *testing.T) {
 // How much memory a peer has is its own word, so the index is bounded by itself.
 func TestAPeerThatClaimsEndlessMemoryHasABoundedIndex(t *testing.T) {
 	l := newLender(t, 1<<20)
-	n := newNode(t, Config{Label: "mooncake", Peers: []PeerConfig{{"app", l.name}}})
-	n.maxBlocks = 2
+	n := newNode(t, Config{Label: "mooncake", Peers: []PeerConfig{{"app", l.name}}, maxBlocks: 2})
 	it := make([]fabric.Item, 3)
 	for i := range it {
 		it[i] = fabric.Item{Key: wire.Key{byte(i + 1)}, M: fabric.Mem{B: payloadOf(t, 100, i)}}

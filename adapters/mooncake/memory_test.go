@@ -84,7 +84,7 @@ func TestABlockThatItsPeerOverwroteIsForgotten(t *testing.T) {
 	if n.Push(t.Context(), it); it[0].Err != nil {
 		t.Errorf("brought again: %v", it[0].Err)
 	}
-	if blocks, bytes, _ := n.peers[0].count(); blocks != 1 || bytes != roundUp(uint64(len(payload))) {
+	if blocks, bytes := n.store.Count(); blocks != 1 || bytes != uint64(len(payload)+63)&^63 {
 		t.Errorf("%d blocks of %d bytes", blocks, bytes)
 	}
 }

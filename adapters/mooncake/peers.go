@@ -3,6 +3,7 @@ package mooncake
 import (
 	"meridian/adapters/mooncake/segment"
 	"meridian/fabric"
+	"meridian/fabric/lent"
 	"meridian/wire"
 )
 
@@ -16,7 +17,13 @@ var (
 )
 
 // onePeer is the fabric that leads to one listed peer.
-type onePeer struct{ group }
+type onePeer struct {
+	lent.Group
+	peer *peer
+}
+
+// Transports implements fabric.Transporter.
+func (o *onePeer) Transports() []string { return []string{via} }
 
 // Close does nothing: the peer is closed with its Node.
 func (o *onePeer) Close() error { return nil }
@@ -33,7 +40,7 @@ func (n *Node) Peers() []fabric.Peer {
 func (p *peer) stands() fabric.Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := fabric.Peer{Name: p.Name, Listed: true, Addr: segment.TCP + "://" + p.Segment}
+	out := fabric.Peer{Name: p.Name(), Listed: true, Addr: segment.TCP + "://" + p.Segment}
 	switch {
 	case p.failed != nil:
 		out.Code, out.Text = wire.CodeOf(p.failed), p.failed.Error()
@@ -51,12 +58,4 @@ func (n *Node) Peer(name string) fabric.Fabric {
 		return o
 	}
 	return nil
-}
-
-// Choose names the peer that a block would go to now.
-func (n *Node) Choose(ns wire.Namespace, key wire.Key) string {
-	if p := n.home(ns, key); p != nil {
-		return p.Name
-	}
-	return ""
 }

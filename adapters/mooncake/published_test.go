@@ -57,7 +57,7 @@ func TestPeersOfAMetadataServerShareAnAddressAndNoMemory(t *testing.T) {
 		"two": {At: metadata.Endpoint{Host: "127.0.0.2", Port: 9}},
 	}}
 	h := newHouseAt(t, plane, []PeerConfig{{"a", "one"}, {"b", "two"}}, nil)
-	if g := h.server.from(netip.MustParseAddr("127.0.0.2")); g == nil || g.Name != "b" {
+	if g := h.server.from(netip.MustParseAddr("127.0.0.2")); g == nil || g.Name() != "b" {
 		t.Fatal("127.0.0.2 is not peer b")
 	}
 	addr := h.server.published().Segment.Buffers[0].Addr
@@ -82,7 +82,7 @@ func TestPeersOfAMetadataServerShareAnAddressAndNoMemory(t *testing.T) {
 	// A name whose entry leads to another peer's address takes nothing from it.
 	plane.Set(func() { plane.Nodes["two"] = plane.Nodes["one"] })
 	h.server.look(t.Context(), nil)
-	if g := h.server.from(netip.MustParseAddr("127.0.0.1")); g == nil || g.Name != "a" {
+	if g := h.server.from(netip.MustParseAddr("127.0.0.1")); g == nil || g.Name() != "a" {
 		t.Error("127.0.0.1 is not peer a any more")
 	}
 	if f := findingOf(t, h.Node, "source.b"); !f.Bad || !strings.Contains(f.Reason, "peer a has the address 127.0.0.1 too") {

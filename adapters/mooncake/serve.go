@@ -117,14 +117,14 @@ func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
 func (s *server) open(ctx context.Context) error {
 	for _, p := range s.node.peers {
 		if err := s.invite(p); err != nil {
-			return fmt.Errorf("peer %s: %w", p.Name, err)
+			return fmt.Errorf("peer %s: %w", p.Name(), err)
 		}
 	}
 	if err := s.firstLook(ctx); err != nil {
 		return err
 	}
 	if s.node.cfg.Plane != nil && len(s.node.peers) > 0 {
-		s.common = s.guests[s.node.peers[0].Name].window
+		s.common = s.guests[s.node.peers[0].Name()].window
 	}
 	err := s.lend()
 	if err != nil {
@@ -144,11 +144,11 @@ func (s *server) open(ctx context.Context) error {
 
 // invite gives a listed peer its window.
 func (s *server) invite(p *peer) (err error) {
-	who := quota.Holder{Kind: quota.Peer, Name: p.Name}
+	who := quota.Holder{Kind: quota.Peer, Name: p.Name()}
 	g := &guest{peer: p, owner: s.Store.NewOwnerFor(who, 0), gets: make(chan struct{}, getsOfPeer), tasks: make(chan struct{}, notifiesOfPeer)}
-	s.guests[p.Name] = g
+	s.guests[p.Name()] = g
 	g.window, err = s.Windows.Open(g.owner, window.Spec{
-		Bytes: s.Window, TTL: window.Forever, Read: true, Write: true, Peers: []string{p.Name}, For: []quota.Holder{who},
+		Bytes: s.Window, TTL: window.Forever, Read: true, Write: true, Peers: []string{p.Name()}, For: []quota.Holder{who},
 	})
 	return err
 }
@@ -159,7 +159,7 @@ func (s *server) admit(source netip.Addr) (string, error) {
 	switch g := s.from(source); {
 	case !source.IsLoopback() && !s.allow.Has(source):
 	case g != nil:
-		return g.Name, nil
+		return g.Name(), nil
 	default:
 		return source.String(), nil
 	}
@@ -245,7 +245,7 @@ func (s *server) notified(name string, n handshake.Notify) error {
 	case g.tasks <- struct{}{}:
 		defer func() { <-g.tasks }()
 	default:
-		return fmt.Errorf("mooncake: %d notifies of peer %s are being done, limit %d: %w", notifiesOfPeer, g.Name, notifiesOfPeer, wire.CodeBusy)
+		return fmt.Errorf("mooncake: %d notifies of peer %s are being done, limit %d: %w", notifiesOfPeer, g.Name(), notifiesOfPeer, wire.CodeBusy)
 	}
 	s.doing.Add(1)
 	defer s.doing.Add(-1)
@@ -313,7 +313,7 @@ func (s *server) put(g *guest, m message) error {
 	case errors.Is(err, wire.CodeExists):
 		return nil
 	case errors.Is(err, wire.CodeChecksum):
-		s.Observer.Wrong(g.Name)
+		s.Observer.Wrong(g.Name())
 	}
 	return err
 }
@@ -325,7 +325,7 @@ func (s *server) get(g *guest, m message) (body uint64, err error) {
 	case g.gets <- struct{}{}:
 		defer func() { <-g.gets }()
 	default:
-		return 0, fmt.Errorf("mooncake: notify to get: %d requests of peer %s run, limit %d: %w", getsOfPeer, g.Name, getsOfPeer, wire.CodeBusy)
+		return 0, fmt.Errorf("mooncake: notify to get: %d requests of peer %s run, limit %d: %w", getsOfPeer, g.Name(), getsOfPeer, wire.CodeBusy)
 	}
 	v := make([]blocks.View, 1)
 	if s.Store.Lookup(m.ns, []wire.Key{m.key}, v) != 1 || v[0].Err != nil || v[0].Seg == 0 {
@@ -361,7 +361,7 @@ func (p *peer) give(ctx context.Context, addr uint64, payload []byte) error {
 			return err
 		}
 		if d, _ = seg.Descriptor(); !d.Covers(addr, uint64(len(payload))) {
-			return fmt.Errorf("mooncake: %d bytes at %d are in no buffer of peer %s: %w", len(payload), addr, p.Name, wire.CodeInvalid)
+			return fmt.Errorf("mooncake: %d bytes at %d are in no buffer of peer %s: %w", len(payload), addr, p.Name(), wire.CodeInvalid)
 		}
 	}
 	ops := []engine.Op{{Addr: addr, B: payload}}

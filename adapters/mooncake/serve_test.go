@@ -419,39 +419,6 @@ func TestDrainRefusesWhatIsNew(t *testing.T) {
 	}
 }
 
-// Whatever is taken and given back, the parts never overlap, and in the end all is one.
-func FuzzSpace(f *testing.F) {
-	f.Add([]byte{1, 200, 3, 0, 0, 9})
-	f.Fuzz(func(t *testing.T, steps []byte) {
-		s := newSpace(1<<40, 64<<10)
-		var held []wire.Span
-		for _, b := range steps {
-			if b%4 == 0 && len(held) > 0 {
-				i := int(b) % len(held)
-				s.give(held[i])
-				held = append(held[:i], held[i+1:]...)
-				continue
-			}
-			p, ok := s.take(uint64(b)*37 + 1)
-			if !ok {
-				continue
-			}
-			for _, o := range append(append([]wire.Span(nil), held...), s.free...) {
-				if p.Off < o.Off+o.Len && o.Off < p.Off+p.Len {
-					t.Fatalf("%+v overlaps %+v", p, o)
-				}
-			}
-			held = append(held, p)
-		}
-		for _, p := range held {
-			s.give(p)
-		}
-		if s.used != 0 || len(s.free) != 1 || s.free[0] != (wire.Span{Len: 64 << 10}) {
-			t.Fatalf("%+v", s)
-		}
-	})
-}
-
 func FuzzParseMessage(f *testing.F) {
 	f.Add(message{verbPut, wire.Namespace{1}, wire.Key{2}, 3, 64}.String())
 	f.Add("mrdn get  x")

@@ -12,6 +12,7 @@ import (
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
 	"meridian/fabric"
+	"meridian/fabric/lent"
 )
 
 var (
@@ -91,12 +92,13 @@ const notifyBlocks = 256
 
 // tell names the blocks that now lie in a peer's memory. They do whether it listens or
 // not.
-func (n *Node) tell(ctx context.Context, p *peer, list []message) {
+func (n *Node) tell(ctx context.Context, to lent.Peer, list []lent.Stored) {
+	p := n.each[to.Name()].peer
 	for len(list) > 0 {
 		k := min(len(list), notifyBlocks)
 		lines := make([]string, k)
-		for i, m := range list[:k] {
-			lines[i] = m.String()
+		for i, b := range list[:k] {
+			lines[i] = message{verbStored, b.NS, b.Key, b.Addr, b.Len}.String()
 		}
 		n.send(ctx, p, strings.Join(lines, "\n"), k)
 		list = list[k:]
@@ -154,7 +156,7 @@ func (p *peer) findings() []fabric.Finding {
 	p.mu.Lock()
 	failed, seg := p.failed, p.seg
 	p.mu.Unlock()
-	out := []fabric.Finding{{ID: "unreachable." + p.Name, Severe: true, Bad: failed != nil, Subject: "peer " + p.Name + " at " + p.Segment}}
+	out := []fabric.Finding{{ID: "unreachable." + p.Name(), Severe: true, Bad: failed != nil, Subject: "peer " + p.Name() + " at " + p.Segment}}
 	if failed != nil {
 		out[0].Reason, out[0].Fix = failed.Error(), "start the peer's engine, or correct its entry in peers"
 	}
@@ -163,10 +165,10 @@ func (p *peer) findings() []fabric.Finding {
 	}
 	d, _ := seg.Descriptor()
 	return append(out, fabric.Finding{
-		ID: "unacknowledged." + p.Name, Bad: !d.Acked(), Subject: fmt.Sprintf("version of the protocol of peer %s: %d", p.Name, d.Proto),
+		ID: "unacknowledged." + p.Name(), Bad: !d.Acked(), Subject: fmt.Sprintf("version of the protocol of peer %s: %d", p.Name(), d.Proto),
 		Reason: "it acknowledges no write, and lets everybody read and write all memory of its process", Fix: "update its Mooncake to 0.3.12 or later",
 	}, fabric.Finding{
-		ID: "memory." + p.Name, Bad: len(d.Buffers) == 0, Subject: fmt.Sprintf("buffers that peer %s has registered: %d", p.Name, len(d.Buffers)),
+		ID: "memory." + p.Name(), Bad: len(d.Buffers) == 0, Subject: fmt.Sprintf("buffers that peer %s has registered: %d", p.Name(), len(d.Buffers)),
 		Reason: "blocks cannot be written to it", Fix: "register memory for this daemon, as the first buffer",
 	})
 }

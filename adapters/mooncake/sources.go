@@ -60,8 +60,8 @@ func (s *server) firstLook(ctx context.Context) error {
 	found := s.look(ctx, nil)
 	fixed := s.node.cfg.Plane == nil
 	for _, p := range s.node.peers {
-		if shared, ok := errors.AsType[*sharedError](s.trouble[p.Name]); ok && s.node.cfg.Plane == nil {
-			return fmt.Errorf("peer %s: %w", p.Name, shared)
+		if shared, ok := errors.AsType[*sharedError](s.trouble[p.Name()]); ok && s.node.cfg.Plane == nil {
+			return fmt.Errorf("peer %s: %w", p.Name(), shared)
 		}
 		host, _, _ := segment.SplitName(p.Segment)
 		_, err := netip.ParseAddr(host)
@@ -106,15 +106,15 @@ func (s *server) look(ctx context.Context, was map[string][]netip.Addr) map[stri
 	found, hosts, trouble := map[string][]netip.Addr{}, map[netip.Addr]*guest{}, map[string]error{}
 	for i, p := range s.node.peers {
 		if errs[i] != nil {
-			trouble[p.Name], addrs[i] = errs[i], was[p.Name]
+			trouble[p.Name()], addrs[i] = errs[i], was[p.Name()]
 		}
-		found[p.Name] = addrs[i]
+		found[p.Name()] = addrs[i]
 		for _, a := range addrs[i] {
 			if other := hosts[a]; other != nil {
-				trouble[p.Name] = &sharedError{other.Name, a}
+				trouble[p.Name()] = &sharedError{other.Name(), a}
 				continue
 			}
-			hosts[a] = s.guests[p.Name]
+			hosts[a] = s.guests[p.Name()]
 		}
 	}
 	s.mu.Lock()
@@ -154,8 +154,8 @@ func (s *server) sourceFindings() []fabric.Finding {
 	defer s.mu.RUnlock()
 	var out []fabric.Finding
 	for _, p := range s.node.peers {
-		f := fabric.Finding{ID: "source." + p.Name, Severe: true, Subject: "addresses from which peer " + p.Name + " comes"}
-		if err := s.trouble[p.Name]; err != nil {
+		f := fabric.Finding{ID: "source." + p.Name(), Severe: true, Subject: "addresses from which peer " + p.Name() + " comes"}
+		if err := s.trouble[p.Name()]; err != nil {
 			f.Bad, f.Reason = true, "it can neither bring nor take blocks by itself: "+err.Error()
 			f.Fix = "start the peer, or correct its entry in peers; it is looked again every few seconds"
 		}

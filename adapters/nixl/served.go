@@ -128,7 +128,7 @@ const toldAtATime = 128
 
 // tell names the blocks that now lie in a peer's memory. They do whether it listens or
 // not.
-func (n *Node) tell(to lent.Peer, list []lent.Stored) {
+func (n *Node) tell(ctx context.Context, to lent.Peer, list []lent.Stored) {
 	p, ok := to.(*peer)
 	if !n.cfg.Notify || !ok {
 		return
@@ -140,7 +140,7 @@ func (n *Node) tell(to lent.Peer, list []lent.Stored) {
 		for i, b := range list[:k] {
 			lines[i] = message{verbStored, b.NS, b.Key, b.Addr, b.Len}.String()
 		}
-		if err != nil || l.notify(n.life, l.metadata.agent, strings.Join(lines, "\n")) != nil {
+		if err != nil || l.notify(ctx, l.metadata.agent, strings.Join(lines, "\n")) != nil {
 			n.count.untold.Add(uint64(k))
 		}
 		list = list[k:]

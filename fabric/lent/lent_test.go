@@ -200,3 +200,97 @@ func TestFreedPartsJoin(t *testing.T) {
 		t.Errorf("%+v, %v, used %d", p, ok, s.Used)
 	}
 }
+
+// Whatever is taken and given back, the parts never overlap, and in the end all is one.
+func FuzzSpace(f *testing.F) {
+	f.Add([]byte{1, 200, 3, 0, 0, 9})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		s := NewSpace(64 << 10)
+		var held []wire.Span
+		for _, b := range steps {
+			if b%4 == 0 && len(held) > 0 {
+				i := int(b) % len(held)
+				s.Give(held[i])
+				held = append(held[:i], held[i+1:]...)
+				continue
+			}
+			p, ok := s.Take(uint64(b)*37 + 1)
+			if !ok {
+				continue
+			}
+			for _, o := range append(append([]wire.Span(nil), held...), s.free...) {
+				if p.Off < o.Off+o.Len && o.Off < p.Off+p.Len {
+					t.Fatalf("%+v overlaps %+v", p, o)
+				}
+			}
+			held = append(held, p)
+		}
+		for _, p := range held {
+			s.Give(p)
+		}
+		if s.Used != 0 || len(s.free) != 1 || s.free[0] != (wire.Span{Len: 64 << 10}) {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+// A peer that was seen to have lost its memory has no block, whether somebody asks it or
+// not; a write that was under way there makes none.
+func TestForgottenMemoryHasNoBlocks(t *testing.T) {
+	p := &memoryPeer{name: "far", id: "1", b: make([]byte, 1<<20)}
+	other := &memoryPeer{name: "near", id: "1", b: make([]byte, 1<<20)}
+	s := New(config(), []Peer{p, other})
+	defer s.Close()
+	for _, name := range []string{"far", "near"} {
+		if err := push(t, s.One(name), 1, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := &fabric.Item{Key: wire.Key{2}}
+	mem, err := s.shelves[0].reach(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := s.shelves[0].reserve(mem, late, wire.Header{BodyLen: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Forget("far")
+	it := []fabric.Item{{Key: wire.Key{1}}}
+	if s.One("far").Find(t.Context(), it); !errors.Is(it[0].Err, wire.CodeAbsent) {
+		t.Errorf("a block in lost memory: %v", it[0].Err)
+	}
+	if s.One("near").Find(t.Context(), it); it[0].Err != nil {
+		t.Errorf("a block in another peer's memory: %v", it[0].Err)
+	}
+	if err := s.shelves[0].publish(late, e); !errors.Is(err, wire.CodeLaneLost) {
+		t.Errorf("a write into lost memory: %v", err)
+	}
+	if err := push(t, s.One("far"), 1, 100); err != nil {
+		t.Errorf("brought again: %v", err)
+	}
+}
+
+// Each item and probe that fails with a peer is told, and none that goes well.
+func TestFailuresAreToldByPeer(t *testing.T) {
+	p := &memoryPeer{name: "far", id: "1", b: make([]byte, 1<<20)}
+	var mu sync.Mutex
+	told := map[wire.Code]int{}
+	c := config()
+	c.Failed = func(p Peer, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[wire.CodeOf(err)]++
+	}
+	s := New(c, []Peer{p})
+	defer s.Close()
+	if err := push(t, s.All(), 1, 100); err != nil || len(told) != 0 {
+		t.Fatal(err, told)
+	}
+	p.fails = wire.CodeLaneLost
+	_ = push(t, s.All(), 2, 100)
+	_, _, _ = s.All().Probe(t.Context(), "far")
+	if told[wire.CodeLaneLost] != 2 || len(told) != 1 {
+		t.Errorf("told of %v", told)
+	}
+}

@@ -110,14 +110,26 @@ func (s *shelf) reach(ctx context.Context) (*memory, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mem == nil || s.mem.place != place {
-		for _, e := range s.byH {
-			e.gone = true
-		}
-		clear(s.byH)
-		clear(s.byKey)
-		s.mem, s.rests = &memory{place, NewSpace(place.Size)}, nil
+		s.lose()
+		s.mem = &memory{place, NewSpace(place.Size)}
 	}
 	return s.mem, nil
+}
+
+// lose forgets all blocks, with the memory that they lay in. Under mu.
+func (s *shelf) lose() {
+	for _, e := range s.byH {
+		e.gone = true
+	}
+	clear(s.byH)
+	clear(s.byKey)
+	s.mem, s.rests = nil, nil
+}
+
+func (s *shelf) failed(err error) {
+	if err != nil && s.cfg.Failed != nil {
+		s.cfg.Failed(s.Peer, err)
+	}
 }
 
 // named is the entry that an item names.
@@ -296,7 +308,7 @@ func (s *shelf) push(ctx context.Context, it []*fabric.Item, heads []wire.Header
 		}
 	}
 	if len(stored) > 0 && s.cfg.Stored != nil {
-		s.cfg.Stored(s.Peer, stored)
+		s.cfg.Stored(ctx, s.Peer, stored)
 	}
 	return errs
 }

@@ -22,8 +22,11 @@ type Config struct {
 	MaxBlocks int           // of one peer: the length of its memory is its own word
 	Lanes     int           // calls that move bytes side by side
 	Rest      time.Duration // of a part whose write may still be under way
-	// Stored, where set, is called for blocks that now lie in a peer's memory.
-	Stored func(p Peer, list []Stored)
+	// Stored, where set, is called for blocks that now lie in a peer's memory, within the
+	// call that wrote them.
+	Stored func(ctx context.Context, p Peer, list []Stored)
+	// Failed, where set, is called for each item, or probe, that failed with a peer.
+	Failed func(p Peer, err error)
 }
 
 // Stored is where a payload lies in a peer.
@@ -76,6 +79,17 @@ func (s *Store) Count() (blocks int, bytes uint64) {
 		blocks, bytes = blocks+n, bytes+b
 	}
 	return blocks, bytes
+}
+
+// Forget is for a peer that was seen to have lost its memory: so are the blocks in it.
+func (s *Store) Forget(name string) {
+	for _, one := range s.shelves {
+		if one.Name() == name {
+			one.mu.Lock()
+			one.lose()
+			one.mu.Unlock()
+		}
+	}
 }
 
 // Group is some of a store's peers as one fabric.
@@ -170,6 +184,7 @@ func together(parts map[*shelf]*part, f func(s *shelf, of *part) []error) {
 			for i, err := range f(s, of) {
 				of.items[i].Err = err
 				of.items[i].Via = s.Via()
+				s.failed(err)
 			}
 		})
 	}
@@ -387,6 +402,7 @@ func (g Group) Probe(ctx context.Context, name string) (via string, gbps float64
 			return "", 0, err
 		}
 		took, size, err := s.probe(ctx)
+		s.failed(err)
 		if err != nil || took <= 0 {
 			return s.Via(), 0, err
 		}
