@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"meridian/adapters/mooncake/internal/stranger"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 
@@ -22,7 +23,6 @@ const (
 	suffixRefused = "-refused" // ours: it was not; the code follows
 
 	maxText = 1024 // bytes of a text that is looked at
-	shown   = 64   // bytes of one in an error
 )
 
 // message is a notification's text, taken apart. Lend and window have no key.
@@ -48,7 +48,7 @@ func parseMessage(text string) (m message, err error) {
 	}
 	words := strings.Split(text, " ")
 	if len(words) < 2 || words[0] != prefix {
-		return m, fmt.Errorf("nixl: notification %s does not begin with %q: %w", quote(text), prefix, wire.CodeInvalid)
+		return m, fmt.Errorf("nixl: notification %s does not begin with %q: %w", stranger.Quote(text), prefix, wire.CodeInvalid)
 	}
 	m.verb = words[1]
 	want := 6
@@ -57,7 +57,7 @@ func parseMessage(text string) (m message, err error) {
 	case verbLend:
 		want = 4
 	default:
-		return m, fmt.Errorf("nixl: notification with the verb %s: want %s, %s or %s: %w", quote(m.verb), verbLend, verbPut, verbGet, wire.CodeUnsupported)
+		return m, fmt.Errorf("nixl: notification with the verb %s: want %s, %s or %s: %w", stranger.Quote(m.verb), verbLend, verbPut, verbGet, wire.CodeUnsupported)
 	}
 	if len(words) != want {
 		return m, fmt.Errorf("nixl: notification to %s of %d words, want %d: %w", m.verb, len(words), want, wire.CodeInvalid)
@@ -76,19 +76,11 @@ func parseMessage(text string) (m message, err error) {
 	}
 	switch {
 	case err != nil:
-		return m, fmt.Errorf("nixl: notification to %s: %s: %w", m.verb, quote(err.Error()), wire.CodeInvalid)
+		return m, fmt.Errorf("nixl: notification to %s: %s: %w", m.verb, stranger.Quote(err.Error()), wire.CodeInvalid)
 	case m.addr+m.n < m.addr:
 		return m, fmt.Errorf("nixl: notification to %s: %d bytes at %d: %w", m.verb, m.n, m.addr, wire.CodeInvalid)
 	case m.verb != verbLend && (m.n < wire.HeaderLen || m.n > maxItem):
 		return m, fmt.Errorf("nixl: notification to %s: a payload of %d bytes, want %d to %d: %w", m.verb, m.n, wire.HeaderLen, maxItem, wire.CodeInvalid)
 	}
 	return m, nil
-}
-
-// quote is a stranger's text within a bound.
-func quote(s string) string {
-	if len(s) > shown {
-		return strconv.Quote(s[:shown]) + "..."
-	}
-	return strconv.Quote(s)
 }

@@ -7,8 +7,8 @@ import (
 	"net"
 	"time"
 
-	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/segment"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"meridian/adapters/mooncake/internal/stranger"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 

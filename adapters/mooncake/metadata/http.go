@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"meridian/adapters/mooncake/internal/stranger"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 

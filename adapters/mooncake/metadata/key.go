@@ -5,7 +5,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"meridian/adapters/mooncake/internal/stranger"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 

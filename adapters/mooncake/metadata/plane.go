@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"meridian/adapters/mooncake/handshake"
-	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/segment"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/segment"
 	"meridian/fabric"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 

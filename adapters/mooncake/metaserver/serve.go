@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"strconv"
 
-	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/metadata"
+	"meridian/internal/stranger"
 )
 
 // serve answers GET, PUT and DELETE of /metadata?key=KEY. Engines take 200 as done and

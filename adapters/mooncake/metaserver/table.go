@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"meridian/adapters/mooncake/internal/stranger"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/blocks/quota"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"meridian/adapters/mooncake/internal/stranger"
+	"meridian/internal/stranger"
 )
 
 // DefaultPort is the handshake port of a name that has none.

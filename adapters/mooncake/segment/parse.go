@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"meridian/adapters/mooncake/internal/stranger"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 
