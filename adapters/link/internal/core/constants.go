@@ -43,9 +43,9 @@ const minUnread = 32
 
 // Internal bounds, in bytes.
 const (
-	// idleRead is what an idle lane reads at once: some control frames. Body
-	// bytes that come along are copied.
-	idleRead = 4 << 10
+	// idleRead is what an idle lane reads at once: some control frames, or a block of
+	// 4 KiB with all its frames. Body bytes that come along are copied.
+	idleRead = 4864 // a size of the allocator
 	// scratchLen bounds a read of a long control frame.
 	scratchLen = 64 << 10
 	// hashStep is how much of a long body is hashed at once: it is then still

@@ -10,7 +10,7 @@ import (
 
 // rx is the incoming half of a lane. The Splitter assembles frames from what
 // was read to scratch; body bytes of DATA are read straight to their home, with
-// the head of the next frame behind them.
+// the head of the next frame behind them, or what ends the request.
 type rx struct {
 	sp      proto.Splitter
 	scratch []byte // nil while the lane waits
@@ -37,6 +37,9 @@ func (l *Lane) RxWant(iov [][]byte) [][]byte {
 	}
 	if left := x.sp.Left(); left > 0 {
 		iov = x.wantData(iov, left)
+		if x.req != nil && x.req.in.left == uint64(left) {
+			return append(iov, x.scratch) // no body of this request follows
+		}
 		return append(iov, x.scratch[:proto.HeadLen])
 	}
 	if n := min(x.sp.Need(), scratchLen); n > len(x.scratch) {
