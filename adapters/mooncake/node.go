@@ -13,6 +13,7 @@ import (
 	"meridian/adapters/mooncake/metadata"
 	"meridian/fabric"
 	"meridian/fabric/lent"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 
@@ -66,7 +67,7 @@ type Node struct {
 	initiator *engine.Initiator
 	client    *handshake.Client
 	server    *server
-	allow     metadata.Ranges
+	allow     door.Ranges
 
 	life context.Context // ends with Close
 	end  context.CancelFunc

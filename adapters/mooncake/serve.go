@@ -17,6 +17,7 @@ import (
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/window"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 
@@ -76,7 +77,7 @@ const (
 type server struct {
 	ServeConfig
 	node  *Node
-	allow metadata.Ranges
+	allow door.Ranges
 
 	data, at netip.AddrPort
 	guests   map[string]*guest // by name

@@ -18,6 +18,7 @@ import (
 	"meridian/adapters/mooncake/store"
 	"meridian/agent/config"
 	"meridian/fabric"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 
@@ -82,7 +83,7 @@ var openMooncake = New(
 // liveNode is a fabric of Mooncake peers whose allow a reload can change.
 type liveNode struct {
 	*mooncake.Node
-	reach metadata.Ranges // where entries of the metadata server may lead
+	reach door.Ranges // where entries of the metadata server may lead
 }
 
 var _ Reloader = (*liveNode)(nil)

@@ -16,6 +16,7 @@ import (
 	"meridian/adapters/mooncake/store"
 	"meridian/agent/config"
 	"meridian/fabric"
+	"meridian/internal/door"
 )
 
 // checkStoreNode checks the keys of the storage node.
@@ -101,7 +102,7 @@ var openMooncakeStore = New(
 // liveStore is a Mooncake Store whose allow a reload can change.
 type liveStore struct {
 	*objects.Store
-	reach metadata.Ranges // where its nodes may be
+	reach door.Ranges // where its nodes may be
 }
 
 var (

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"meridian/adapters/mooncake/internal/pipenet"
+	"meridian/internal/pipenet"
 	"meridian/wire"
 )
 

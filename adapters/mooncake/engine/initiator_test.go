@@ -17,8 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"meridian/adapters/mooncake/internal/pipenet"
 	"meridian/adapters/mooncake/segment"
+	"meridian/internal/pipenet"
 	"meridian/wire"
 )
 

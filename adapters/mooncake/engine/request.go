@@ -5,7 +5,7 @@ import (
 	"net"
 	"time"
 
-	"meridian/adapters/mooncake/internal/door"
+	"meridian/internal/door"
 )
 
 // Request is the header of a read or write, for one who passes requests on and has none

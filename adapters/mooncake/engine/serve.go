@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"meridian/adapters/mooncake/internal/door"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/adapters/mooncake/internal/door"
+	"meridian/internal/door"
 )
 
 // Memory is what a target serves: it is asked before each access, and knows who may

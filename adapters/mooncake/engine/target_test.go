@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"meridian/adapters/mooncake/internal/pipenet"
+	"meridian/internal/pipenet"
 	"meridian/wire"
 )
 

@@ -14,6 +14,7 @@ import (
 
 	"meridian/adapters/mooncake/metadata"
 	"meridian/blocks/quota"
+	"meridian/internal/door"
 	"meridian/internal/halfopen"
 	"meridian/internal/httpguard"
 	"meridian/internal/loglimit"
@@ -57,7 +58,7 @@ type Server struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	allow metadata.Ranges
+	allow door.Ranges
 
 	mu     sync.Mutex
 	table  *table

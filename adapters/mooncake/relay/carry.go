@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"meridian/adapters/mooncake/engine"
-	"meridian/adapters/mooncake/internal/door"
 	"meridian/fabric"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 

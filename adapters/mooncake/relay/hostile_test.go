@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"meridian/adapters/mooncake/engine"
-	"meridian/adapters/mooncake/internal/pipenet"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/segment"
+	"meridian/internal/pipenet"
 	"meridian/wire"
 )
 

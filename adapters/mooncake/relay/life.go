@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/adapters/mooncake/internal/door"
 	"meridian/adapters/mooncake/segment"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 

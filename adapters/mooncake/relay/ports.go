@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"meridian/adapters/mooncake/internal/door"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 

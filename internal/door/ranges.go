@@ -1,4 +1,4 @@
-package metadata
+package door
 
 import (
 	"net/netip"

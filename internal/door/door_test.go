@@ -10,7 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"meridian/adapters/mooncake/internal/pipenet"
+	"meridian/internal/pipenet"
 	"meridian/wire"
 )
 
