@@ -36,11 +36,13 @@ const (
 
 // HelperConfig is how the helper is run.
 type HelperConfig struct {
-	Path        string   // of meridian-ffi; "": beside this program, else where PATH has it
-	Library     string   // file or folder of libnixl_capi.so; "": where it usually is
-	Backend     string   // its plugin
-	Params      []string // KEY=VALUE, of the backend
-	Devices     string   // UCX_NET_DEVICES
+	Path    string   // of meridian-ffi; "": beside this program, else where PATH has it
+	Library string   // file or folder of libnixl_capi.so; "": where it usually is
+	Backend string   // its plugin
+	Params  []string // KEY=VALUE, of the backend
+	Devices string   // UCX_NET_DEVICES
+	// Choose, where it is not nil, gives Devices at each start.
+	Choose      func(ctx context.Context) (devices string, err error)
 	Environment []string // NAME=VALUE, over what the helper gets by itself
 	Log         *slog.Logger
 
@@ -115,6 +117,34 @@ type process struct {
 
 // startProcess starts a helper that has the library and an agent.
 func startProcess(ctx context.Context, c *HelperConfig, agent string, deliver func(peer string, text []byte)) (*process, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if c.Choose != nil {
+		chosen := *c
+		var err error
+		if chosen.Devices, err = c.Choose(ctx); err != nil {
+			return nil, &child.Ours{Err: err} // another start may find more
+		}
+		c = &chosen
+	}
+	p, err := launch(c, agent, deliver)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.start(ctx, c); err != nil {
+		p.end(err)
+		return nil, err
+	}
+	hang := c.hang
+	if hang == 0 {
+		hang = hangTime
+	}
+	go p.watch(hang)
+	return p, nil
+}
+
+// launch starts a helper that has nothing yet.
+func launch(c *HelperConfig, agent string, deliver func(peer string, text []byte)) (*process, error) {
 	cmd, err := c.command()
 	if err != nil {
 		return nil, err
@@ -132,17 +162,6 @@ func startProcess(ctx context.Context, c *HelperConfig, agent string, deliver fu
 	}
 	p := &process{Process: run, conn: conn, agent: agent, deliver: deliver, waiting: map[control.Req]func(control.Message){}, quit: make(chan struct{})}
 	go p.receive()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := p.start(ctx, c); err != nil {
-		p.end(err)
-		return nil, err
-	}
-	hang := c.hang
-	if hang == 0 {
-		hang = hangTime
-	}
-	go p.watch(hang)
 	return p, nil
 }
 
@@ -261,7 +280,7 @@ func (p *process) take(m control.Message) error {
 	case *control.Notified:
 		p.deliver(m.Peer, m.Text)
 		return nil
-	case *control.Started, *control.Mapped, *control.Blob, *control.Loaded, *control.Done, *control.Failed:
+	case *control.Started, *control.Mapped, *control.Blob, *control.Loaded, *control.Done, *control.Failed, *control.GPUList:
 		n := *m.(control.Numbered).Number()
 		p.mu.Lock()
 		f := p.waiting[n]

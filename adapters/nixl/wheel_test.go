@@ -75,16 +75,8 @@ func content(n int, seed uint64) []byte {
 func TestARealAgentAndAWindow(t *testing.T) {
 	for _, cgo := range []string{"0", "1"} {
 		t.Run("CGO_ENABLED="+cgo, func(t *testing.T) {
-			if _, err := exec.LookPath("cc"); err != nil && cgo == "1" {
-				realpart.Missing(t, "a C compiler builds the helper with CGO (Debian: gcc libc6-dev)")
-			}
 			c := helperConfig(t)
-			c.Path = filepath.Join(t.TempDir(), program)
-			cmd := exec.Command("go", "build", "-o", c.Path, "meridian/cmd/meridian-ffi")
-			cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			c.Path = builtWith(t, cgo)
 			agentAndWindow(t, c)
 		})
 	}

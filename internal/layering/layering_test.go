@@ -23,7 +23,8 @@ var rules = map[string][]string{
 	"meridian/adapters/nixl":             {"meridian/adapters/nixl/control", "meridian/blocks", "meridian/fabric", "meridian/wire", "meridian/internal", "golang.org/x/sys"},
 	"meridian/adapters/nixl/capi":        {"github.com/ebitengine/purego"},
 	"meridian/adapters/nixl/control":     {"golang.org/x/sys"},
-	"meridian/adapters/nixl/helper":      {"meridian/adapters/nixl/capi", "meridian/adapters/nixl/control", "golang.org/x/sys"},
+	"meridian/adapters/nixl/gpus":        {"meridian/adapters/nixl/control", "github.com/NVIDIA/go-nvml"},
+	"meridian/adapters/nixl/helper":      {"meridian/adapters/nixl/capi", "meridian/adapters/nixl/control", "meridian/adapters/nixl/gpus", "golang.org/x/sys"},
 	"meridian/cmd/meridian-ffi":          {"meridian/adapters/nixl/helper"},
 	"meridian/adapters/llamacpp":         {"meridian/adapters/llamacpp", "meridian/wire", "github.com/zeebo/blake3"},
 	"meridian/internal":                  {"meridian/internal"},
@@ -112,6 +113,7 @@ func TestRulesSayWhatTheDesignForbids(t *testing.T) {
 		{"meridian/adapters/link", "meridian/scheduler"},
 		{"meridian/adapters/link", "meridian/adapters/nixl"},
 		{"meridian/adapters/nixl", "meridian/adapters/nixl/capi"}, // the library is never in the daemon's process
+		{"meridian/adapters/nixl", "meridian/adapters/nixl/gpus"}, // nor is the driver's
 		{"meridian/agent/client", "meridian/agent/config"},
 		{"meridian/agent/adminpb", "meridian/agent"},
 		{"meridian/blocks", "meridian/fabric"},

@@ -21,6 +21,7 @@ func samples() []Message {
 		&Notify{7, "p", []byte("t")}, &Ping{8}, &Started{9, "/x", []string{"UCX", "POSIX"}},
 		&Mapped{10, 1 << 46}, &Blob{11, []byte{0, 1}}, &Loaded{12, "p"}, &Done{13},
 		&Failed{14, true, true, "why"}, &Notified{"p", []byte("t")},
+		&GPUs{15}, &GPUList{16, "570.1", []GPU{{"0000:01:00.0", "H200", "GPU-1", 1 << 37}, {}}},
 	}
 }
 
@@ -44,7 +45,7 @@ func TestEachMessageComesBackAsItWasSent(t *testing.T) {
 			t.Errorf("%T has kind %d, want %d", m, kind, i+1)
 		}
 	}
-	if len(samples()) != kindNotified || made(kindNotified+1) != nil || made(0) != nil {
+	if len(samples()) != kindGPUList || made(kindGPUList+1) != nil || made(0) != nil {
 		t.Error("a kind has no sample")
 	}
 }
@@ -69,6 +70,7 @@ func TestWhatIsBeyondALimitIsRefusedByBothSides(t *testing.T) {
 		&Start{Agent: "a", Backend: "UCX", Params: make([]Pair, MaxParams+1)}, &Load{Blob: make([]byte, MaxMetadata+1)},
 		&Move{Peer: "p", Parts: make([]Part, MaxParts+1)}, &Notify{Peer: "p", Text: make([]byte, MaxNotif+1)},
 		&Failed{Text: strings.Repeat("x", MaxText+1)}, &Started{Plugins: make([]string, MaxList+1)},
+		&GPUList{GPUs: make([]GPU, MaxList+1)}, &GPUList{Driver: strings.Repeat("x", MaxName+1)},
 	} {
 		if _, err := Append(nil, m); !errors.Is(err, ErrFrame) {
 			t.Errorf("%T was written: %v", m, err)

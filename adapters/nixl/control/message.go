@@ -9,7 +9,7 @@ const (
 	MaxMetadata = 512 << 10 // bytes of an agent's metadata
 	MaxParams   = 64        // of a backend
 	MaxParts    = 1024      // of one transfer
-	MaxList     = 256       // of names
+	MaxList     = 256       // of names, of GPUs
 )
 
 // Message is one of the messages below.
@@ -38,6 +38,14 @@ type Part struct {
 	Off  uint64 // in the window
 	Addr uint64 // in the peer
 	Len  uint64
+}
+
+// GPU is one that the driver knows.
+type GPU struct {
+	PCI   string // its address, as sysfs writes it: 0000:3b:00.0
+	Name  string
+	UUID  string
+	Bytes uint64 // of its memory; 0: it has none of its own, or does not tell
 }
 
 // The daemon's requests.
@@ -87,6 +95,9 @@ type (
 	}
 	// Ping asks for a sign of life of the loop that calls the library.
 	Ping struct{ Req }
+	// GPUs asks for those of NVIDIA's driver. It comes to a helper without Start only,
+	// since a driver may hang.
+	GPUs struct{ Req }
 )
 
 // The helper's answers, and what comes by itself.
@@ -127,6 +138,12 @@ type (
 		Peer string
 		Text []byte
 	}
+	// GPUList answers GPUs.
+	GPUList struct {
+		Req
+		Driver string // its version
+		GPUs   []GPU
+	}
 )
 
 // The kinds, in the frame. 0 is none.
@@ -146,6 +163,8 @@ const (
 	kindDone
 	kindFailed
 	kindNotified
+	kindGPUs
+	kindGPUList
 )
 
 // made makes an empty message of a kind; nil: there is none.
@@ -181,6 +200,10 @@ func made(kind byte) Message {
 		return &Failed{}
 	case kindNotified:
 		return &Notified{}
+	case kindGPUs:
+		return &GPUs{}
+	case kindGPUList:
+		return &GPUList{}
 	}
 	return nil
 }
@@ -200,6 +223,8 @@ func (*Loaded) kind() byte   { return kindLoaded }
 func (*Done) kind() byte     { return kindDone }
 func (*Failed) kind() byte   { return kindFailed }
 func (*Notified) kind() byte { return kindNotified }
+func (*GPUs) kind() byte     { return kindGPUs }
+func (*GPUList) kind() byte  { return kindGPUList }
 
 func (m *Start) fields(c *coder) {
 	c.u64((*uint64)(&m.Req))
@@ -284,4 +309,17 @@ func (m *Failed) fields(c *coder) {
 func (m *Notified) fields(c *coder) {
 	c.name(&m.Peer)
 	c.bytes(&m.Text, MaxNotif)
+}
+
+func (m *GPUs) fields(c *coder) { c.u64((*uint64)(&m.Req)) }
+
+func (m *GPUList) fields(c *coder) {
+	c.u64((*uint64)(&m.Req))
+	c.text(&m.Driver, MaxName)
+	list(c, &m.GPUs, MaxList, func(g *GPU) {
+		c.text(&g.PCI, MaxName)
+		c.text(&g.Name, MaxName)
+		c.text(&g.UUID, MaxName)
+		c.u64(&g.Bytes)
+	})
 }

@@ -37,6 +37,9 @@ func (s *server) apply(m control.Message, fd int) error {
 	if start, ok := m.(*control.Start); ok {
 		return s.start(start)
 	}
+	if ask, ok := m.(*control.GPUs); ok && s.engine == nil {
+		return s.listGPUs(ask)
+	}
 	if s.engine == nil {
 		return fmt.Errorf("%T before Start", m)
 	}
@@ -77,6 +80,15 @@ func (s *server) start(m *control.Start) error {
 	}
 	s.engine = e
 	return s.send(answer)
+}
+
+// listGPUs answers by the driver, which may take its time, or never answer.
+func (s *server) listGPUs(m *control.GPUs) error {
+	driver, list, err := s.gpus()
+	if err != nil {
+		return s.send(&control.Failed{Req: m.Req, Quiet: true, Text: clip(err)})
+	}
+	return s.send(&control.GPUList{Req: m.Req, Driver: driver, GPUs: list})
 }
 
 // answer sends ok, or why not.

@@ -10,6 +10,7 @@ import (
 
 	"meridian/adapters/nixl/capi"
 	"meridian/adapters/nixl/control"
+	"meridian/adapters/nixl/gpus"
 )
 
 const (
@@ -34,13 +35,14 @@ type incoming struct {
 type server struct {
 	send    func(control.Message) error
 	open    func(*control.Start) (engine, *control.Started, bool, error)
+	gpus    func() (driver string, list []control.GPU, err error)
 	engine  engine
 	windows map[uint32]*mapped
 	moves   []move
 }
 
 func newServer(send func(control.Message) error) *server {
-	return &server{send: send, open: open, windows: map[uint32]*mapped{}}
+	return &server{send: send, open: open, gpus: gpus.List, windows: map[uint32]*mapped{}}
 }
 
 // Run serves the daemon at the other end of a socket, until it closes that.

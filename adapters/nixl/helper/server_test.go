@@ -212,3 +212,27 @@ func FuzzApply(f *testing.F) {
 		}
 	})
 }
+
+func TestTheGPUsAreAskedForBeforeStartOnly(t *testing.T) {
+	s, _, said := newStubbed()
+	s.gpus = func() (string, []control.GPU, error) { return "570.1", []control.GPU{{Name: "H200"}}, nil }
+	if err := s.apply(&control.GPUs{Req: 1}, -1); err != nil {
+		t.Fatal(err)
+	}
+	if list, ok := (*said)[0].(*control.GPUList); !ok || list.Req != 1 || list.Driver != "570.1" || len(list.GPUs) != 1 {
+		t.Errorf("%#v", (*said)[0])
+	}
+	s.gpus = func() (string, []control.GPU, error) { return "", nil, errors.New("not built in") }
+	if err := s.apply(&control.GPUs{Req: 2}, -1); err != nil {
+		t.Fatal(err)
+	}
+	if no, ok := (*said)[1].(*control.Failed); !ok || no.Req != 2 || no.Text != "not built in" {
+		t.Errorf("%#v", (*said)[1])
+	}
+	if err := s.apply(&control.Start{Req: 3, Agent: "a", Backend: "UCX"}, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.apply(&control.GPUs{Req: 4}, -1); err == nil || len(*said) != 3 {
+		t.Errorf("a helper that serves asked the driver: %v, %#v", err, *said)
+	}
+}
