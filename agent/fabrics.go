@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -22,7 +23,7 @@ func (a *Agent) openFabrics(ctx context.Context) error {
 	}
 	site := openers.Site{
 		Agent: a.id.name, ID: a.id.agent, Incarnation: a.id.incarnation, Config: a.cfg, Log: a.log,
-		Store: a.store, Windows: a.windows, Spaces: a.spaces, Quota: &a.quota, Observer: fabricObserver{a},
+		Store: a.store, Windows: a.windows, Spaces: a.spaces, Quota: &a.quota, Observer: fabricObserver{a}, Gateway: a.mover,
 	}
 	for _, one := range a.cfg.Fabrics {
 		if _, ok := a.fabrics.Get(one.Name); ok {
@@ -129,7 +130,7 @@ func (a *Agent) peers() []fabric.Peer {
 func (a *Agent) openRoutes(context.Context) error {
 	var rules []fabric.Route
 	for i, r := range a.cfg.Routes {
-		rule := fabric.Route{Peer: r.Peer, MinBytes: r.MinBytes, MaxBytes: r.MaxBytes, Fabric: r.Fabric, Require: r.Require}
+		rule := fabric.Route{From: r.From, Peer: r.Peer, MinBytes: r.MinBytes, MaxBytes: r.MaxBytes, Fabric: r.Fabric, Require: r.Require}
 		if r.Tier != "" {
 			tier, err := wire.ParseTier(r.Tier)
 			if err != nil {
@@ -156,6 +157,7 @@ func (a *Agent) openRoutes(context.Context) error {
 	a.mover = transfer.New(transfer.Config{
 		Store: a.store, Fabrics: &a.fabrics, Routes: a.routes, Observer: moveObserver{a}, Tracer: a.tracer, Log: a.logLimited,
 		FindWithin: a.cfg.Agent.FindTimeout, LoadBytes: a.cfg.KVMemory.Capacity / 4,
+		BridgeBytes: cmp.Or(a.cfg.Gateway.Queue, a.cfg.KVMemory.Capacity/8), LookWithin: a.cfg.Gateway.Look,
 	})
 	return nil
 }

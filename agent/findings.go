@@ -7,6 +7,7 @@ import (
 
 	"meridian/agent/finding"
 	"meridian/agent/openers"
+	"meridian/agent/transfer"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/wire"
@@ -15,7 +16,7 @@ import (
 // findings are those of the host, as this process sees it, and those of the
 // daemon's own state.
 func (a *Agent) findings() []finding.Finding {
-	out := stateFindings(a.store.Stats(), a.checksums.Load(), a.peers())
+	out := stateFindings(a.store.Stats(), a.checksums.Load(), a.mover.BridgeStats(), a.peers())
 	out = append(out, a.fabricFindings()...)
 	out = append(out, a.partnerFindings()...)
 	out = append(out, openers.Findings(finding.ThisHost(a.now()), a.opt.Openers...)...)
@@ -53,7 +54,7 @@ func severityOf(f fabric.Finding) finding.Severity {
 }
 
 // stateFindings judges what a daemon counts and whom it reaches.
-func stateFindings(st blocks.Stats, checksums uint64, peers []fabric.Peer) []finding.Finding {
+func stateFindings(st blocks.Stats, checksums uint64, bridge transfer.BridgeStats, peers []fabric.Peer) []finding.Finding {
 	var out []finding.Finding
 	add := func(bad bool, sev finding.Severity, id, subject, reason, fix string) {
 		if !bad {
@@ -71,6 +72,10 @@ func stateFindings(st blocks.Stats, checksums uint64, peers []fabric.Peer) []fin
 		"the kernel had none: loads wait for memory, and blocks are evicted instead of stored beside others", "leave the host or the memory cgroup more, or lower kv_memory.capacity_bytes")
 	add(checksums != 0, finding.Err, "integrity.checksum", fmt.Sprintf("checksum failures: %d", checksums),
 		"bodies arrived or lay changed; none was served", "the log names peer and transport: check that path's NIC, cable, memory")
+	add(bridge.Loops != 0, finding.Warn, "gateway.loop", fmt.Sprintf("blocks that came back after they were sent on: %d", bridge.Loops),
+		"routes of several daemons lead in a circle, the last one by "+bridge.LoopFrom, "leave out one of these routes, or give it a peer or a namespace")
+	add(bridge.Expired != 0, finding.Warn, "gateway.expired", fmt.Sprintf("blocks that no route took in time: %d", bridge.Expired),
+		"what peers brought did not go on; it is in this arena only", "mrdn fabric routes and the log say which fabric did not take them")
 	for _, p := range peers {
 		reason, fix := peerReason(&p)
 		add(p.State != fabric.PeerReady && p.State != fabric.PeerIdle, finding.Warn, "peer."+p.Name, peerSubject(&p), reason, fix)

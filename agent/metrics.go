@@ -25,6 +25,10 @@ type metrics struct {
 	offloadedBlocks  *prometheus.CounterVec // fabric
 	offloadedBytes   *prometheus.CounterVec // fabric
 	slowHolders      *prometheus.CounterVec // fabric
+	bridgeBlocks     *prometheus.CounterVec // from, to, outcome
+	bridgeBytes      *prometheus.CounterVec // from, to
+	bridgeAttempts   *prometheus.CounterVec // from, to, reason
+	bridgeLooks      *prometheus.CounterVec // from, reason
 	objects          *prometheus.CounterVec // fabric, verification, outcome
 	acquireSeconds   prometheus.Observer
 
@@ -72,6 +76,14 @@ func newMetrics(version, wireVersion string) *metrics {
 		"Bytes of the bodies of blocks offloaded to a fabric because their request stopped thinking.", "fabric")
 	m.slowHolders = counter("meridian_slow_holders_total",
 		"Times that a holder kept a load waiting for too long and was left alone until it answered again.", "fabric")
+	m.bridgeBlocks = counter("meridian_gateway_blocks_total",
+		"Blocks that peers of one fabric brought and that a route sends on to another, by outcome: forwarded, exists (it was there), expired (no fabric took it in time, and it stays in the arena), refused (not stored, since too much waits), loop (it came back).", "from", "to", "outcome")
+	m.bridgeBytes = counter("meridian_gateway_bytes_total",
+		"Bytes of the bodies of blocks that were sent on from one fabric to another.", "from", "to")
+	m.bridgeAttempts = counter("meridian_gateway_attempts_total",
+		"Pushes of blocks on their way from one fabric to another, by the name of their error code; OK and EXISTS have arrived.", "from", "to", "reason")
+	m.bridgeLooks = counter("meridian_gateway_looks_total",
+		"Blocks that peers of a fabric asked for and that were looked for in other fabrics, by the name of the error code; OK was found.", "from", "reason")
 	m.objects = counter("meridian_fabric_objects_total",
 		"Objects of other clients that the admin API was asked for, by what proved their bytes (unverified, or crc64, which their client left) and by outcome: ok is sent to the end, refused not read, failed all else. One whose CRC-64 does not fit is crc64, failed.", "fabric", "verification", "outcome")
 	m.transferSeconds = histogram("meridian_transfer_duration_seconds",

@@ -50,6 +50,19 @@ func (o moveObserver) Offloaded(fabric string, bytes uint64) {
 	o.a.metrics.offloadedBytes.WithLabelValues(fabric).Add(float64(bytes))
 }
 
+func (o moveObserver) Attempted(from, to string, code wire.Code) {
+	o.a.metrics.bridgeAttempts.WithLabelValues(from, to, reasonOf(code)).Inc()
+}
+
+func (o moveObserver) Bridged(from, to string, what transfer.BridgeOutcome, bytes uint64) {
+	o.a.metrics.bridgeBlocks.WithLabelValues(from, to, string(what)).Inc()
+	o.a.metrics.bridgeBytes.WithLabelValues(from, to).Add(float64(bytes))
+}
+
+func (o moveObserver) Looked(by string, code wire.Code) {
+	o.a.metrics.bridgeLooks.WithLabelValues(by, reasonOf(code)).Inc()
+}
+
 func (o moveObserver) Slow(fabric string) { o.a.metrics.slowHolders.WithLabelValues(fabric).Inc() }
 
 // checksumFailed counts a body that did not match its checksum.

@@ -113,6 +113,7 @@ fabric = "link"
 	decode.mover.Log.Begin(transfer.Record{})
 	moveObserver{decode.Agent}.Slow(linkFabric)
 	driveObjects(t, decode)
+	driveBridge(t, decode, b)
 	if err := decode.fabrics.Add("ill", ill{}); err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +140,30 @@ fabric = "link"
 		case !slices.Contains(stayZero, name) && !m:
 			t.Errorf("%s never moves", name)
 		}
+	}
+}
+
+// driveBridge has a block of a peer go on to another fabric, and one looked for.
+func driveBridge(t *testing.T, n *testNode, e *testEngine) {
+	t.Helper()
+	if err := n.fabrics.Add("shelf", synthetic.New(synthetic.Options{})); err != nil {
+		t.Fatal(err)
+	}
+	rules := n.routes.Rules()
+	if err := n.routes.Replace([]fabric.Route{{From: linkFabric, Fabric: "shelf"}}); err != nil {
+		t.Fatal(err)
+	}
+	keys, from := e.keys("bridged", 1), fabric.Hop{Fabric: linkFabric, Peer: "prefill"}
+	e.put(t, keys, 4<<10, wire.ThinkActive, 0)
+	end, err := n.mover.Bring(from, fabric.Brought{NS: e.ns, Key: keys[0], Tier: wire.ThinkActive, Bytes: 4 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(nil)
+	until(t, "the block went on", func() bool { return n.mover.BridgeStats().Forwarded == 1 })
+	n.mover.Look(t.Context(), from, e.ns, e.keys("nowhere", 1))
+	if err := n.routes.Replace(rules); err != nil {
+		t.Fatal(err)
 	}
 }
 

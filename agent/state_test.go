@@ -19,6 +19,7 @@ import (
 	"meridian/agent/adminpb"
 	"meridian/agent/config"
 	"meridian/agent/finding"
+	"meridian/agent/transfer"
 	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/wire"
@@ -33,21 +34,24 @@ func TestStateFindingsSayBothWays(t *testing.T) {
 		st        blocks.Stats
 		checksums uint64
 		peers     []fabric.Peer
+		bridge    transfer.BridgeStats
 	}{
-		"blocks.leaked":         {finding.Err, blocks.Stats{Leaked: 1}, 0, up},
-		"blocks.live_evictions": {finding.Warn, blocks.Stats{LiveEvictions: 2}, 0, up},
-		"leases.aged":           {finding.Warn, blocks.Stats{AgedHolds: 3}, 0, up},
-		"arena.memory":          {finding.Warn, blocks.Stats{AheadRefused: 5}, 0, up},
-		"integrity.checksum":    {finding.Err, blocks.Stats{}, 4, up},
-		"peer.p":                {finding.Warn, blocks.Stats{}, 0, down},
+		"blocks.leaked":         {finding.Err, blocks.Stats{Leaked: 1}, 0, up, transfer.BridgeStats{}},
+		"blocks.live_evictions": {finding.Warn, blocks.Stats{LiveEvictions: 2}, 0, up, transfer.BridgeStats{}},
+		"leases.aged":           {finding.Warn, blocks.Stats{AgedHolds: 3}, 0, up, transfer.BridgeStats{}},
+		"arena.memory":          {finding.Warn, blocks.Stats{AheadRefused: 5}, 0, up, transfer.BridgeStats{}},
+		"integrity.checksum":    {finding.Err, blocks.Stats{}, 4, up, transfer.BridgeStats{}},
+		"gateway.loop":          {finding.Warn, blocks.Stats{}, 0, up, transfer.BridgeStats{Loops: 1, LoopFrom: "link/b"}},
+		"gateway.expired":       {finding.Warn, blocks.Stats{}, 0, up, transfer.BridgeStats{Expired: 1}},
+		"peer.p":                {finding.Warn, blocks.Stats{}, 0, down, transfer.BridgeStats{}},
 	} {
-		for _, f := range stateFindings(blocks.Stats{}, 0, up) {
+		for _, f := range stateFindings(blocks.Stats{}, 0, transfer.BridgeStats{}, up) {
 			if f.Severity != finding.OK || f.Fix != "" {
 				t.Errorf("a healthy daemon: %+v", f)
 			}
 		}
 		seen := false
-		for _, f := range stateFindings(c.st, c.checksums, c.peers) {
+		for _, f := range stateFindings(c.st, c.checksums, c.bridge, c.peers) {
 			if want := f.ID == id; want != (f.Severity == c.sev) || want == (f.Severity == finding.OK) {
 				t.Errorf("with %s bad: %+v", id, f)
 			} else if want {

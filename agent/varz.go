@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/agent/engine"
+	"meridian/agent/transfer"
 	"meridian/blocks"
 	"meridian/fabric"
 )
@@ -26,6 +27,7 @@ type Varz struct {
 	TransfersIn      int                     `json:"transfers_in_flight_in"`
 	TransfersOut     int                     `json:"transfers_in_flight_out"`
 	Offload          OffloadVarz             `json:"offload"`
+	Gateway          transfer.BridgeStats    `json:"gateway"`
 	Blocks           blocks.Stats            `json:"blocks"`
 	Fabrics          map[string]fabric.Stats `json:"fabrics"`
 	Engine           engine.Stats            `json:"engine"`
@@ -85,7 +87,7 @@ func (a *Agent) varz() Varz {
 		UptimeSeconds: time.Since(a.started).Seconds(), Reasons: []string{}, Ports: a.Ports(),
 		Moved: a.moved.list(), ChecksumFailures: a.checksums.Load(),
 		TransfersIn: a.mover.Log.InFlight(true), TransfersOut: a.mover.Log.InFlight(false),
-		Offload: a.offloadVarz(), Blocks: a.store.Stats(), Fabrics: map[string]fabric.Stats{}, Engine: a.engines.Stats(),
+		Offload: a.offloadVarz(), Gateway: a.mover.BridgeStats(), Blocks: a.store.Stats(), Fabrics: map[string]fabric.Stats{}, Engine: a.engines.Stats(),
 	}
 	for name, f := range a.whole {
 		if c, ok := f.(fabric.Counter); ok {

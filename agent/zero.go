@@ -20,6 +20,7 @@ var kinds = func() []kind {
 		{true, transfer.OpPull, fabric.ClassUrgent, false},
 		{false, transfer.OpOffload, fabric.ClassBulk, false},
 		{false, transfer.OpStore, fabric.ClassBulk, false},
+		{false, transfer.OpForward, fabric.ClassNormal, false},
 		{false, transfer.OpProbe, fabric.ClassNormal, false},
 	}
 	for c := range fabric.Class(fabric.Classes) {
@@ -64,6 +65,25 @@ func (a *Agent) zeroSeries() {
 		a.zeroFabric(name, f)
 	}
 	a.zeroFallbacks()
+	a.zeroBridges()
+}
+
+// zeroBridges makes the series of each pair of fabrics between which a rule sends blocks.
+func (a *Agent) zeroBridges() {
+	m := a.metrics
+	for _, r := range a.routes.Rules() {
+		from, _ := fabric.SplitName(r.From)
+		to, _ := fabric.SplitName(r.Fabric)
+		if from == "" {
+			continue
+		}
+		for _, outcome := range transfer.BridgeOutcomes() {
+			m.bridgeBlocks.WithLabelValues(from, to, string(outcome))
+		}
+		m.bridgeBytes.WithLabelValues(from, to)
+		m.bridgeAttempts.WithLabelValues(from, to, reasonOf(wire.CodeOK))
+		m.bridgeLooks.WithLabelValues(from, reasonOf(wire.CodeOK))
+	}
 }
 
 // zeroFabric makes the series of one fabric; its peers share them.
@@ -108,7 +128,7 @@ func (a *Agent) zeroFallbacks() {
 			continue
 		}
 		for _, used := range rules[i+1:] {
-			if used.Fabric != wanted.Fabric {
+			if used.Fabric != wanted.Fabric && used.From == wanted.From {
 				a.metrics.fallbacks.WithLabelValues(wanted.Fabric, used.Fabric)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"meridian/wire"
 )
@@ -43,7 +44,7 @@ func (t *Routes) walk(q *Query, steps *[]Step) (Choice, error) {
 	done := false
 	rules := *t.rules.Load()
 	for i := range rules {
-		r := &rules[i]
+		r := rules[i]
 		reason, held := "", false
 		switch why := r.mismatch(q); {
 		case why != matches:
@@ -58,12 +59,15 @@ func (t *Routes) walk(q *Query, steps *[]Step) (Choice, error) {
 			case err == nil:
 				c.Name, c.Fabric, c.Peer, c.Rule = name, f, peerOf(&r.Route, q), i
 				done, held = true, true
+				r.note(&r.taken, steps)
 				reason = "matches, and the fabric can take the block"
 			case r.Require:
+				r.note(&r.passed, steps)
 				failure = &RouteError{Rule: i, Fabric: name, Require: true, Cause: err}
 				done = true
 				reason = "matches and is required: " + err.Error()
 			default:
+				r.note(&r.passed, steps)
 				if !c.Fallback {
 					c.Fallback, c.Wanted, c.Why = true, name, err
 				}
@@ -83,6 +87,13 @@ func (t *Routes) walk(q *Query, steps *[]Step) (Choice, error) {
 		return Choice{}, &RouteError{Rule: -1, Fabric: c.Wanted, Cause: c.Why}
 	}
 	return c, nil
+}
+
+// note counts a choice that is no question of an operator.
+func (r *rule) note(n *atomic.Uint64, steps *[]Step) {
+	if steps == nil {
+		n.Add(1)
+	}
 }
 
 // peerOf is the destination: the query's, or the rule's where the query is open.
@@ -129,6 +140,8 @@ type mismatch uint8
 
 const (
 	matches mismatch = iota
+	otherFrom
+	sameAsFrom
 	otherTier
 	otherNS
 	otherPeer
@@ -136,8 +149,12 @@ const (
 	tooBig
 )
 
-func (r *Route) mismatch(q *Query) mismatch {
+func (r *rule) mismatch(q *Query) mismatch {
 	switch {
+	case r.from.fabric != q.From.Fabric, r.from.peer != "" && r.from.peer != q.From.Peer:
+		return otherFrom
+	case q.From.Peer != "" && r.to.fabric == q.From.Fabric && (r.to.peer == q.From.Peer || r.Peer == q.From.Peer):
+		return sameAsFrom
 	case len(r.Tiers) > 0 && !slices.Contains(r.Tiers, q.Tier):
 		return otherTier
 	case r.NS != (wire.Namespace{}) && r.NS != q.NS:
@@ -155,6 +172,10 @@ func (r *Route) mismatch(q *Query) mismatch {
 // text names the condition and both values.
 func (m mismatch) text(r *Route, q *Query) string {
 	switch m {
+	case otherFrom:
+		return fmt.Sprintf("it comes from %s, the rule is for what comes from %s", origin(q.From.Name()), origin(r.From))
+	case sameAsFrom:
+		return "the block came from there"
 	case otherTier:
 		return fmt.Sprintf("tier %s is not in the rule", q.Tier)
 	case otherNS:
@@ -167,4 +188,12 @@ func (m mismatch) text(r *Route, q *Query) string {
 	default:
 		return fmt.Sprintf("%d bytes are above max_bytes %d", q.Bytes, r.MaxBytes)
 	}
+}
+
+// origin names who brings a block.
+func origin(from string) string {
+	if from == "" {
+		return "an engine"
+	}
+	return from
 }

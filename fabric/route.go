@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,9 @@ const MaxRoutes = 1024
 // rule, from the top, whose conditions all hold and whose fabric can take the
 // block is chosen; a rule with Require ends the search either way.
 type Route struct {
+	// From is the fabric whose peers bring the blocks, or one of these peers, see
+	// PeerName. Empty: they are those of this daemon's engines.
+	From     string
 	Tiers    []wire.Tier    // empty: every tier
 	NS       wire.Namespace // zero: every namespace
 	Peer     string         // empty: every peer, and blocks that are meant for none
@@ -28,6 +32,9 @@ type Route struct {
 // String writes the rule as an operator would say it.
 func (r Route) String() string {
 	var cond []string
+	if r.From != "" {
+		cond = append(cond, "from="+r.From)
+	}
 	if len(r.Tiers) > 0 {
 		names := make([]string, len(r.Tiers))
 		for i, t := range r.Tiers {
@@ -63,6 +70,7 @@ func sizeRange(lo, hi uint64) string {
 
 // Query is a block that wants a fabric.
 type Query struct {
+	From Hop // who brought it; zero: an engine of this daemon
 	NS   wire.Namespace
 	Tier wire.Tier
 	Peer string // who shall have it or has it; "" for none (a store, a file)
@@ -128,13 +136,17 @@ func (e Explanation) String() string {
 // Routes chooses fabrics by rules that may be replaced while it is in use.
 type Routes struct {
 	reg   *Registry
-	rules atomic.Pointer[[]rule]
+	rules atomic.Pointer[[]*rule]
+	froms atomic.Pointer[map[string]struct{}] // fabrics that rules have as From
 }
 
 // rule is a Route in force.
 type rule struct {
 	Route
-	to path // Fabric
+	to     path          // Fabric
+	from   path          // From
+	taken  atomic.Uint64 // choices that it decided
+	passed atomic.Uint64 // choices for which it held, and its fabric could not take the block
 }
 
 // NewRoutes returns a table over the fabrics of reg. One that is a Gate is asked
@@ -153,15 +165,17 @@ func (t *Routes) Replace(rules []Route) error {
 	if len(rules) > MaxRoutes {
 		return &Error{Code: wire.CodeConfig, Have: MaxRoutes, Need: uint64(len(rules)), Text: "too many routes"}
 	}
-	own := make([]rule, len(rules))
+	own, froms := make([]*rule, len(rules)), map[string]struct{}{}
 	for i, r := range rules {
 		if err := checkRoute(r); err != "" {
 			return &Error{Code: wire.CodeConfig, Fabric: r.Fabric, Text: fmt.Sprintf("route %d: %s", i, err)}
 		}
 		r.Tiers = slices.Clone(r.Tiers)
-		own[i] = rule{r, pathOf(r.Fabric)}
+		own[i] = &rule{Route: r, to: pathOf(r.Fabric), from: pathOf(r.From)}
+		froms[own[i].from.fabric] = struct{}{}
 	}
 	t.rules.Store(&own)
+	t.froms.Store(&froms)
 	return nil
 }
 
@@ -169,6 +183,8 @@ func checkRoute(r Route) string {
 	switch {
 	case r.Fabric == "":
 		return "names no fabric"
+	case r.From != "" && r.From == PeerName(r.Fabric, r.Peer) && strings.Contains(r.From, "/"):
+		return "leads back to " + r.From
 	case r.MaxBytes != 0 && r.MinBytes > r.MaxBytes:
 		return fmt.Sprintf("min_bytes %d is above max_bytes %d", r.MinBytes, r.MaxBytes)
 	}
@@ -189,6 +205,58 @@ func (t *Routes) Rules() []Route {
 		rules[i].Tiers = slices.Clone(rules[i].Tiers)
 	}
 	return rules
+}
+
+// Bridges reports whether some rule is for blocks that peers of a fabric bring.
+func (t *Routes) Bridges(fabric string) bool {
+	_, ok := (*t.froms.Load())[fabric]
+	return ok && fabric != ""
+}
+
+// Matching yields the rules that hold for a block, from the top down to the first
+// that is required, whether their fabrics can take it or not.
+func (t *Routes) Matching(q Query) iter.Seq2[int, Route] {
+	return func(yield func(int, Route) bool) {
+		rules := *t.rules.Load()
+		for i := range rules {
+			r := rules[i]
+			if r.mismatch(&q) == matches && (!yield(i, r.Route) || r.Require) {
+				return
+			}
+		}
+	}
+}
+
+// RuleCount is a rule in force, and what it was asked.
+type RuleCount struct {
+	Route
+	Taken  uint64 // blocks for which it was chosen
+	Passed uint64 // blocks for which it held, and its fabric could not take them
+}
+
+// Counts returns the rules in force with their counts, which begin when the rule is put
+// in force.
+func (t *Routes) Counts() []RuleCount {
+	own := *t.rules.Load()
+	out := make([]RuleCount, len(own))
+	for i, r := range own {
+		out[i] = RuleCount{r.Route, r.taken.Load(), r.passed.Load()}
+		out[i].Tiers = slices.Clone(r.Tiers)
+	}
+	return out
+}
+
+// Lookups are the fabrics, by registry name, that may be asked for a block which a peer
+// asks for: those to which a rule sends what the peer brings of the namespace, whatever
+// its tier and size.
+func (t *Routes) Lookups(by Hop, ns wire.Namespace) map[string]bool {
+	out := map[string]bool{}
+	for _, r := range *t.rules.Load() {
+		if r.from.fabric == by.Fabric && (r.from.peer == "" || r.from.peer == by.Peer) && (r.NS == (wire.Namespace{}) || r.NS == ns) {
+			out[PeerName(r.Fabric, r.Peer)] = true
+		}
+	}
+	return out
 }
 
 // Pick chooses. The error is a *RouteError: a required fabric cannot take the

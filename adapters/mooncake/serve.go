@@ -17,6 +17,7 @@ import (
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/window"
+	"meridian/fabric"
 	"meridian/internal/door"
 	"meridian/wire"
 )
@@ -50,6 +51,7 @@ type ServeConfig struct {
 	Tenant  func(ns wire.Namespace) (string, bool)
 
 	Observer Observer
+	Gateway  fabric.Gateway // nil: none
 }
 
 // Observer hears what peers do. Calls may be concurrent and must not block.
@@ -102,6 +104,9 @@ type guest struct {
 }
 
 func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
+	if c.Gateway == nil {
+		c.Gateway = fabric.NoGateway{}
+	}
 	s := &server{ServeConfig: c, node: n, guests: map[string]*guest{}, began: time.Now().UTC().Format("2006-01-02 15:04:05.000000")}
 	s.allow.Set(c.Allow)
 	s.target = engine.NewTarget(engine.TargetConfig{Memory: s, Admit: s.admit, Refused: s.refused, Served: n.count.served})
@@ -309,7 +314,12 @@ func (s *server) put(g *guest, m message) error {
 		return fmt.Errorf("mooncake: notify to put: a payload of %d bytes whose header says %d: %w", m.n, wire.HeaderLen+uint64(head.BodyLen), wire.CodeInvalid)
 	}
 	c := blocks.Commit{NS: m.ns, Key: m.key, Tier: head.Tier, Head: &head}
+	stored, err := s.Gateway.Bring(fabric.Hop{Fabric: s.node.cfg.Label, Peer: g.Name()}, fabric.Brought{NS: m.ns, Key: m.key, Tier: head.Tier, Bytes: uint64(head.BodyLen)})
+	if err != nil {
+		return fmt.Errorf("mooncake: notify to put: %w", err)
+	}
 	err = s.Windows.Publish(g.owner, m.addr+wire.HeaderLen, &c)
+	stored(err)
 	switch {
 	case errors.Is(err, wire.CodeExists):
 		return nil
@@ -328,8 +338,13 @@ func (s *server) get(g *guest, m message) (body uint64, err error) {
 	default:
 		return 0, fmt.Errorf("mooncake: notify to get: %d requests of peer %s run, limit %d: %w", getsOfPeer, g.Name(), getsOfPeer, wire.CodeBusy)
 	}
-	v := make([]blocks.View, 1)
-	if s.Store.Lookup(m.ns, []wire.Key{m.key}, v) != 1 || v[0].Err != nil || v[0].Seg == 0 {
+	ctx, cancel := context.WithTimeout(s.node.life, getTime)
+	defer cancel()
+	v, keys := make([]blocks.View, 1), []wire.Key{m.key}
+	if s.Store.Lookup(m.ns, keys, v) != 1 || v[0].Seg == 0 {
+		s.Gateway.Look(ctx, fabric.Hop{Fabric: s.node.cfg.Label, Peer: g.Name()}, m.ns, keys)
+	}
+	if s.Store.Lookup(m.ns, keys, v) != 1 || v[0].Err != nil || v[0].Seg == 0 {
 		return 0, fmt.Errorf("mooncake: notify to get: block %v: %w", m.key, cmp.Or(v[0].Err, error(wire.CodeAbsent)))
 	}
 	lease, err := s.Store.Acquire(g.owner, v, leaseTime, false)
@@ -344,8 +359,6 @@ func (s *server) get(g *guest, m message) (body uint64, err error) {
 	if uint64(len(payload)) > m.n {
 		return 0, fmt.Errorf("mooncake: notify to get: a payload of %d bytes, room for %d: %w", len(payload), m.n, wire.CodeTooLarge)
 	}
-	ctx, cancel := context.WithTimeout(s.node.life, getTime)
-	defer cancel()
 	return uint64(len(payload)) - wire.HeaderLen, g.give(ctx, m.addr, payload)
 }
 

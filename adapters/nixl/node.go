@@ -79,6 +79,7 @@ type Config struct {
 	Windows  *window.Table
 	Tenant   func(ns wire.Namespace) (string, bool)
 	Observer Observer
+	Gateway  fabric.Gateway // nil: none
 }
 
 // Node is the fabric: all listed peers, each of which is a fabric of its own too.
@@ -109,6 +110,9 @@ type Node struct {
 func New(cfg Config) (*Node, error) {
 	if len(cfg.Peers) > maxPeers {
 		return nil, &fabric.Error{Code: wire.CodeConfig, Fabric: cfg.Label, Text: "peers", Have: maxPeers, Need: uint64(len(cfg.Peers))}
+	}
+	if cfg.Gateway == nil {
+		cfg.Gateway = fabric.NoGateway{}
 	}
 	n := &Node{cfg: cfg, each: map[string]*onePeer{}, down: errors.New(program + " is being started"), turn: make(chan struct{})}
 	n.life, n.end = context.WithCancel(context.Background())

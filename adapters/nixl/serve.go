@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/blocks"
+	"meridian/fabric"
 	"meridian/fabric/lent"
 	"meridian/wire"
 )
@@ -91,7 +92,12 @@ func (n *Node) put(g guest, p *peer, m message) error {
 		return fmt.Errorf("nixl: notification to put: a payload of %d bytes whose header says %d: %w", m.n, wire.HeaderLen+uint64(head.BodyLen), wire.CodeInvalid)
 	}
 	c := blocks.Commit{NS: m.ns, Key: m.key, Tier: head.Tier, Head: &head}
+	stored, err := n.cfg.Gateway.Bring(fabric.Hop{Fabric: n.cfg.Label, Peer: p.Name()}, fabric.Brought{NS: m.ns, Key: m.key, Tier: head.Tier, Bytes: uint64(head.BodyLen)})
+	if err != nil {
+		return fmt.Errorf("nixl: notification to put: %w", err)
+	}
 	err = n.cfg.Windows.Publish(g.owner, addr+wire.HeaderLen, &c)
+	stored(err)
 	switch {
 	case errors.Is(err, wire.CodeExists):
 		return nil
@@ -103,8 +109,11 @@ func (n *Node) put(g guest, p *peer, m message) error {
 
 // get writes a block's payload to where a peer wants it.
 func (n *Node) get(ctx context.Context, p *peer, s *session, agent string, m message) (body uint64, err error) {
-	v := make([]blocks.View, 1)
-	if n.cfg.Store.Lookup(m.ns, []wire.Key{m.key}, v) != 1 || v[0].Err != nil || v[0].Seg == 0 {
+	v, keys := make([]blocks.View, 1), []wire.Key{m.key}
+	if n.cfg.Store.Lookup(m.ns, keys, v) != 1 || v[0].Seg == 0 {
+		n.cfg.Gateway.Look(ctx, fabric.Hop{Fabric: n.cfg.Label, Peer: p.Name()}, m.ns, keys)
+	}
+	if n.cfg.Store.Lookup(m.ns, keys, v) != 1 || v[0].Err != nil || v[0].Seg == 0 {
 		return 0, fmt.Errorf("nixl: notification to get: block %v: %w", m.key, cmp.Or(v[0].Err, error(wire.CodeAbsent)))
 	}
 	owner := s.guests[p].owner

@@ -21,6 +21,7 @@ type Config struct {
 	Quota     Quota
 	Security  Security
 	Admin     Admin
+	Gateway   Gateway
 	Llama     Llama
 	Routes    []Route  // in the order of the file: the first match wins
 	Fabrics   []Fabric // in the order of their names, those that every daemon has last
@@ -159,8 +160,15 @@ type Llama struct {
 // On says whether the node has a llama-server.
 func (l Llama) On() bool { return l.Model != "" }
 
+// Gateway is the table of the same name.
+type Gateway struct {
+	Queue uint64 // bytes; 0: an eighth of the arena
+	Look  time.Duration
+}
+
 // Route is one entry [[route]].
 type Route struct {
+	From      string // fabric, or FABRIC/PEER, whose peers bring the blocks; empty: engines of this daemon
 	Tier      string // think_complete, think_active, output_critical; empty: any
 	Namespace string // 64 hexadecimal digits; empty: any
 	Peer      string // empty: any

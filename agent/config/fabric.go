@@ -123,6 +123,10 @@ var fabricName = rule[string]{"1 to 32 lower-case letters, digits or hyphens", f
 
 var fabricOrNone = rule[string]{"none, or the name of a fabric", func(s string) bool { return s != "" && fabricName.ok(s) }}
 
+var fromForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?)?$`)
+
+var fromName = rule[string]{"the name of a fabric, or FABRIC/PEER", fromForm.MatchString}
+
 const fabricDoc = "One table a fabric, named as routes, metrics and the command line shall know it. Two tables of one kind are two fabrics."
 
 var kindKey = described{
@@ -297,6 +301,7 @@ func (l *loader) checkFabrics() {
 			l.fail(key+".max_bytes", "%d is below min_bytes, which is %d: the route matches nothing", r.MaxBytes, r.MinBytes)
 		}
 		l.checkRoutePeer(key+".peer", r)
+		l.checkFrom(key+".from", r)
 	}
 }
 
@@ -349,6 +354,34 @@ func (l *loader) checkRoutePeer(key string, r Route) {
 	if !slices.Contains(names, r.Peer) {
 		l.fail(key, "%q is no %s%s", r.Peer, where, didYouMean(Nearest(r.Peer, names)))
 	}
+}
+
+// checkFrom tests that the fabric whose peers bring a route's blocks has peers, and that
+// the route does not lead back to them.
+func (l *loader) checkFrom(key string, r Route) {
+	name, peer, one := strings.Cut(r.From, "/")
+	if name == "" || l.tried[name] && l.fabric(name) == nil {
+		return
+	}
+	names, where := l.peersOf(name)
+	switch {
+	case where == "":
+		l.fail(key, "%q is no fabric of the file whose peers bring blocks%s", name, didYouMean(Nearest(name, l.peered())))
+	case one && !slices.Contains(names, peer):
+		l.fail(key, "%q is no %s%s", peer, where, didYouMean(Nearest(peer, names)))
+	case one && r.Fabric == name && r.Peer == peer:
+		l.fail(key, "the route leads back to where its blocks come from")
+	}
+}
+
+// peered are the fabrics that list peers.
+func (l *loader) peered() (out []string) {
+	for _, f := range l.cfg.Fabrics {
+		if _, where := l.peersOf(f.Name); where != "" {
+			out = append(out, f.Name)
+		}
+	}
+	return out
 }
 
 // peersOf are the peers that a fabric lists, and where; "" for one that lists none.

@@ -34,6 +34,10 @@ var ourTables = []table[Config]{
 		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open, and peers of this host where none is listed. Empty: none, so that no engine can work.").Live(),
 		key("uids", func(c *Config) *[]uint32 { return &c.Security.UIDs }, uidList, nil, free[[]uint32](), "Users that may connect in addition to the daemon's own."),
 	}},
+	{"gateway", "Blocks that peers bring and that go on to another fabric, by a [[route]] with from.", []field[Config]{
+		key("queue_bytes", func(c *Config) *uint64 { return &c.Gateway.Queue }, sizes, 0, bytesBetween(0, 1<<46), "Bytes of the arena in which blocks wait to be sent on. One source and one fabric may have half of them each; a block that would exceed that is refused as BUSY before it is stored. 0: an eighth of kv_memory.capacity_bytes."),
+		key("look_timeout", func(c *Config) *time.Duration { return &c.Gateway.Look }, durations, 2*time.Second, between(time.Millisecond, time.Minute), "How long a block that a peer asks for and that is not here is looked for in other fabrics."),
+	}},
 	{"admin", "The operator's side.", []field[Config]{
 		key("socket", func(c *Config) *string { return &c.Admin.Socket }, words, "", free[string](), "Path of the admin API's Unix socket, made with mode 0600.").HostDefault("`admin.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`"),
 		key("http", func(c *Config) *string { return &c.Admin.HTTP }, words, "127.0.0.1:0", free[string](), "host:port of metrics, health and status. Port 0 takes a free one. Empty: none."),
@@ -70,6 +74,7 @@ var ourTables = []table[Config]{
 }
 
 var routeTable = table[Route]{"route", "`[[route]]`: which fabric carries which blocks; the first match wins. Not settable from the environment.", []field[Route]{
+	key("from", func(r *Route) *string { return &r.From }, words, "", orEmpty(fromName), "Blocks that peers of this fabric bring, or FABRIC/PEER one of them: they go on to the route's fabric, and what these peers ask for is looked for there. Empty: blocks of this daemon's engines."),
 	key("tier", func(r *Route) *string { return &r.Tier }, words, "", orEmpty(oneOf("think_complete", "think_active", "output_critical")), "Only this tier. Empty: any."),
 	key("namespace", func(r *Route) *string { return &r.Namespace }, words, "", hexID(32), "Only this namespace. Empty: any."),
 	key("peer", func(r *Route) *string { return &r.Peer }, words, "", free[string](), "Only to this peer. Empty: any."),

@@ -47,7 +47,7 @@ var openNIXL = New(
 			Helper: nixl.HelperConfig{
 				Path: s.helper, Library: s.library, Backend: s.backend, Params: s.params, Devices: s.devices, Environment: s.environment, Log: at.Log.With("fabric", at.Name),
 			},
-			Store: at.Store, Windows: at.Windows, Tenant: at.Spaces.Tenant,
+			Store: at.Store, Windows: at.Windows, Tenant: at.Spaces.Tenant, Gateway: at.Gateway,
 			Observer: nixl.Observer{
 				Changed: at.Observer.PeerChanged,
 				Moved: func(peer string, in bool, bytes uint64, took time.Duration) {

@@ -44,6 +44,7 @@ type Site struct {
 	Spaces   *spaces.Registry
 	Quota    *quota.Book
 	Observer Observer
+	Gateway  fabric.Gateway // what its peers bring goes on by it, and what they ask for is looked for
 }
 
 // Reloader is a fabric some of whose settings can change in a running daemon.

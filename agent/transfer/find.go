@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,10 +41,14 @@ const (
 	answered                 // it said what it has
 )
 
-// ask asks all holders of ns at the same time. The questions end with ctx.
-func (m *Mover) ask(ctx context.Context, ns wire.Namespace, keys []wire.Key) *inquiry {
+// ask asks all holders of ns, or those among, at the same time. The questions end with ctx.
+func (m *Mover) ask(ctx context.Context, ns wire.Namespace, keys []wire.Key, among []string) *inquiry {
 	q := &inquiry{m: m, ns: ns, keys: keys, late: time.NewTimer(m.cfg.FindWithin)}
 	q.holders, q.down = m.holders(ns)
+	if among != nil {
+		q.holders = slices.DeleteFunc(q.holders, func(h holder) bool { return !slices.Contains(among, h.name) })
+		q.down = nil
+	}
 	q.answers = make(chan answer, len(q.holders)) // a late answer never waits
 	q.stands = make([]standing, len(q.holders))
 	for i := range q.holders {
@@ -182,7 +187,7 @@ func (m *Mover) Find(ctx context.Context, ns wire.Namespace, keys []wire.Key) []
 	}
 	ctx, cancel := m.bound(ctx)
 	defer cancel()
-	q := m.ask(ctx, ns, keys)
+	q := m.ask(ctx, ns, keys, nil)
 	defer q.close()
 	left := len(keys)
 	have := make([]bool, len(keys))

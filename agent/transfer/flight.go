@@ -15,6 +15,8 @@ type Job struct {
 	NS        wire.Namespace
 	Keys      []wire.Key
 	Transient bool // for this owner alone: not published, freed at its release
+	// Among are the holders that may be asked, by registry name; nil: all of them.
+	Among []string
 }
 
 // blockID names a block of any namespace. The key alone would not do: an engine
@@ -22,6 +24,12 @@ type Job struct {
 type blockID struct {
 	ns  wire.Namespace
 	key wire.Key
+}
+
+// flightID names a load: one over few holders is not one over all.
+type flightID struct {
+	blockID
+	scope string
 }
 
 // flight is the load of one block, for all who asked for it meanwhile.
@@ -34,7 +42,7 @@ type flight struct {
 // requests name.
 type flights struct {
 	mu   sync.Mutex
-	busy map[blockID]*flight
+	busy map[flightID]*flight
 }
 
 // waiter waits for a block that another call loads.
@@ -98,10 +106,11 @@ func (m *Mover) claim(job Job, todo []int) (mine []int, others []waiter) {
 	m.flights.mu.Lock()
 	defer m.flights.mu.Unlock()
 	if m.flights.busy == nil {
-		m.flights.busy = map[blockID]*flight{}
+		m.flights.busy = map[flightID]*flight{}
 	}
+	scope := job.scope()
 	for _, i := range todo {
-		id := blockID{job.NS, job.Keys[i]}
+		id := flightID{blockID{job.NS, job.Keys[i]}, scope}
 		if f, ok := m.flights.busy[id]; ok {
 			others = append(others, waiter{i, f})
 			continue
@@ -128,7 +137,7 @@ func (m *Mover) fly(ctx context.Context, job Job, mine []int, errs []error) {
 	defer m.flights.mu.Unlock()
 	for k, i := range mine {
 		errs[i] = subErrs[k]
-		id := blockID{job.NS, sub.Keys[k]}
+		id := flightID{blockID{job.NS, sub.Keys[k]}, job.scope()}
 		f := m.flights.busy[id]
 		f.err = subErrs[k]
 		close(f.done)

@@ -80,7 +80,7 @@ func (m *Mover) load(ctx context.Context, job Job, errs []error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	q := m.ask(ctx, job.NS, job.Keys)
+	q := m.ask(ctx, job.NS, job.Keys, job.Among)
 	defer q.close()
 	l := &load{
 		m: m, ctx: ctx, job: job, q: q, wants: make([]want, len(job.Keys)), left: len(job.Keys),

@@ -21,6 +21,7 @@ const (
 	OpPush    Op = "push"    // a peer hands blocks over
 	OpOffload Op = "offload" // cold blocks leave
 	OpStore   Op = "store"   // a write-through copy, before the engine's PUT is acknowledged
+	OpForward Op = "forward" // a block that a peer brought goes on
 	OpProbe   Op = "probe"   // a self-test moves a block of its own
 )
 

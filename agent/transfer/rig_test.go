@@ -172,6 +172,7 @@ type watcher struct {
 	refused  int
 	fellBack int
 	slow     []string
+	events   map[string]int
 }
 
 func (w *watcher) Transferred(r Record) {
@@ -195,6 +196,32 @@ func (w *watcher) ChecksumFailed(string)    { w.count(&w.checksum) }
 func (w *watcher) Refused(wire.Code)        { w.count(&w.refused) }
 func (w *watcher) FellBack(string, string)  { w.count(&w.fellBack) }
 func (w *watcher) Offloaded(string, uint64) {}
+
+func (w *watcher) Attempted(from, to string, code wire.Code) {
+	w.note(fmt.Sprintf("attempt %s %s %v", from, to, code))
+}
+
+func (w *watcher) Bridged(from, to string, what BridgeOutcome, bytes uint64) {
+	w.note(fmt.Sprintf("%s %s %s %d", what, from, to, bytes))
+}
+
+func (w *watcher) Looked(by string, code wire.Code) { w.note(fmt.Sprintf("look %s %v", by, code)) }
+
+// note counts an event by its text.
+func (w *watcher) note(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.events == nil {
+		w.events = map[string]int{}
+	}
+	w.events[text]++
+}
+
+func (w *watcher) event(text string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events[text]
+}
 
 func (w *watcher) Slow(name string) {
 	w.mu.Lock()

@@ -52,6 +52,14 @@ type Observer interface {
 	FellBack(wanted, used string)
 	// Offloaded is a cold block that a fabric acknowledged.
 	Offloaded(fabric string, bytes uint64)
+	// Attempted is a block that was pushed once, on its way from one fabric to another.
+	Attempted(from, to string, code wire.Code)
+	// Bridged is what became of a block that was to go on from one fabric to another;
+	// bytes of its body, where it was forwarded.
+	Bridged(from, to string, what BridgeOutcome, bytes uint64)
+	// Looked is a block that a peer of a fabric asked for and that was looked for
+	// elsewhere: OK, or why it was not had.
+	Looked(by string, code wire.Code)
 	// Slow is a holder that kept a load waiting for longer than it may.
 	Slow(fabric string)
 }
@@ -70,27 +78,38 @@ type Config struct {
 	// LoadBytes bounds the reserved bytes of all loads together, but for one batch
 	// a load; 0: 256 MiB.
 	LoadBytes uint64
+	// BridgeBytes bounds what waits to be sent on; 0: 64 MiB.
+	BridgeBytes uint64
+	// LookWithin is how long a peer's question for a block that is not here is passed
+	// on; 0: 2 s.
+	LookWithin time.Duration
 }
 
 // The defaults of Config.
 const (
 	DefaultFindWithin = 250 * time.Millisecond
 	DefaultLoadBytes  = 256 << 20
+
+	DefaultBridgeBytes = 64 << 20
+	DefaultLookWithin  = 2 * time.Second
 )
 
 // Mover is the room: see the package's documentation.
 type Mover struct {
-	cfg   Config
-	owner blocks.Owner // of shared loads and of pins: they outlive the engine that asked
-	ctx   context.Context
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
+	cfg         Config
+	bridgeOwner blocks.Owner // of what waits to be sent on
+	owner       blocks.Owner // of shared loads and of pins: they outlive the engine that asked
+	ctx         context.Context
+	stop        context.CancelFunc
+	wg          sync.WaitGroup
 
 	Log Log // of transfers
 
 	flights  flights
 	slow     slowHolders
 	offloads offloads
+	bridge   bridge
+	looks    looks
 	quiet    quarantine
 	reserved atomic.Int64 // bytes of the loads' batches
 }
@@ -99,13 +118,15 @@ type Mover struct {
 func New(cfg Config) *Mover {
 	cfg.FindWithin = cmp.Or(cfg.FindWithin, DefaultFindWithin)
 	cfg.LoadBytes = cmp.Or(cfg.LoadBytes, DefaultLoadBytes)
+	cfg.BridgeBytes = cmp.Or(cfg.BridgeBytes, DefaultBridgeBytes)
+	cfg.LookWithin = cmp.Or(cfg.LookWithin, DefaultLookWithin)
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	if cfg.Log == nil {
 		cfg.Log = func(slog.Level, string, string, ...any) {}
 	}
-	m := &Mover{cfg: cfg, owner: cfg.Store.NewOwner(0)}
+	m := &Mover{cfg: cfg, owner: cfg.Store.NewOwner(0), bridgeOwner: cfg.Store.NewOwner(0)}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
 }

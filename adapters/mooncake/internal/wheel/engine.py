@@ -34,6 +34,18 @@ def put(m):
     return {}
 
 
+def make(m):
+    """Makes a payload by the writer in a folder; the answer is its header."""
+    if m["writer"] not in sys.path:
+        sys.path.insert(0, m["writer"])
+    import mrdn
+
+    body = bytes.fromhex(m["hex"])
+    head = mrdn.header(body, m["tier"])
+    memory[m["at"] : m["at"] + len(head) + len(body)] = head + body
+    return {"hex": head.hex()}
+
+
 def get(m):
     return {"hex": memory[m["at"] : m["at"] + m["n"]].hex()}
 
@@ -91,7 +103,7 @@ def end(_):
     sys.exit(0)
 
 
-does = {"end": end, "open": open_, "put": put, "get": get, "fill": fill, "shuffle": shuffle, "digest": digest, "move": move, "first": first, "probe": probe, "notifies": notifies}
+does = {"end": end, "open": open_, "put": put, "make": make, "get": get, "fill": fill, "shuffle": shuffle, "digest": digest, "move": move, "first": first, "probe": probe, "notifies": notifies}
 for line in sys.stdin:
     m = json.loads(line)
     try:
