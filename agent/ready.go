@@ -40,6 +40,7 @@ func newSelfTest() *selfTest {
 
 type pathResult struct {
 	inc  uint64 // of the peer that was tested
+	lent uint64 // bytes of memory that the peer had lent
 	via  string
 	gbps float64
 	err  error
@@ -52,6 +53,7 @@ type pathResult struct {
 type path struct {
 	name string // in the registry
 	inc  uint64 // of the peer
+	lent uint64 // bytes of memory that it has lent
 	err  error  // why it cannot be called; nil: it can
 	pr   fabric.Prober
 }
@@ -140,7 +142,7 @@ func (s *selfTest) begin(p path, now time.Time) (restarted, ok bool) {
 	switch same := seen && last.inc == p.inc; {
 	case s.busy[p.name] || len(s.busy) >= selfTestWidth:
 		return false, false
-	case same && last.full && now.Sub(last.at) < fullAgain,
+	case same && last.full && last.lent == p.lent && now.Sub(last.at) < fullAgain,
 		same && !last.full && (last.err == nil || now.Sub(last.at) < selfTestEvery):
 		return false, false
 	default:
@@ -156,7 +158,7 @@ func (a *Agent) paths() []path {
 		if g, made := f.(fabric.Peered); made {
 			for _, p := range g.Peers() {
 				if p.Listed {
-					one := path{name: fabric.PeerName(name, p.Name), inc: p.Inc, err: p.Err()}
+					one := path{name: fabric.PeerName(name, p.Name), inc: p.Inc, lent: p.Memory, err: p.Err()}
 					one.pr, _ = g.Peer(p.Name).(fabric.Prober)
 					out = append(out, one)
 				}
@@ -174,7 +176,7 @@ func (a *Agent) paths() []path {
 func (s *selfTest) record(ctx context.Context, a *Agent, p path) {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
-	r := pathResult{inc: p.inc}
+	r := pathResult{inc: p.inc, lent: p.lent}
 	r.via, r.gbps, r.err = a.mover.Probe(ctx, p.name, p.pr)
 	r.at = time.Now()
 	// A test must not make the peer evict blocks that somebody may want.

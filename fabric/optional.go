@@ -110,6 +110,7 @@ type Peer struct {
 	Text    string        // the same in words
 	Via     string        // the transport really used; "" while there is none
 	Lanes   int           // connections that carry blocks now
+	Memory  uint64        // bytes that it has lent now, where peers lend memory
 	RTT     time.Duration // of the last round trip; 0: not measured
 	Tenants []string      // proved; "*" where any is taken
 	Spaces  []wire.Namespace

@@ -272,3 +272,28 @@ func TestADaemonWithoutNIXLStartsAndSaysWhy(t *testing.T) {
 		t.Error("the engine reads other bytes than it put")
 	}
 }
+
+// The self-test moves a block over each path once its peer has lent memory; one that fails
+// is named where the daemon says why it is not ready.
+func TestReadinessNamesAPathOfNIXLThatFails(t *testing.T) {
+	a := &app{Agent: wheel.Listen(t, "app", 1<<20), t: t}
+	h := newHouse(t, fmt.Sprintf("peers = [\"app=%s\"]\nlibrary = %q\nhelper = %q\nenvironment = [\"UCX_TLS=tcp,self\"]\nemulation = \"refuse\"\n", a.Listen, realpart.Packages(t, "peers"), helperPath(t)))
+	from, _ := a.hear("mrdn window ")
+	status := func() *adminpb.StatusResponse {
+		st, err := h.admin.Status(t.Context(), &adminpb.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	testbed.Until(t, "the daemon is ready: its peer is there, and has no memory to test with", func() bool { return status().GetReady() })
+	a.Notify(from, fmt.Sprintf("mrdn lend %d %d", a.Addr, 1<<20))
+	testbed.Until(t, "the daemon says why the path fails", func() bool {
+		for _, r := range status().GetReasons() {
+			if r.GetId() == "selftest.nixl" && strings.HasPrefix(r.GetText(), "app: ") && strings.Contains(r.GetText(), `UCX has no transport for reads of peer app without emulation, which emulation = "refuse" forbids`) {
+				return true
+			}
+		}
+		return false
+	})
+}

@@ -2,6 +2,7 @@
 // helper meridian-ffi: it may end that process, and the daemon goes on.
 //
 //	process.go one run of the helper: requests, answers, signs of life, its end
+//	ways.go    the transports that UCX chooses
 //	capi       the library's functions; in the helper only
 //	control    the messages between daemon and helper
 //	helper     what the helper does

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -182,6 +184,23 @@ func TestMemoryThatIsRegisteredLaterIsLent(t *testing.T) {
 	}
 }
 
+// stop stops a process, and waits until each of its threads has stopped.
+func stop(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Until(t, "the process is stopped", func() bool {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, path := range stats {
+			if b, e := os.ReadFile(path); e != nil || !bytes.Contains(b, []byte(") T ")) {
+				return false
+			}
+		}
+		return err == nil && len(stats) > 0
+	})
+}
+
 // A peer that is stopped takes the time of its callers and no more.
 func TestAPeerThatIsStoppedCostsADeadline(t *testing.T) {
 	far := newLender(t, "far", 1<<20)
@@ -193,9 +212,7 @@ func TestAPeerThatIsStoppedCostsADeadline(t *testing.T) {
 	if n.Push(t.Context(), list); list[0].Err != nil {
 		t.Fatal(list[0].Err)
 	}
-	if err := syscall.Kill(far.Pid(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, far.Pid())
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	list[0].M.B = make([]byte, 200_000)
@@ -362,7 +379,7 @@ func TestTheHelpersEnvironment(t *testing.T) {
 	c := HelperConfig{Devices: "eth7", Environment: []string{"UCX_TLS=tcp"}}
 	daemon := map[string]string{"HOME": "/home/me", "PATH": "/bin", "UCX_TLS": "all", "NIXL_LOG_LEVEL": "TRACE", "LD_PRELOAD": "x.so"}
 	got := "\n" + strings.Join(c.environment(func(name string) string { return daemon[name] }), "\n") + "\n"
-	for _, want := range []string{"HOME=/", "MERIDIAN_USER_HOME=/home/me", "UCX_NET_DEVICES=eth7", "UCX_DEBUG_SIGNO=0", "UCX_PROTO_EMULATION_ENABLE=y", "PATH=/bin", "UCX_TLS=tcp"} {
+	for _, want := range []string{"HOME=/", "MERIDIAN_USER_HOME=/home/me", "UCX_NET_DEVICES=eth7", "UCX_DEBUG_SIGNO=0", "UCX_PROTO_EMULATION_ENABLE=y", "UCX_PROTO_INFO=y", "PATH=/bin", "UCX_TLS=tcp"} {
 		if !strings.Contains(got, "\n"+want+"\n") {
 			t.Errorf("%s is missing in %s", want, got)
 		}

@@ -53,8 +53,8 @@ type Store interface {
 type Observer struct {
 	// Changed is for a peer that came or went.
 	Changed func()
-	// Moved is a block that a peer brought (in) or took.
-	Moved func(peer string, in bool, bytes uint64, took time.Duration)
+	// Moved is a block that a peer brought (in) or took, by the transport via.
+	Moved func(peer string, in bool, via string, bytes uint64, took time.Duration)
 	// Refused is a request that was turned away.
 	Refused func(peer string, err error)
 	// Wrong is a payload that a peer brought and that did not match its checksum.

@@ -26,9 +26,6 @@ const (
 	movesATime = 2       // transfers of a call: the staging of one is copied while another runs
 )
 
-// Via is the transport really used: UCX chooses it, and is not asked yet.
-const Via = "unknown"
-
 // peer is a listed peer: an agent with a listener.
 type peer struct {
 	PeerConfig
@@ -44,6 +41,7 @@ type peer struct {
 	refuse bool // it was reached, and cannot be used
 	was    link // the last one
 	owes   bool // a lend-done, when it is connected anew
+	ways   ways
 }
 
 // link is a peer's agent as it is loaded in one helper.
@@ -69,17 +67,26 @@ func newPeer(n *Node, c PeerConfig) *peer {
 // Name is the peer's, in the configuration.
 func (p *peer) Name() string { return p.PeerConfig.Name }
 
-// Via is the transport really used.
-func (p *peer) Via() string { return Via }
-
 func (p *peer) error(code wire.Code, what string, cause error) *fabric.Error {
 	return &fabric.Error{Code: code, Fabric: p.node.cfg.Label, Text: what, Cause: cause}
 }
 
-// Usable is nil while the peer is connected and none of its transfers is stuck.
+// Usable is nil while the peer is connected, its memory can be read and written, and none
+// of its transfers is stuck.
 func (p *peer) Usable() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.standing(); err != nil {
+		return err
+	}
+	if err := p.unfit(); err != nil {
+		return err // not a nil *Error in an interface
+	}
+	return nil
+}
+
+// standing is why no call of it can be made. Under mu.
+func (p *peer) standing() error {
 	switch {
 	case p.link == nil:
 		return p.error(wire.CodeUnreachable, "peer "+p.Name(), p.why)
@@ -91,13 +98,10 @@ func (p *peer) Usable() error {
 
 // now is the peer's link; an error while it cannot be used.
 func (p *peer) now() (*link, error) {
-	if err := p.Usable(); err != nil {
-		return nil, err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.link == nil {
-		return nil, p.error(wire.CodeUnreachable, "peer "+p.Name(), p.why)
+	if err := p.standing(); err != nil {
+		return nil, err
 	}
 	l := *p.link
 	return &l, nil
@@ -105,6 +109,9 @@ func (p *peer) now() (*link, error) {
 
 // Reach says which memory the peer has lent.
 func (p *peer) Reach(context.Context) (lent.Place, error) {
+	if err := p.Usable(); err != nil {
+		return lent.Place{}, err
+	}
 	l, err := p.now()
 	if err != nil {
 		return lent.Place{}, err
@@ -133,6 +140,11 @@ func (p *peer) move(ctx context.Context, write bool, ops []lent.Op) {
 		}
 		return
 	}
+	defer func() {
+		for i, via := 0, p.way(write); i < len(ops); i++ {
+			ops[i].Via = via
+		}
+	}()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, movesATime)
@@ -215,7 +227,7 @@ func (p *peer) run(ctx context.Context) {
 		}
 		p.mu.Lock()
 		if p.link != nil {
-			p.was = link{metadata: p.link.metadata, lent: p.link.lent}
+			p.was = *p.link
 			if ctx.Err() == nil {
 				p.node.cfg.Helper.Log.Warn("NIXL peer is lost; it is connected anew", "peer", p.Name(), "address", p.Address, "err", err)
 			}
@@ -272,6 +284,9 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 	p.link, p.lates = &link{session: s, metadata: m}, 0
 	if p.was.metadata == m { // the same agent still has the memory
 		p.link.lent = p.was.lent
+	}
+	if p.was.metadata != m || p.was.session != s {
+		p.ways = ways{}
 	}
 	owes := p.owes && p.link.lent.Len > 0
 	p.mu.Unlock()

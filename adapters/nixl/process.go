@@ -44,7 +44,10 @@ type HelperConfig struct {
 	// Choose, where it is not nil, gives Devices at each start.
 	Choose      func(ctx context.Context) (devices string, err error)
 	Environment []string // NAME=VALUE, over what the helper gets by itself
-	Log         *slog.Logger
+	// RefuseEmulation has UCX refuse what a transport can do in software only, such as
+	// reads over TCP.
+	RefuseEmulation bool
+	Log             *slog.Logger
 
 	hang time.Duration // 0: hangTime
 }
@@ -82,13 +85,17 @@ func findHelper() (string, error) {
 }
 
 // environment is the helper's. UCX must leave the signals to Go's run-time, keep off
-// interfaces that it was not given, hook no memory functions, and emulate what a
-// transport without RDMA lacks.
+// interfaces that it was not given, hook no memory functions, emulate what a transport
+// without RDMA lacks unless that is refused, and tell which transports it chooses.
 func (c *HelperConfig) environment(get func(string) string) []string {
+	emulation := "y"
+	if c.RefuseEmulation {
+		emulation = "n"
+	}
 	env := []string{
 		"HOME=/", "MERIDIAN_USER_HOME=" + get("HOME"),
 		"UCX_DEBUG_SIGNO=0", "UCX_HANDLE_ERRORS=none", "UCX_ERROR_SIGNALS=", "UCX_MEM_MMAP_HOOK_MODE=none",
-		"UCX_PROTO_EMULATION_ENABLE=y", "UCX_WARN_UNUSED_ENV_VARS=n", "UCX_NET_DEVICES=" + c.Devices,
+		"UCX_PROTO_EMULATION_ENABLE=" + emulation, "UCX_PROTO_INFO=y", "UCX_WARN_UNUSED_ENV_VARS=n", "UCX_NET_DEVICES=" + c.Devices,
 	}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "TZ"} {
 		if value := get(name); value != "" {
@@ -106,6 +113,7 @@ type process struct {
 	library string
 	plugins []string
 	deliver func(peer string, text []byte) // must not block
+	uses    func(*control.Uses)            // the same; nil: nobody hears it
 
 	mu      sync.Mutex
 	last    control.Req
@@ -279,6 +287,14 @@ func (p *process) take(m control.Message) error {
 	switch m := m.(type) {
 	case *control.Notified:
 		p.deliver(m.Peer, m.Text)
+		return nil
+	case *control.Uses:
+		p.mu.Lock()
+		uses := p.uses
+		p.mu.Unlock()
+		if uses != nil {
+			uses(m)
+		}
 		return nil
 	case *control.Started, *control.Mapped, *control.Blob, *control.Loaded, *control.Done, *control.Failed, *control.GPUList:
 		n := *m.(control.Numbered).Number()

@@ -53,7 +53,7 @@ func (n *Node) asked(ctx context.Context, p *peer, s *session, agent string, m m
 		said += " " + wire.CodeOf(err).String()
 		n.refused(p.Name(), err)
 	} else {
-		n.moved(p.Name(), m.verb == verbPut, body, time.Since(began))
+		n.moved(p, m.verb == verbPut, body, time.Since(began))
 	}
 	if s.notify(ctx, agent, said) != nil {
 		n.count.untold.Add(1)
@@ -61,14 +61,18 @@ func (n *Node) asked(ctx context.Context, p *peer, s *session, agent string, m m
 }
 
 // moved counts a block that a peer brought or took.
-func (n *Node) moved(peer string, in bool, body uint64, took time.Duration) {
+func (n *Node) moved(p *peer, in bool, body uint64, took time.Duration) {
 	n.count.requests.Add(1)
 	if in {
 		n.count.in.Add(body)
 	} else {
 		n.count.out.Add(body)
 	}
-	n.cfg.Observer.Moved(peer, in, body, took)
+	via := viaUnknown // who brings a block chooses
+	if !in {
+		via = p.way(true)
+	}
+	n.cfg.Observer.Moved(p.Name(), in, via, body, took)
 }
 
 // put publishes a payload that lies in a peer's window. A key that is there already is

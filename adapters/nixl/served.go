@@ -43,9 +43,6 @@ type onePeer struct{ lent.Group }
 // Close does nothing: the peer is closed with its Node.
 func (o *onePeer) Close() error { return nil }
 
-// Transports implements fabric.Transporter.
-func (n *Node) Transports() []string { return []string{Via} }
-
 // Peers tells how each listed peer stands.
 func (n *Node) Peers() []fabric.Peer {
 	out := make([]fabric.Peer, len(n.peers))
@@ -62,7 +59,7 @@ func (p *peer) stands(down error) fabric.Peer {
 	out := fabric.Peer{Name: p.Name(), Listed: true, Addr: "nixl://" + p.Address}
 	switch {
 	case p.link != nil:
-		out.State, out.Via, out.Lanes = fabric.PeerReady, Via, 1
+		out.State, out.Via, out.Lanes, out.Memory = fabric.PeerReady, p.ways.String(), 1, p.link.lent.Len
 		out.Inc = binary.LittleEndian.Uint64(p.link.life[:])
 	case down != nil:
 		out.Code, out.Text = wire.CodeUnreachable, down.Error()

@@ -53,6 +53,9 @@ func (n *Node) openSession(ctx context.Context) (*session, error) {
 	if s.process, err = startProcess(ctx, &n.cfg.Helper, fmt.Sprintf("meridian-%s-%x", n.cfg.Agent, id), s.deliver); err != nil {
 		return nil, err
 	}
+	s.process.mu.Lock()
+	s.process.uses = s.chosen
+	s.process.mu.Unlock()
 	if err := s.openWindows(ctx); err != nil {
 		s.end(err)
 		s.close()
@@ -134,6 +137,16 @@ func (s *session) deliver(name string, text []byte) {
 	s.mu.Unlock()
 	if p == nil || !p.hear(s, string(text)) {
 		s.node.count.refusals.Add(1)
+	}
+}
+
+// chosen hears which transports UCX has chosen for a peer.
+func (s *session) chosen(m *control.Uses) {
+	s.mu.Lock()
+	p := s.names[m.Peer]
+	s.mu.Unlock()
+	if p != nil {
+		p.chosen(ways{m.Read, m.Write})
 	}
 }
 

@@ -16,11 +16,18 @@ import (
 
 const nixlKind = "nixl"
 
+// The values of emulation.
+const (
+	emulationAllowed = "allow"
+	emulationRefused = "refuse"
+)
+
 // nixlSettings is the table of a fabric of NIXL agents.
 type nixlSettings struct {
 	library, helper, backend, devices   string
 	params, environment, peers, tenants []string
 	window, staging                     uint64
+	emulation                           string
 	lanes                               int
 	notify, insecure                    bool
 }
@@ -34,6 +41,7 @@ var openNIXL = New(
 		config.Key("params", func(s *nixlSettings) *[]string { return &s.params }, config.Lists, nil, config.Free[[]string](), "Parameters of the plugin, KEY=VALUE, over its own defaults."),
 		config.Key("devices", func(s *nixlSettings) *string { return &s.devices }, config.Words, "lo", config.Free[string](), "Network devices that UCX may use (UCX_NET_DEVICES). Another one than lo takes insecure."),
 		config.Key("environment", func(s *nixlSettings) *[]string { return &s.environment }, config.Lists, nil, config.Free[[]string](), "Variables of meridian-ffi, NAME=VALUE, such as UCX_TLS=tcp. It gets no UCX_ or NIXL_ variable of the daemon's own environment."),
+		config.Key("emulation", func(s *nixlSettings) *string { return &s.emulation }, config.Words, emulationAllowed, config.NewRule("allow or refuse", func(v string) bool { return v == emulationAllowed || v == emulationRefused }), "Whether UCX may do in software what a transport cannot, such as reads over TCP: the peer's processor then takes part in each. A peer that can be reached in no other way is not usable where it is refused, and a route that requires this fabric fails."),
 		config.Key("window_bytes", func(s *nixlSettings) *uint64 { return &s.window }, config.Sizes, 64<<20, config.BytesWithin(1<<16, 1<<40), "Bytes of the window that each listed peer may write and read."),
 		config.Key("staging_bytes", func(s *nixlSettings) *uint64 { return &s.staging }, config.Sizes, 64<<20, config.BytesWithin(nixl.MinStaging, 1<<40), "Bytes through which blocks go to and come from the memory of peers."),
 		config.Key("lanes", func(s *nixlSettings) *int { return &s.lanes }, config.Integers, 2, config.Within(1, 16), "Pulls of one load that run side by side."),
@@ -45,13 +53,13 @@ var openNIXL = New(
 		c := nixl.Config{
 			Label: at.Name, Agent: at.Agent, Window: s.window, Staging: s.staging, Lanes: s.lanes, Notify: s.notify, Tenants: s.tenants,
 			Helper: nixl.HelperConfig{
-				Path: s.helper, Library: s.library, Backend: s.backend, Params: s.params, Devices: s.devices, Environment: s.environment, Log: at.Log.With("fabric", at.Name),
+				Path: s.helper, Library: s.library, Backend: s.backend, Params: s.params, Devices: s.devices, Environment: s.environment, RefuseEmulation: s.emulation == emulationRefused, Log: at.Log.With("fabric", at.Name),
 			},
 			Store: at.Store, Windows: at.Windows, Tenant: at.Spaces.Tenant, Gateway: at.Gateway,
 			Observer: nixl.Observer{
 				Changed: at.Observer.PeerChanged,
-				Moved: func(peer string, in bool, bytes uint64, took time.Duration) {
-					at.Observer.Served(Served{Fabric: at.Name, Peer: peer, In: in, Class: fabric.ClassNormal, Via: nixl.Via, Items: 1, Bytes: bytes, Took: took})
+				Moved: func(peer string, in bool, via string, bytes uint64, took time.Duration) {
+					at.Observer.Served(Served{Fabric: at.Name, Peer: peer, In: in, Class: fabric.ClassNormal, Via: via, Items: 1, Bytes: bytes, Took: took})
 				},
 				Refused: func(peer string, err error) {
 					at.Observer.Refused(wire.CodeOf(err))
@@ -112,8 +120,10 @@ func checkNIXL(s *nixlSettings, bad config.Bad) {
 		}
 	}
 	for _, v := range s.environment {
-		if strings.HasPrefix(v, "UCX_NET_DEVICES=") {
-			bad("environment", "%q: set devices instead", v)
+		for variable, key := range map[string]string{"UCX_NET_DEVICES": "devices", "UCX_PROTO_EMULATION_ENABLE": "emulation"} {
+			if strings.HasPrefix(v, variable+"=") {
+				bad("environment", "%q: set %s instead", v, key)
+			}
 		}
 	}
 	if s.backend == "" {

@@ -18,12 +18,19 @@ type Place struct {
 }
 
 // Op is one access to a range of the place. Err is for the peer to set; Quiet then says
-// that nothing of it is under way.
+// that nothing of it is under way. Via, where it is set, is the transport of this access.
 type Op struct {
 	Addr  uint64
 	B     []byte
+	Via   string
 	Err   error
 	Quiet bool
+}
+
+func (op *Op) tell(it *fabric.Item) {
+	if op.Via != "" {
+		it.Via = op.Via
+	}
 }
 
 // Peer is one that lends memory.
@@ -298,6 +305,7 @@ func (s *shelf) push(ctx context.Context, it []*fabric.Item, heads []wire.Header
 	var stored []Stored
 	for k, e := range entries {
 		i := at[k]
+		ops[k].tell(it[i])
 		if ops[k].Err != nil {
 			s.giveUp(e, ops[k].Quiet)
 			errs[i] = s.said(ctx, ops[k].Err)
@@ -331,6 +339,7 @@ func (s *shelf) pull(ctx context.Context, it []*fabric.Item, entries []*entry) [
 	}
 	s.Read(ctx, ops)
 	for k, i := range at {
+		ops[k].tell(it[i])
 		if ops[k].Err != nil {
 			errs[i] = s.said(ctx, ops[k].Err)
 		} else {

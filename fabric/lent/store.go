@@ -181,9 +181,11 @@ func together(parts map[*shelf]*part, f func(s *shelf, of *part) []error) {
 	var wg sync.WaitGroup
 	for s, of := range parts {
 		wg.Go(func() {
+			for _, it := range of.items {
+				it.Via = s.Via()
+			}
 			for i, err := range f(s, of) {
 				of.items[i].Err = err
-				of.items[i].Via = s.Via()
 				s.failed(err)
 			}
 		})

@@ -97,6 +97,25 @@ func Open(path string) (*Library, error) {
 	return l, nil
 }
 
+// LineBuffered has the C library write each line of the standard output at once, also
+// where that is a pipe: UCX has its log there.
+func LineBuffered() error {
+	set, err := purego.Dlsym(purego.RTLD_DEFAULT, "setvbuf")
+	if err != nil {
+		return fmt.Errorf("nixl: %w", err)
+	}
+	stream, err := purego.Dlsym(purego.RTLD_DEFAULT, "stdout")
+	if err != nil {
+		return fmt.Errorf("nixl: %w", err)
+	}
+	const byLine = 1 // _IOLBF
+	file := **(**uintptr)(unsafe.Pointer(&stream))
+	if r, _, _ := purego.SyscallN(set, file, 0, byLine, 0); int32(r) != 0 {
+		return errors.New("nixl: setvbuf of the standard output failed")
+	}
+	return nil
+}
+
 // Path is what it was opened as.
 func (l *Library) Path() string { return l.path }
 

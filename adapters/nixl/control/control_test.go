@@ -21,7 +21,7 @@ func samples() []Message {
 		&Notify{7, "p", []byte("t")}, &Ping{8}, &Started{9, "/x", []string{"UCX", "POSIX"}},
 		&Mapped{10, 1 << 46}, &Blob{11, []byte{0, 1}}, &Loaded{12, "p"}, &Done{13},
 		&Failed{14, true, true, "why"}, &Notified{"p", []byte("t")},
-		&GPUs{15}, &GPUList{16, "570.1", []GPU{{"0000:01:00.0", "H200", "GPU-1", 1 << 37}, {}}},
+		&GPUs{15}, &GPUList{16, "570.1", []GPU{{"0000:01:00.0", "H200", "GPU-1", 1 << 37}, {}}}, &Uses{"p", "r", "w"},
 	}
 }
 
@@ -45,7 +45,7 @@ func TestEachMessageComesBackAsItWasSent(t *testing.T) {
 			t.Errorf("%T has kind %d, want %d", m, kind, i+1)
 		}
 	}
-	if len(samples()) != kindGPUList || made(kindGPUList+1) != nil || made(0) != nil {
+	if len(samples()) != kindUses || made(kindUses+1) != nil || made(0) != nil {
 		t.Error("a kind has no sample")
 	}
 }

@@ -133,6 +133,9 @@ type (
 		Quiet bool
 		Text  string
 	}
+	// Uses says which transports UCX has chosen for the reads and the writes of a peer,
+	// when that changes. "" is one that is not known; see the helper's None and Emulated.
+	Uses struct{ Peer, Read, Write string }
 	// Notified is a notification that came from a peer, by the name that it says.
 	Notified struct {
 		Peer string
@@ -165,6 +168,7 @@ const (
 	kindNotified
 	kindGPUs
 	kindGPUList
+	kindUses
 )
 
 // made makes an empty message of a kind; nil: there is none.
@@ -198,6 +202,8 @@ func made(kind byte) Message {
 		return &Done{}
 	case kindFailed:
 		return &Failed{}
+	case kindUses:
+		return &Uses{}
 	case kindNotified:
 		return &Notified{}
 	case kindGPUs:
@@ -225,6 +231,7 @@ func (*Failed) kind() byte   { return kindFailed }
 func (*Notified) kind() byte { return kindNotified }
 func (*GPUs) kind() byte     { return kindGPUs }
 func (*GPUList) kind() byte  { return kindGPUList }
+func (*Uses) kind() byte     { return kindUses }
 
 func (m *Start) fields(c *coder) {
 	c.u64((*uint64)(&m.Req))
@@ -322,4 +329,10 @@ func (m *GPUList) fields(c *coder) {
 		c.text(&g.UUID, MaxName)
 		c.u64(&g.Bytes)
 	})
+}
+
+func (m *Uses) fields(c *coder) {
+	c.name(&m.Peer)
+	c.text(&m.Read, MaxName)
+	c.text(&m.Write, MaxName)
 }

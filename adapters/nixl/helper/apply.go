@@ -24,8 +24,9 @@ type mapped struct {
 
 // move is a transfer under way.
 type move struct {
-	req control.Req
-	t   transfer
+	req  control.Req
+	peer string
+	t    transfer
 }
 
 // apply does a request, or says why not. An error is the end of the helper: the daemon
@@ -61,6 +62,8 @@ func (s *server) apply(m control.Message, fd int) error {
 		}
 		return s.answer(m.Req, err, &control.Loaded{Req: m.Req, Peer: peer})
 	case *control.Forget:
+		delete(s.told, m.Peer)
+		s.out.forget(m.Peer)
 		return s.answer(m.Req, s.engine.Forget(m.Peer), &control.Done{Req: m.Req})
 	case *control.Notify:
 		return s.answer(m.Req, s.engine.Notify(m.Peer, m.Text), &control.Done{Req: m.Req})
@@ -76,7 +79,7 @@ func (s *server) start(m *control.Start) error {
 	}
 	e, answer, stays, err := s.open(m)
 	if err != nil {
-		return s.send(&control.Failed{Req: m.Req, Stays: stays, Quiet: true, Text: clip(err)})
+		return s.send(&control.Failed{Req: m.Req, Stays: stays, Quiet: true, Text: s.why(err)})
 	}
 	s.engine = e
 	return s.send(answer)
@@ -86,7 +89,7 @@ func (s *server) start(m *control.Start) error {
 func (s *server) listGPUs(m *control.GPUs) error {
 	driver, list, err := s.gpus()
 	if err != nil {
-		return s.send(&control.Failed{Req: m.Req, Quiet: true, Text: clip(err)})
+		return s.send(&control.Failed{Req: m.Req, Quiet: true, Text: s.why(err)})
 	}
 	return s.send(&control.GPUList{Req: m.Req, Driver: driver, GPUs: list})
 }
@@ -94,14 +97,18 @@ func (s *server) listGPUs(m *control.GPUs) error {
 // answer sends ok, or why not.
 func (s *server) answer(req control.Req, err error, ok control.Message) error {
 	if err != nil {
-		return s.send(&control.Failed{Req: req, Quiet: true, Text: clip(err)})
+		return s.send(&control.Failed{Req: req, Quiet: true, Text: s.why(err)})
 	}
 	return s.send(ok)
 }
 
-// clip is an error's text within the limit.
-func clip(err error) string {
+// why is an error's text within the limit, with what UCX said of it: the library's
+// status tells next to nothing.
+func (s *server) why(err error) string {
 	text := err.Error()
+	if said := s.out.words(); said != "" {
+		text += "; UCX said: " + said
+	}
 	return text[:min(len(text), control.MaxText)]
 }
 
@@ -146,12 +153,24 @@ func (s *server) begin(m *control.Move) error {
 	if m.Write {
 		op = capi.Write
 	}
-	t, quiet, err := s.engine.Begin(op, local, remote, m.Peer, m.Notif)
+	var t transfer
+	var quiet bool
+	s.out.during(m.Peer, func() { t, quiet, err = s.engine.Begin(op, local, remote, m.Peer, m.Notif) })
 	if err != nil {
-		return s.send(&control.Failed{Req: m.Req, Quiet: quiet, Text: clip(err)})
+		return errors.Join(s.tell(m.Peer), s.send(&control.Failed{Req: m.Req, Quiet: quiet, Text: s.why(err)}))
 	}
-	s.moves = append(s.moves, move{m.Req, t})
+	s.moves = append(s.moves, move{m.Req, m.Peer, t})
 	return nil
+}
+
+// tell says which transports a peer's transfers use, where that is news.
+func (s *server) tell(peer string) error {
+	u := s.out.of(peer)
+	if u == s.told[peer] {
+		return nil
+	}
+	s.told[peer] = u
+	return s.send(&control.Uses{Peer: peer, Read: u[read], Write: u[write]})
 }
 
 func (s *server) parts(m *control.Move) (local, remote []capi.Span, err error) {

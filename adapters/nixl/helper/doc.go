@@ -4,6 +4,8 @@
 //	server.go  the loop: requests of the daemon, transfers under way, notifications
 //	apply.go   each request: checked against what is there, then done
 //	engine.go  what is done, by the library
+//	output.go  what the library writes to the standard output
+//	transport.go  which transports UCX tells there
 //
 // One goroutine calls the library; another one reads the socket. The process ends with
 // the socket. It may die at any time, by the library's doing: nothing here cleans up,

@@ -48,6 +48,9 @@ func environment(name string) string {
 
 // open is what Start asks for. stays says of an error that it will come again.
 func open(m *control.Start) (e engine, answer *control.Started, stays bool, err error) {
+	if err := capi.LineBuffered(); err != nil {
+		return nil, nil, true, err
+	}
 	lib, err := capi.Load(m.Library, environment)
 	if err != nil {
 		return nil, nil, true, err

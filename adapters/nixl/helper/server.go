@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -39,10 +40,12 @@ type server struct {
 	engine  engine
 	windows map[uint32]*mapped
 	moves   []move
+	out     *output
+	told    map[string]uses // of each peer
 }
 
-func newServer(send func(control.Message) error) *server {
-	return &server{send: send, open: open, gpus: gpus.List, windows: map[uint32]*mapped{}}
+func newServer(send func(control.Message) error, out *output) *server {
+	return &server{send: send, open: open, gpus: gpus.List, windows: map[uint32]*mapped{}, out: out, told: map[string]uses{}}
 }
 
 // Run serves the daemon at the other end of a socket, until it closes that.
@@ -51,7 +54,11 @@ func Run(socket *os.File) error {
 	if err != nil {
 		return err
 	}
-	s := newServer(func(m control.Message) error { return conn.Send(m, -1) })
+	out, err := captureOutput(os.Stderr)
+	if err != nil {
+		return err
+	}
+	s := newServer(func(m control.Message) error { return conn.Send(m, -1) }, out)
 	in := make(chan incoming, queued)
 	ended := make(chan error, 1)
 	go func() {
@@ -64,6 +71,7 @@ func Run(socket *os.File) error {
 			in <- incoming{m, fd}
 		}
 	}()
+	runtime.LockOSThread() // UCX's log has the number of the thread
 	err = s.loop(in, ended)
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -142,8 +150,11 @@ func (s *server) poll() (did bool, err error) {
 		if e := m.t.Release(); failed == nil {
 			failed = e
 		}
+		if err = s.tell(m.peer); err != nil {
+			return true
+		}
 		if failed != nil {
-			err = s.send(&control.Failed{Req: m.req, Text: clip(failed)})
+			err = s.send(&control.Failed{Req: m.req, Text: s.why(failed)})
 		} else {
 			err = s.send(&control.Done{Req: m.req})
 		}

@@ -3,6 +3,7 @@ package helper
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -57,7 +58,7 @@ func newStubbed() (s *server, e *stub, said *[]control.Message) {
 	s = newServer(func(m control.Message) error {
 		*said = append(*said, m)
 		return nil
-	})
+	}, newOutput(-1, io.Discard))
 	s.open = func(m *control.Start) (engine, *control.Started, bool, error) {
 		return e, &control.Started{Req: m.Req, Library: "stub"}, false, nil
 	}
