@@ -10,6 +10,7 @@ import (
 	"meridian/agent/openers"
 	"meridian/agent/transfer"
 	"meridian/fabric"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 
@@ -23,7 +24,7 @@ func (a *Agent) openFabrics(ctx context.Context) error {
 	}
 	site := openers.Site{
 		Agent: a.id.name, ID: a.id.agent, Incarnation: a.id.incarnation, Config: a.cfg, Log: a.log,
-		Store: a.store, Windows: a.windows, Spaces: a.spaces, Quota: &a.quota, Observer: fabricObserver{a}, Gateway: a.mover,
+		Store: a.store, Windows: a.windows, Spaces: a.spaces, Quota: &a.quota, Doors: door.NewCommon(&a.quota), Observer: fabricObserver{a}, Gateway: a.mover,
 	}
 	for _, one := range a.cfg.Fabrics {
 		if _, ok := a.fabrics.Get(one.Name); ok {

@@ -34,6 +34,19 @@ func (a *Agent) setQuotas(q config.Quota) {
 		{Resource: quota.MetadataEntries, Kind: quota.All}:    uint64(q.MetadataEntries),
 		{Resource: quota.MetadataBytes, Kind: quota.Source}:   q.SourceMetadataBytes,
 		{Resource: quota.MetadataBytes, Kind: quota.All}:      q.MetadataBytes,
+
+		{Resource: quota.DataConns, Kind: quota.All}:         uint64(q.DataConns),
+		{Resource: quota.DataConns, Kind: quota.Source}:      uint64(q.SourceDataConns),
+		{Resource: quota.DataReads, Kind: quota.All}:         uint64(q.DataReads),
+		{Resource: quota.DataReads, Kind: quota.Source}:      uint64(q.SourceDataReads),
+		{Resource: quota.HandshakeConns, Kind: quota.All}:    uint64(q.HandshakeConns),
+		{Resource: quota.HandshakeConns, Kind: quota.Source}: uint64(q.SourceHandshakeConns),
+		{Resource: quota.HandshakeBytes, Kind: quota.All}:    q.HandshakeBytes,
+		{Resource: quota.HandshakeBytes, Kind: quota.Source}: q.SourceHandshakeBytes,
+		{Resource: quota.RelayBytes, Kind: quota.All}:        q.RelayBytes,
+		{Resource: quota.RelayBytes, Kind: quota.Source}:     q.SourceRelayBytes,
+		{Resource: quota.RelayCalls, Kind: quota.All}:        uint64(q.RelayCalls),
+		{Resource: quota.RelayCalls, Kind: quota.Source}:     uint64(q.SourceRelayCalls),
 	} {
 		a.quota.SetLimit(r.Resource, r.Kind, limit)
 	}

@@ -116,6 +116,18 @@ var ruleCases = map[quota.Rule]ruleCase{
 	{Resource: quota.MetadataEntries, Kind: quota.All}:    {"22", 22, nil, nil},
 	{Resource: quota.MetadataBytes, Kind: quota.Source}:   {`"3 MiB"`, 3 << 20, nil, nil},
 	{Resource: quota.MetadataBytes, Kind: quota.All}:      {`"5 MiB"`, 5 << 20, nil, nil},
+	{Resource: quota.DataConns, Kind: quota.Source}:       {"31", 31, nil, nil},
+	{Resource: quota.DataConns, Kind: quota.All}:          {"62", 62, nil, nil},
+	{Resource: quota.DataReads, Kind: quota.Source}:       {"33", 33, nil, nil},
+	{Resource: quota.DataReads, Kind: quota.All}:          {"66", 66, nil, nil},
+	{Resource: quota.HandshakeConns, Kind: quota.Source}:  {"35", 35, nil, nil},
+	{Resource: quota.HandshakeConns, Kind: quota.All}:     {"70", 70, nil, nil},
+	{Resource: quota.HandshakeBytes, Kind: quota.Source}:  {`"3 MiB"`, 3 << 20, nil, nil},
+	{Resource: quota.HandshakeBytes, Kind: quota.All}:     {`"7 MiB"`, 7 << 20, nil, nil},
+	{Resource: quota.RelayBytes, Kind: quota.Source}:      {`"4 MiB"`, 4 << 20, nil, nil},
+	{Resource: quota.RelayBytes, Kind: quota.All}:         {`"9 MiB"`, 9 << 20, nil, nil},
+	{Resource: quota.RelayCalls, Kind: quota.Source}:      {"37", 37, nil, nil},
+	{Resource: quota.RelayCalls, Kind: quota.All}:         {"74", 74, nil, nil},
 }
 
 // Every limit has a configuration key with a default, shows in the metrics as it

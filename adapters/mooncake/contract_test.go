@@ -11,6 +11,7 @@ import (
 	"meridian/adapters/mooncake/segment"
 	"meridian/fabric"
 	"meridian/fabric/fabrictest"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 
@@ -63,7 +64,7 @@ func newLender(t *testing.T, n int) *lender {
 			}
 			return d
 		},
-		Notified: func(_ string, n handshake.Notify) error {
+		Notified: func(_ *door.Conn, n handshake.Notify) error {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.notifies = append(l.notifies, n)

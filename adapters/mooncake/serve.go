@@ -46,6 +46,7 @@ type ServeConfig struct {
 	// Tenants are those whose blocks peers may bring and take. Mooncake proves none.
 	Tenants []string
 
+	Doors   *door.Common // nil: there are no limits
 	Store   Store
 	Windows *window.Table
 	Tenant  func(ns wire.Namespace) (string, bool)
@@ -109,8 +110,8 @@ func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
 	}
 	s := &server{ServeConfig: c, node: n, guests: map[string]*guest{}, began: time.Now().UTC().Format("2006-01-02 15:04:05.000000")}
 	s.allow.Set(c.Allow)
-	s.target = engine.NewTarget(engine.TargetConfig{Memory: s, Admit: s.admit, Refused: s.refused, Served: n.count.served})
-	s.daemon = handshake.NewServer(handshake.Config{Descriptor: s.descriptor, Notified: s.notified, Admit: s.admit, Refused: s.refused})
+	s.target = engine.NewTarget(engine.TargetConfig{Memory: s, Admit: s.admit, Refused: s.refused, Served: n.count.served, Doors: c.Doors})
+	s.daemon = handshake.NewServer(handshake.Config{Descriptor: s.descriptor, Notified: s.notified, Admit: s.admit, Refused: s.refused, Doors: c.Doors})
 	err := s.open(ctx)
 	if err != nil {
 		s.close()
@@ -238,7 +239,8 @@ func (s *server) refused(peer string, err error) {
 }
 
 // notified does what a peer asks for, before it is answered.
-func (s *server) notified(name string, n handshake.Notify) error {
+func (s *server) notified(c *door.Conn, n handshake.Notify) error {
+	name := c.Peer
 	m, err := parseMessage(n.Text)
 	if err != nil {
 		return err

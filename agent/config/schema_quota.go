@@ -38,13 +38,28 @@ type Quota struct {
 	MetadataEntries       int
 	SourceMetadataBytes   uint64
 	MetadataBytes         uint64
+
+	// Of listeners for foreign initiators, and of relays between them.
+	DataConns            int
+	SourceDataConns      int
+	DataReads            int
+	SourceDataReads      int
+	HandshakeConns       int
+	SourceHandshakeConns int
+	HandshakeBytes       uint64
+	SourceHandshakeBytes uint64
+	RelayBytes           uint64
+	SourceRelayBytes     uint64
+	RelayCalls           int
+	SourceRelayCalls     int
 }
 
 // The defaults suit a cluster of 100 nodes, in which a node serves 99 peers: a
 // quarter of the arena is far more than one peer uses when all work, and stops one
 // that took everything; half of it for all peers leaves the node's own engines the
 // other half. A single engine of a single tenant may use everything. Of several
-// each is sure of an equal part of half the arena.
+// each is sure of an equal part of half the arena. Eight Mooncake engines on each of 99
+// nodes, with four lanes each, are 3168 data connections and 792 handshakes.
 var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source address may hold. A refusal names the key, the holder and both amounts; the metrics are meridian_quota_used, _limit and _refused_total.", []field[Config]{
 	key("peer_arena_share", func(c *Config) *float64 { return &c.Quota.PeerArena }, floats, 0.25, fraction, "Share of kv_memory.capacity_bytes that one peer may hold in reservations and leases together, over all its sessions."),
 	key("peers_arena_share", func(c *Config) *float64 { return &c.Quota.PeersArena }, floats, 0.5, fraction, "Share of kv_memory.capacity_bytes that all peers together may hold in reservations and leases. A block that several peers lease counts once."),
@@ -78,4 +93,16 @@ var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source
 	key("metadata_entries", func(c *Config) *int { return &c.Quota.MetadataEntries }, integers, 16384, between(16, 1<<20), "Entries of the metadata server, of all sources together."),
 	key("source_metadata_bytes", func(c *Config) *uint64 { return &c.Quota.SourceMetadataBytes }, sizes, 32<<20, bytesBetween(2<<20, 1<<32), "Bytes of the entries of one source address, with their keys. A descriptor has about 75 bytes a buffer, and 1 MiB at most."),
 	key("metadata_bytes", func(c *Config) *uint64 { return &c.Quota.MetadataBytes }, sizes, 256<<20, bytesBetween(2<<20, 1<<36), "Bytes of all entries of the metadata server."),
+	key("data_connections", func(c *Config) *int { return &c.Quota.DataConns }, integers, 4096, between(4, 65536), "Connections to the data planes of Mooncake fabrics and relays, of all sources together. For one more the oldest one that never made a valid request is closed; where there is none, the new one is."),
+	key("source_data_connections", func(c *Config) *int { return &c.Quota.SourceDataConns }, integers, 2048, between(1, 65536), "Of them, those of one source address, which never has more than are free then. An IPv6 source is a /64. An engine without its connection pool has one for each request of a batch."),
+	key("data_reads", func(c *Config) *int { return &c.Quota.DataReads }, integers, 512, between(2, 65536), "Data connections of Mooncake fabrics to which bodies of reads are being sent. One more waits for 30 s in its source's turn, then its read is refused."),
+	key("source_data_reads", func(c *Config) *int { return &c.Quota.SourceDataReads }, integers, 256, between(1, 65536), "Of them, those of one source address, which never has more than are free then."),
+	key("handshake_connections", func(c *Config) *int { return &c.Quota.HandshakeConns }, integers, 1024, between(4, 65536), "Connections to the handshakes of Mooncake fabrics and relays, of all sources together. For one more the oldest silent one is closed; where there is none, the new one is."),
+	key("source_handshake_connections", func(c *Config) *int { return &c.Quota.SourceHandshakeConns }, integers, 512, between(1, 65536), "Of them, those of one source address, which never has more than are free then. An IPv6 source is a /64."),
+	key("handshake_bytes", func(c *Config) *uint64 { return &c.Quota.HandshakeBytes }, sizes, 64<<20, bytesBetween(2<<20, 1<<36), "Bytes of all handshake requests that have not come whole, but for the first 4 KiB of each. A descriptor has about 75 bytes a buffer, and 1 MiB at most."),
+	key("source_handshake_bytes", func(c *Config) *uint64 { return &c.Quota.SourceHandshakeBytes }, sizes, 32<<20, bytesBetween(1<<20, 1<<36), "Of them, those of one source address, which never has more than are free then."),
+	key("relay_bytes", func(c *Config) *uint64 { return &c.Quota.RelayBytes }, sizes, 64<<20, bytesBetween(1<<20, 1<<36), "Bytes of memory for what Mooncake relays carry at a time: 256 KiB a request. One more waits for 10 s in its source's turn, then it is refused."),
+	key("source_relay_bytes", func(c *Config) *uint64 { return &c.Quota.SourceRelayBytes }, sizes, 32<<20, bytesBetween(256<<10, 1<<36), "Of them, those of one source address, which never has more than are free then."),
+	key("relay_calls", func(c *Config) *int { return &c.Quota.RelayCalls }, integers, 128, between(2, 65536), "Probes and notifies that Mooncake relays have under way at their targets. One more waits for 10 s in its source's turn, then it is refused."),
+	key("source_relay_calls", func(c *Config) *int { return &c.Quota.SourceRelayCalls }, integers, 64, between(1, 65536), "Of them, those of one source address, which never has more than are free then."),
 }}.reloads()

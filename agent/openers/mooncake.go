@@ -146,7 +146,7 @@ func mooncakeServe(at Site, s *mooncakeSettings) *mooncake.ServeConfig {
 	c := &mooncake.ServeConfig{
 		Listen: s.listen, Data: s.data, Advertise: s.advertise, Window: s.window, Tenants: s.tenants,
 		Segment: s.segment, Epoch: at.Incarnation,
-		Store: at.Store, Windows: at.Windows, Tenant: at.Spaces.Tenant, Gateway: at.Gateway,
+		Doors: at.Doors, Store: at.Store, Windows: at.Windows, Tenant: at.Spaces.Tenant, Gateway: at.Gateway,
 		Observer: mooncake.Observer{
 			Moved: func(peer string, in bool, bytes uint64, took time.Duration) {
 				at.Observer.Served(Served{Fabric: at.Name, Peer: peer, In: in, Class: fabric.ClassNormal, Via: segment.TCP, Items: 1, Bytes: bytes, Took: took})

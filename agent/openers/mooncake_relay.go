@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/relay"
 	"meridian/adapters/mooncake/segment"
@@ -23,8 +22,6 @@ type relaySettings struct {
 	cluster, segment        string
 	listen, data, advertise string
 	allow, reach            []string
-	conns, sourceConns      int
-	inFlight                uint64
 	insecure                bool
 }
 
@@ -39,16 +36,13 @@ var openMooncakeRelay = New(
 		config.Key("advertise", func(s *relaySettings) *string { return &s.advertise }, config.Words, "", config.Free[string](), "Host that sources are told to connect to, an IPv6 address without brackets. Empty: that of listen."),
 		config.Key("allow", func(s *relaySettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Sources that may connect, ADDRESS/BITS or NAME=ADDRESS/BITS. What is carried for a source with a name is counted by it. This host may always connect. A reload closes the connections of those that are not allowed any more.").Live(),
 		config.Key("reach", func(s *relaySettings) *[]string { return &s.reach }, config.Lists, nil, config.Free[[]string](), "Addresses where the target may be, ADDRESS/BITS, besides the host that target names. A metadata server on this host may also lead to this host."),
-		config.Key("connections", func(s *relaySettings) *int { return &s.conns }, config.Integers, engine.DefaultConns, config.Within(4, 65536), "Data connections of all sources."),
-		config.Key("source_connections", func(s *relaySettings) *int { return &s.sourceConns }, config.Integers, engine.DefaultPerSource, config.Within(1, 65536), "Data connections of one source address."),
-		config.Key("inflight_bytes", func(s *relaySettings) *uint64 { return &s.inFlight }, config.Sizes, uint64(relay.DefaultInFlight), config.BytesWithin(1<<20, 1<<36), "Bytes of memory for what is carried at a time: 256 KiB a request. One source may have half of it."),
 		config.Key("insecure", func(s *relaySettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow sources and a target beyond loopback: Mooncake has no TLS, and a source address is all that it proves."),
 	)),
 	func(ctx context.Context, at Site, s *relaySettings) (fabric.Fabric, error) {
 		name, target, _ := strings.Cut(s.target, "=")
 		c := relay.Config{
 			Label: at.Name, Peer: name, Target: target, Server: s.metadata, Cluster: s.cluster, Segment: s.segment, Epoch: at.Incarnation, Log: at.Log, Listen: s.listen, Advertise: s.advertise,
-			Conns: s.conns, PerSource: s.sourceConns, InFlight: s.inFlight,
+			Doors: at.Doors,
 			Refused: func(source string, named bool, err error) {
 				at.Observer.Refused(wire.CodeOf(err))
 				who := "from" // those without a name are one kind of log line
@@ -139,9 +133,6 @@ func checkRelay(s *relaySettings, bad config.Bad) {
 		case !p.Addr().IsLoopback() && !s.insecure:
 			bad("reach", "%q is beyond loopback, and Mooncake has no TLS: set insecure = true to carry bytes in clear", a)
 		}
-	}
-	if s.sourceConns > s.conns {
-		bad("source_connections", "%d is above connections, which is %d", s.sourceConns, s.conns)
 	}
 	ports, err := relay.ParsePorts(s.data)
 	if err != nil {

@@ -12,8 +12,12 @@ import (
 	"testing"
 
 	"meridian/adapters/mooncake/handshake"
+	"meridian/adapters/mooncake/metadata"
 	"meridian/agent/config"
+	"meridian/blocks/quota"
 	"meridian/fabric"
+	"meridian/internal/door"
+	"meridian/internal/testbed"
 )
 
 func TestWhatARelaysTableMayNotSay(t *testing.T) {
@@ -46,11 +50,10 @@ func TestWhatARelaysTableMayNotSay(t *testing.T) {
 		`allow: "other=10.0.0.0/8" must be`:                          func(s *relaySettings) { s.allow = []string{"other=10.0.0.0/8"} },
 		`reach: "10.0.0.1" must be ADDRESS/BITS`:                     func(s *relaySettings) { s.reach, s.insecure = []string{"10.0.0.1"}, true },
 		`reach: "10.0.0.0/8" is beyond loopback`:                     func(s *relaySettings) { s.reach = []string{"10.0.0.0/8"} },
-		`source_connections: 9 is above connections, which is 8`:     func(s *relaySettings) { s.conns, s.sourceConns = 8, 9 },
 		`advertise: "0.0.0.0" is every address`:                      func(s *relaySettings) { s.advertise = "0.0.0.0" },
 		`allow: empty, and listen "10.0.0.5:1" is beyond loop`:       func(s *relaySettings) { s.listen, s.insecure = "10.0.0.5:1", true },
 	} {
-		s := &relaySettings{target: "a=127.0.0.1:9", metadata: "P2PHANDSHAKE", listen: "127.0.0.1:1", data: "127.0.0.1:2-8", conns: 8, sourceConns: 8}
+		s := &relaySettings{target: "a=127.0.0.1:9", metadata: "P2PHANDSHAKE", listen: "127.0.0.1:1", data: "127.0.0.1:2-8"}
 		change(s)
 		var got []string
 		checkRelay(s, func(key, format string, args ...any) { got = append(got, key+": "+fmt.Sprintf(format, args...)) })
@@ -137,4 +140,39 @@ func TestStrangersOfARelayAreOneKindOfLogLine(t *testing.T) {
 		}
 		_ = f.Close()
 	}
+}
+
+// Connections to all Mooncake fabrics and relays of a daemon count together, and in its
+// book, so that a flood at one of them cannot take more than the total.
+func TestStrangersHaveOneAccountForAllTables(t *testing.T) {
+	var book quota.Book
+	book.SetLimit(quota.HandshakeConns, quota.All, 4)
+	site := Site{Observer: deaf{}, Quota: &book, Doors: door.NewCommon(&book), Log: slog.New(slog.DiscardHandler)}
+	var at []string
+	for _, f := range []config.Fabric{
+		{Name: "way", Kind: "mooncake-relay", Settings: &relaySettings{target: "a=127.0.0.1:9", metadata: metadata.P2P, listen: "127.0.0.1:0", data: "127.0.0.1:0"}},
+		{Name: "moon", Kind: mooncakeKind, Settings: &mooncakeSettings{metadata: metadata.P2P, listen: "127.0.0.1:0", data: "127.0.0.1:0"}},
+	} {
+		opened, err := Open(t.Context(), f, site)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = opened.Close() }()
+		at = append(at, strings.TrimPrefix(opened.(fabric.Server).Addresses()[0], "mooncake://"))
+	}
+	var silent []net.Conn
+	for _, to := range []string{at[0], at[1], at[0]} {
+		c, err := net.Dial("tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		silent = append(silent, c)
+		testbed.Until(t, "it has a place", func() bool { return book.Used(quota.HandshakeConns, quota.Total) >= uint64(min(len(silent), 2)) })
+	}
+	// A source has no more than are free: the third is one too many, and the first makes room.
+	if _, err := silent[0].Read(make([]byte, 1)); err == nil {
+		t.Error("the oldest silent connection, to another table, still has its place")
+	}
+	testbed.Until(t, "the third has its place", func() bool { return book.Used(quota.HandshakeConns, quota.Total) == 2 })
 }

@@ -16,6 +16,7 @@ import (
 	"meridian/blocks/spaces"
 	"meridian/blocks/window"
 	"meridian/fabric"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 
@@ -43,6 +44,7 @@ type Site struct {
 	Windows  *window.Table // what its peers reach one-sidedly; the fabric opens, and at its Close drops, its own
 	Spaces   *spaces.Registry
 	Quota    *quota.Book
+	Doors    *door.Common // of all listeners for peers that prove nothing; nil: there are no limits
 	Observer Observer
 	Gateway  fabric.Gateway // what its peers bring goes on by it, and what they ask for is looked for
 }

@@ -68,7 +68,16 @@ func (b *Book) account(r Resource, k Kind) *account {
 func (b *Book) Take(r Resource, n uint64, who ...Holder) (*Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.take(r, n, who)
+	hold, err := b.take(r, n, who)
+	return hold, b.refused(err)
+}
+
+// Try is Take for a caller that waits and asks again: it counts no refusal.
+func (b *Book) Try(r Resource, n uint64, who ...Holder) (*Hold, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	hold, err := b.take(r, n, who)
+	return hold, asError(err)
 }
 
 // Exchange is Take once the old holds were given back. Where it refuses, they keep
@@ -79,7 +88,8 @@ func (b *Book) Exchange(old []*Hold, r Resource, n uint64, who ...Holder) (*Hold
 	for _, h := range old {
 		h.uncount()
 	}
-	hold, err := b.take(r, n, who)
+	hold, refusal := b.take(r, n, who)
+	err := b.refused(refusal)
 	for _, h := range old {
 		switch {
 		case h == nil:
@@ -92,17 +102,46 @@ func (b *Book) Exchange(old []*Hold, r Resource, n uint64, who ...Holder) (*Hold
 	return hold, err
 }
 
+// refused counts a refusal. The caller holds b.mu.
+func (b *Book) refused(e *Error) error {
+	if e != nil {
+		b.accounts[e.Rule].refused++
+	}
+	return asError(e)
+}
+
+// asError is no error for a nil *Error.
+func asError(e *Error) error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
+// limit is what a holder may have when it asks for n more, if there is a limit, and
+// whether that is what is free of the total. The caller holds b.mu.
+func (b *Book) limit(a *account, r Resource, k Kind, n uint64) (limit uint64, limited, free bool) {
+	if k != Source || !parted[r] {
+		return a.limit, a.limited, false
+	}
+	total := b.account(r, All)
+	left := total.limit - min(total.used[Total.Name], total.limit)
+	if total.limited && n <= left && (!a.limited || left < a.limit) { // above what is left the total refuses
+		return left, true, true
+	}
+	return a.limit, a.limited, false
+}
+
 // take: the caller holds b.mu.
-func (b *Book) take(r Resource, n uint64, who []Holder) (*Hold, error) {
+func (b *Book) take(r Resource, n uint64, who []Holder) (*Hold, *Error) {
 	for i, h := range who {
 		if slices.Contains(who[:i], h) {
 			continue
 		}
 		a := b.account(r, h.Kind)
 		used := a.used[h.Name]
-		if a.limited && (used > a.limit || n > a.limit-used) {
-			a.refused++
-			return nil, &Error{Rule: Rule{r, h.Kind}, Holder: h, InUse: used, Want: n, Limit: a.limit}
+		if limit, limited, free := b.limit(a, r, h.Kind, n); limited && (used > limit || n > limit-used) {
+			return nil, &Error{Rule: Rule{r, h.Kind}, Holder: h, InUse: used, Want: n, Limit: limit, Free: free}
 		}
 	}
 	hold := &Hold{book: b, r: r, n: n}

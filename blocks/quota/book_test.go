@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -274,5 +275,51 @@ func TestTheBookCountsRefusalsAndHolders(t *testing.T) {
 	none.Give()
 	if r := row(quota.Peer); r.Used != 0 || r.Holders != 0 || r.Refused != 3 {
 		t.Errorf("at the end: %+v", r)
+	}
+}
+
+// Of a resource that is parted a source has no more than is free then, whatever its limit:
+// k sources that take all they can leave the part of one more. The refusal says whose
+// limit it is. One that tries and waits is no refusal.
+func TestSourcesThatTakeAllTheyCanLeaveAPartForOneMore(t *testing.T) {
+	var b quota.Book
+	b.SetLimit(quota.DataConns, quota.All, 64)
+	b.SetLimit(quota.DataConns, quota.Source, 24)
+	take := func(name string, n uint64) (*quota.Hold, error) {
+		return b.Take(quota.DataConns, n, quota.Holder{Kind: quota.Source, Name: name}, quota.Total)
+	}
+	var got []uint64
+	var refusals []string
+	for _, name := range []string{"a", "b", "c"} {
+		for {
+			_, err := take(name, 1)
+			if e, ok := errors.AsType[*quota.Error](err); ok {
+				got, refusals = append(got, b.Used(quota.DataConns, e.Holder)), append(refusals, err.Error())
+				break
+			}
+		}
+	}
+	if !slices.Equal(got, []uint64{24, 20, 10}) {
+		t.Errorf("they have %d", got)
+	}
+	for i, want := range []string{
+		"source a may have 24 connections to data planes and has 24; 1 more would exceed that (quota.source_data_connections)",
+		"source b may have 20 connections to data planes, as many as are free, and has 20; 1 more would exceed that (quota.data_connections)",
+		"source c may have 10 connections to data planes, as many as are free, and has 10; 1 more would exceed that (quota.data_connections)",
+	} {
+		if refusals[i] != want {
+			t.Errorf("got %q, want %q", refusals[i], want)
+		}
+	}
+	if _, err := take("d", 11); err == nil || !strings.Contains(err.Error(), "all holders together may have 64 connections") {
+		t.Errorf("more than is left of the total: %v", err)
+	}
+	if _, err := b.Try(quota.DataConns, 100, quota.Total); err == nil {
+		t.Error("more than there is")
+	}
+	for _, r := range b.Stats() {
+		if want := map[quota.Kind]uint64{quota.All: 1, quota.Source: 3}[r.Kind]; r.Refused != want {
+			t.Errorf("%s: %d refusals are counted, want %d", r.Kind, r.Refused, want)
+		}
 	}
 }

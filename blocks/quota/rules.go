@@ -42,7 +42,24 @@ var keys = map[Rule]string{
 	{MetadataEntries, Source}: "quota.source_metadata_entries",
 	{MetadataBytes, All}:      "quota.metadata_bytes",
 	{MetadataBytes, Source}:   "quota.source_metadata_bytes",
+	{DataConns, All}:          "quota.data_connections",
+	{DataConns, Source}:       "quota.source_data_connections",
+	{DataReads, All}:          "quota.data_reads",
+	{DataReads, Source}:       "quota.source_data_reads",
+	{HandshakeConns, All}:     "quota.handshake_connections",
+	{HandshakeConns, Source}:  "quota.source_handshake_connections",
+	{HandshakeBytes, All}:     "quota.handshake_bytes",
+	{HandshakeBytes, Source}:  "quota.source_handshake_bytes",
+	{RelayBytes, All}:         "quota.relay_bytes",
+	{RelayBytes, Source}:      "quota.source_relay_bytes",
+	{RelayCalls, All}:         "quota.relay_calls",
+	{RelayCalls, Source}:      "quota.source_relay_calls",
 }
+
+// parted are the resources of which a source, besides its limit, has no more than is free
+// of the total then: however many sources take all they can, each leaves half of the rest
+// for others.
+var parted = map[Resource]bool{DataConns: true, DataReads: true, HandshakeConns: true, HandshakeBytes: true, RelayBytes: true, RelayCalls: true}
 
 // Key is the configuration key that sets the rule's limit.
 func (r Rule) Key() string { return keys[r] }

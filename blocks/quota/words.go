@@ -24,6 +24,12 @@ const (
 	WindowBytes                     // bytes of windows, which foreign initiators reach
 	HTTPConns                       // connections to the operator's pages
 	FrontConns                      // connections to the OpenAI front
+	DataConns                       // connections of foreign initiators to data planes
+	DataReads                       // reads of theirs whose bodies are being sent
+	HandshakeConns                  // connections to handshakes of transfer engines
+	HandshakeBytes                  // bytes of handshakes that have not come whole
+	RelayBytes                      // bytes of memory for what relays carry
+	RelayCalls                      // probes and notifies that relays carry
 	resources
 )
 
@@ -41,6 +47,12 @@ var resourceTable = [resources]struct {
 	HTTPConns:       {"http_connections", "connections to admin.http", false, wire.CodeTooMany},
 	FrontConns:      {"front_connections", "connections to llama.listen", false, wire.CodeTooMany},
 	WindowBytes:     {"window_bytes", "of windows", true, wire.CodeFull},
+	DataConns:       {"data_connections", "connections to data planes", false, wire.CodeTooMany},
+	DataReads:       {"data_reads", "reads under way at data planes", false, wire.CodeBusy},
+	HandshakeConns:  {"handshake_connections", "connections to handshakes", false, wire.CodeTooMany},
+	HandshakeBytes:  {"handshake_bytes", "of unfinished handshakes", true, wire.CodeBusy},
+	RelayBytes:      {"relay_bytes", "of what relays carry", true, wire.CodeBusy},
+	RelayCalls:      {"relay_calls", "probes and notifies under way at targets of relays", false, wire.CodeBusy},
 	HalfOpen:        {"half_open", "connections without HELLO", false, wire.CodeTooMany},
 	MetadataConns:   {"metadata_connections", "connections to the metadata server", false, wire.CodeTooMany},
 	MetadataEntries: {"metadata_entries", "entries of the metadata server", false, wire.CodeTooMany},
@@ -154,12 +166,16 @@ type Error struct {
 	InUse  uint64 // what the holder has
 	Want   uint64 // what it asked for on top
 	Limit  uint64
+	Free   bool // the limit is what was free of the total
 }
 
 // Error says who, what, how much, and which key to change.
 func (e *Error) Error() string {
-	r := e.Rule.Resource
-	return fmt.Sprintf("%s may have %s and has %s; %s more would exceed that (%s)", e.Holder, r.amount(e.Limit), amountOnly(r, e.InUse), amountOnly(r, e.Want), e.Rule.Key())
+	r, free, key := e.Rule.Resource, "", e.Rule.Key()
+	if e.Free {
+		free, key = ", as many as are free,", Rule{r, All}.Key()
+	}
+	return fmt.Sprintf("%s may have %s%s and has %s; %s more would exceed that (%s)", e.Holder, r.amount(e.Limit), free, amountOnly(r, e.InUse), amountOnly(r, e.Want), key)
 }
 
 func amountOnly(r Resource, n uint64) string {

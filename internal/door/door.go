@@ -11,14 +11,14 @@ import (
 	"sync"
 	"time"
 
+	"meridian/blocks/quota"
 	"meridian/internal/halfopen"
-	"meridian/wire"
 )
 
 // Config is what a Door needs.
 type Config struct {
-	Conns     int // that may be open together
-	PerSource int // of them, from one source, which never has more than are free then
+	// Places are those of connections, of which each takes one.
+	Places *Shares
 	// Admit says who a source address is, or why it is turned away.
 	Admit func(source netip.Addr) (peer string, err error)
 	// Serve has a connection until it returns; then it is closed.
@@ -32,17 +32,14 @@ const acceptPause = 50 * time.Millisecond
 
 // Door is a set of listeners and what came through them.
 type Door struct {
-	cfg   Config
-	began time.Time
-	done  chan struct{}
-	wg    sync.WaitGroup
+	cfg  Config
+	done chan struct{}
+	wg   sync.WaitGroup
 
 	mu        sync.Mutex
 	closed    bool
 	listeners []net.Listener
 	conns     map[*Conn]struct{}
-	bySource  map[netip.Addr]int
-	places    halfopen.Table
 }
 
 // Conn is a connection that was let in.
@@ -51,7 +48,8 @@ type Conn struct {
 	Peer string
 
 	door   *Door
-	source netip.Addr
+	source quota.Holder
+	share  Part
 	place  *halfopen.Conn
 
 	out chan struct{} // closed when it is put out
@@ -62,7 +60,10 @@ type Conn struct {
 
 // New makes a door without listeners.
 func New(cfg Config) *Door {
-	return &Door{cfg: cfg, began: time.Now(), done: make(chan struct{}), conns: map[*Conn]struct{}{}, bySource: map[netip.Addr]int{}}
+	if cfg.Places == nil {
+		cfg.Places = NewCommon(nil).Of(quota.DataConns)
+	}
+	return &Door{cfg: cfg, done: make(chan struct{}), conns: map[*Conn]struct{}{}}
 }
 
 // Listen opens a port and serves it.
@@ -116,18 +117,10 @@ func sourceOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
-// shareOf is whose share a connection takes: of IPv6 a /64, all of which one host may have.
-func shareOf(a netip.Addr) netip.Addr {
-	if a = a.WithZone(""); a.Is4() || a.IsLoopback() {
-		return a
-	}
-	return netip.PrefixFrom(a, 64).Masked().Addr()
-}
-
 func (d *Door) enter(nc net.Conn) {
 	from := sourceOf(nc.RemoteAddr()).Addr()
 	peer, err := d.cfg.Admit(from)
-	c := &Conn{Conn: nc, Peer: peer, door: d, source: shareOf(from), out: make(chan struct{})}
+	c := &Conn{Conn: nc, Peer: peer, door: d, source: quota.SourceOf(from), out: make(chan struct{})}
 	if err == nil {
 		err = d.room(c)
 	}
@@ -148,64 +141,38 @@ func (d *Door) enter(nc net.Conn) {
 	})
 }
 
-// room gives a connection its place. One that must make room for it is closed here,
-// and its place is the newcomer's.
+// room gives a connection its place. One that must make room for it, of this door or of
+// another one, is closed here, and its place is the newcomer's.
 func (d *Door) room(c *Conn) error {
 	for {
 		err := d.tryRoom(c)
-		var full *FullError
-		if !errors.As(err, &full) {
+		full, ok := errors.AsType[*quota.Error](err)
+		if !ok {
 			return err
 		}
 		source := ""
-		if full.Source {
-			source = c.source.String()
+		if full.Holder == c.source {
+			source = c.source.Name
 		}
-		if !d.places.MakeRoom(d.now(), source, &FullError{Have: full.Have, Limit: full.Limit, Source: full.Source, Evicted: true}) {
+		if !d.cfg.Places.silent.MakeRoom(now(), source, fmt.Errorf("a silent connection made room for another: %w", err)) {
 			return err
 		}
 	}
 }
 
-func (d *Door) tryRoom(c *Conn) error {
+func (d *Door) tryRoom(c *Conn) (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n, free := d.bySource[c.source], d.cfg.Conns-len(d.conns)
-	switch most := min(d.cfg.PerSource, free); {
-	case d.closed:
+	if d.closed {
 		return net.ErrClosed
-	case free <= 0:
-		return &FullError{Have: len(d.conns), Limit: d.cfg.Conns}
-	case n >= most: // k sources that take all they can leave the part of one more
-		return &FullError{Have: n, Limit: most, Source: true}
+	}
+	if c.share, err = d.cfg.Places.Take(c.source, 1); err != nil {
+		return err
 	}
 	d.conns[c] = struct{}{}
-	d.bySource[c.source]++
-	c.place = d.places.Enter(d.now(), c.source.String(), c.putOut)
+	c.place = d.cfg.Places.silent.Enter(now(), c.source.Name, c.putOut)
 	return nil
 }
-
-// FullError is a connection for which there was no place, or which had to give its
-// own. It matches CodeTooMany.
-type FullError struct {
-	Have, Limit int
-	Source      bool // of one source address, else of all
-	Evicted     bool
-}
-
-func (e *FullError) Error() string {
-	whose := "of all sources"
-	if e.Source {
-		whose = "of one source address"
-	}
-	if e.Evicted {
-		return fmt.Sprintf("a silent connection made room for another: %d connections %s, limit %d", e.Have, whose, e.Limit)
-	}
-	return fmt.Sprintf("%d connections %s, limit %d", e.Have, whose, e.Limit)
-}
-
-// Unwrap returns CodeTooMany.
-func (e *FullError) Unwrap() error { return wire.CodeTooMany }
 
 // putOut closes a connection whose place somebody else needs. Its Serve may still
 // run for a moment, and counts no more.
@@ -228,13 +195,13 @@ func (c *Conn) Why() error {
 }
 
 // Source is whose share the connection takes.
-func (c *Conn) Source() netip.Addr { return c.source }
+func (c *Conn) Source() quota.Holder { return c.source }
 
 // Proved says that the connection has sent a valid request: it keeps its place.
 func (c *Conn) Proved() { c.place.Leave() }
 
 // Spoke says that the connection has sent a valid message, and will be closed soon.
-func (c *Conn) Spoke() { c.place.Spoke(c.door.now()) }
+func (c *Conn) Spoke() { c.place.Spoke(now()) }
 
 // Yield says that nothing more is expected of the connection.
 func (c *Conn) Yield() { c.place.Yield() }
@@ -261,12 +228,13 @@ func (d *Door) forget(c *Conn) {
 		return
 	}
 	delete(d.conns, c)
-	if d.bySource[c.source]--; d.bySource[c.source] == 0 {
-		delete(d.bySource, c.source)
-	}
+	c.share.Give()
 }
 
-func (d *Door) now() time.Duration { return time.Since(d.began) }
+// began is what all doors of this process count their time from.
+var began = time.Now()
+
+func now() time.Duration { return time.Since(began) }
 
 // Recheck asks Admit again for each connection, after it has other answers, and closes
 // those that would be turned away now.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"meridian/blocks/quota"
 	"meridian/internal/pipenet"
 	"meridian/wire"
 )
@@ -27,10 +28,18 @@ func (b *broken) Accept() (net.Conn, error) {
 	return b.Listener.Accept()
 }
 
+// limited has limits of one source and of all.
+func limited(r quota.Resource, source, all int) *Common {
+	var book quota.Book
+	book.SetLimit(r, quota.Source, uint64(source))
+	book.SetLimit(r, quota.All, uint64(all))
+	return NewCommon(&book)
+}
+
 // echo is a door whose connections prove themselves by their first byte.
 func echo(l net.Listener, conns, perSource int, refused func(error)) *Door {
 	d := New(Config{
-		Conns: conns, PerSource: perSource,
+		Places:  limited(quota.DataConns, perSource, conns).Of(quota.DataConns),
 		Admit:   func(a netip.Addr) (string, error) { return a.String(), nil },
 		Refused: func(_ string, err error) { refused(err) },
 		Serve: func(c *Conn) {
@@ -146,11 +155,58 @@ func TestGreedySourcesLeavePlacesForOneMore(t *testing.T) {
 	})
 }
 
+// Doors of one daemon have their places together: a silent connection of one makes room
+// for a newcomer of another, and what is in use at one is not free at another. The refusal
+// names who has how much, and the key of the limit.
+func TestDoorsOfADaemonShareTheirPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refused [2][]error
+		var doors [2]*Door
+		var lists [2]*pipenet.Listener
+		common := limited(quota.DataConns, 8, 4)
+		for i := range doors {
+			lists[i] = pipenet.New()
+			doors[i] = echo(lists[i], 1, 1, func(err error) { refused[i] = append(refused[i], err) })
+			doors[i].cfg.Places = common.Of(quota.DataConns)
+		}
+		from := func(i int, source string) net.Conn {
+			c, err := lists[i].From(t.Context(), source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return c
+		}
+		var silent []net.Conn
+		for i := range 4 {
+			silent = append(silent, from(0, fmt.Sprintf("192.0.2.%d:1", i+1)))
+		}
+		late := from(1, "192.0.2.9:1")
+		if err := say(late); err != nil || doors[0].Len() != 3 || len(refused[0]) != 0 {
+			t.Errorf("%v, the first door has %d connections and has refused %v", err, doors[0].Len(), refused[0])
+		}
+		if _, err := silent[0].Read(make([]byte, 1)); err == nil {
+			t.Error("the oldest silent connection still has its place")
+		}
+		if err := say(from(1, "192.0.2.9:1")); err == nil || len(refused[1]) != 1 {
+			t.Fatalf("a second connection in use of one source, where 3 of 4 places are taken: %v, %v", err, refused[1])
+		}
+		if got := refused[1][0]; !errors.Is(got, wire.CodeTooMany) || got.Error() != "source 192.0.2.9 may have 1 connections to data planes, as many as are free, and has 1; 1 more would exceed that (quota.data_connections)" {
+			t.Error(got)
+		}
+		doors[0].Close()
+		doors[1].Close()
+		if n := common.Of(quota.DataConns).Used(); n != 0 {
+			t.Errorf("%d places are never given back", n)
+		}
+	})
+}
+
 func TestADoorListensOnBothFamilies(t *testing.T) {
 	d := New(Config{
-		Conns: 8, PerSource: 8, Refused: func(_ string, err error) { t.Error(err) },
-		Admit: func(a netip.Addr) (string, error) { return a.String(), nil },
-		Serve: func(c *Conn) { _, _ = io.WriteString(c, c.Peer) },
+		Refused: func(_ string, err error) { t.Error(err) },
+		Admit:   func(a netip.Addr) (string, error) { return a.String(), nil },
+		Serve:   func(c *Conn) { _, _ = io.WriteString(c, c.Peer) },
 	})
 	defer d.Close()
 	at, err := d.Listen(t.Context(), "[::]:0")

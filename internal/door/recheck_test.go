@@ -52,10 +52,8 @@ func TestARecheckClosesWhoIsNotAllowedAnyMore(t *testing.T) {
 		if _, err := from("10.0.0.3").Read(make([]byte, 1)); err == nil || d.Len() != 1 {
 			t.Errorf("one that came while it changed: %v, %d connections", err, d.Len())
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if len(d.bySource) != 1 {
-			t.Errorf("places of %d sources are taken, want 1", len(d.bySource))
+		if n := d.cfg.Places.Used(); n != 1 {
+			t.Errorf("%d places are taken, want 1", n)
 		}
 	})
 }

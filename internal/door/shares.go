@@ -3,140 +3,169 @@ package door
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"meridian/wire"
+	"meridian/blocks/quota"
+	"meridian/internal/halfopen"
 )
 
-// Shares counts what connections use of something, such as bytes or places. A source
-// never has more than are free then, so that some that take all they can leave the part
-// of one more.
+// Common is what all doors of a daemon have together: the shares of what their
+// connections use.
+type Common struct {
+	book *quota.Book
+
+	mu sync.Mutex
+	of map[quota.Resource]*Shares
+}
+
+// NewCommon makes one whose limits are those of a book; nil: there are none.
+func NewCommon(book *quota.Book) *Common {
+	if book == nil {
+		book = &quota.Book{}
+	}
+	return &Common{book: book, of: map[quota.Resource]*Shares{}}
+}
+
+// Of are the shares of a resource. A nil Common has no limits.
+func (c *Common) Of(r quota.Resource) *Shares {
+	if c == nil {
+		c = NewCommon(nil)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[r] == nil {
+		c.of[r] = &Shares{book: c.book, what: r, queues: map[quota.Holder][]*waiter{}}
+	}
+	return c.of[r]
+}
+
+// Shares gives connections of a resource what the book lets their sources have, and has
+// those wait who find none.
 type Shares struct {
-	what  string
-	limit int
+	book   *quota.Book
+	what   quota.Resource
+	silent halfopen.Table // connections that are counted here and have not proved themselves
 
+	waiting atomic.Int64
 	mu      sync.Mutex
-	all     int
-	waiting int
-	of      map[netip.Addr]*share
+	queues  map[quota.Holder][]*waiter // none is empty
 }
 
-// share is one source's; it is forgotten when it has nothing and waits for nothing.
-type share struct {
-	has   int
-	queue []chan struct{} // closed when its turn comes
+// waiter waits for its turn.
+type waiter struct {
+	n    uint64
+	turn chan struct{} // closed when part is set
+	part Part
 }
 
-// NewShares makes one. what is in errors: "bytes of requests".
-func NewShares(what string, limit int) *Shares {
-	return &Shares{what: what, limit: limit, of: map[netip.Addr]*share{}}
+// Part is an amount that was taken. The zero Part is nothing.
+type Part struct {
+	of   *Shares
+	hold *quota.Hold
 }
 
-// share is that of a source, and done is called when it was used. mu is held.
-func (s *Shares) share(source netip.Addr) (sh *share, done func()) {
-	sh = s.of[source]
-	if sh == nil {
-		sh = &share{}
-		s.of[source] = sh
+// Give gives the part back; only the first call counts. Those who wait come in.
+func (p Part) Give() {
+	if p.of == nil {
+		return
 	}
-	return sh, func() {
-		if sh.has <= 0 && len(sh.queue) == 0 {
-			delete(s.of, source)
-		}
+	p.hold.Give()
+	if p.of.waiting.Load() == 0 {
+		return
 	}
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.of.grant()
 }
 
-func (s *Shares) fits(sh *share, n int) bool { return sh.has+n <= s.limit-s.all }
+// Take takes n for a source, or says at once why not.
+func (s *Shares) Take(source quota.Holder, n uint64) (Part, error) {
+	hold, err := s.book.Take(s.what, n, source, quota.Total)
+	if err != nil {
+		return Part{}, err
+	}
+	return Part{s, hold}, nil
+}
 
-// Take takes n, or says at once why not.
-func (s *Shares) Take(source netip.Addr, n int) error {
+// Wait takes n for a connection's source, as soon as there is so much for it. Those of
+// one source get it in turn. net.ErrClosed: the door has closed the connection.
+func (s *Shares) Wait(c *Conn, n uint64, within time.Duration) (Part, error) {
+	if hold, err := s.book.Try(s.what, n, c.source, quota.Total); err == nil { // who waits already does not fit
+		return Part{s, hold}, nil
+	}
+	w := &waiter{n: n, turn: make(chan struct{})}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	sh, done := s.share(source)
-	defer done()
-	if !s.fits(sh, n) {
-		return fmt.Errorf("its source has %d %s and wants %d more, %d are free: %w", sh.has, s.what, n, s.limit-s.all, wire.CodeBusy)
-	}
-	s.all += n
-	sh.has += n
-	return nil
-}
-
-// Wait takes 1 for a connection's source, as soon as there is one for it. Those of one
-// source get it in turn. net.ErrClosed: the door has closed the connection.
-func (s *Shares) Wait(c *Conn, within time.Duration) error {
-	err := s.Take(c.source, 1) // who waits already does not fit
-	if err == nil {
-		return nil
-	}
-	turn := make(chan struct{})
-	s.mu.Lock()
-	sh, done := s.share(c.source)
-	sh.queue = append(sh.queue, turn)
-	s.waiting++
+	s.queues[c.source] = append(s.queues[c.source], w)
+	s.waiting.Add(1)
 	s.grant() // what was given back since
 	s.mu.Unlock()
 	timer := time.NewTimer(within)
 	defer timer.Stop()
+	late := false
 	select {
-	case <-turn:
-		return nil
+	case <-w.turn:
+		return w.part, nil
 	case <-timer.C:
-		err = fmt.Errorf("none came free for %v: %w", within, err)
+		late = true
 	case <-c.out:
-		err = net.ErrClosed
 	case <-c.door.done:
-		err = net.ErrClosed
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(sh.queue, turn)
-	if i < 0 { // its turn came in the same moment
-		return nil
+	if !s.leave(c.source, w) { // its turn came in the same moment
+		return w.part, nil
 	}
-	sh.queue = slices.Delete(sh.queue, i, i+1)
-	s.waiting--
-	done()
-	return err
+	if !late {
+		return Part{}, net.ErrClosed
+	}
+	part, err := s.Take(c.source, n) // a reload may have raised the limit
+	if err != nil {
+		err = fmt.Errorf("none came free for %v: %w", within, err)
+	}
+	return part, err
 }
 
-// Give returns n of a source.
-func (s *Shares) Give(source netip.Addr, n int) {
+// leave takes a waiter out; false: it has had its turn.
+func (s *Shares) leave(source quota.Holder, w *waiter) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sh, done := s.share(source)
-	s.all -= n
-	sh.has -= n
-	s.grant()
-	done()
+	i := slices.Index(s.queues[source], w)
+	if i >= 0 {
+		s.remove(source, i)
+	}
+	return i >= 0
 }
 
-// grant lets those in who wait and fit: first of the source that has the fewest.
+// remove: mu is held.
+func (s *Shares) remove(source quota.Holder, i int) {
+	s.waiting.Add(-1)
+	if s.queues[source] = slices.Delete(s.queues[source], i, i+1); len(s.queues[source]) == 0 {
+		delete(s.queues, source)
+	}
+}
+
+// grant lets those in who wait and fit: first of the source that has the fewest. mu is
+// held.
 func (s *Shares) grant() {
-	for s.waiting > 0 {
-		var least *share
-		for _, sh := range s.of {
-			if len(sh.queue) > 0 && (least == nil || sh.has < least.has) {
-				least = sh
+	for len(s.queues) > 0 {
+		var least quota.Holder
+		has := uint64(0)
+		for source := range s.queues {
+			if n := s.book.Used(s.what, source); least == (quota.Holder{}) || n < has {
+				least, has = source, n
 			}
 		}
-		if least == nil || !s.fits(least, 1) {
+		w := s.queues[least][0]
+		hold, err := s.book.Try(s.what, w.n, least, quota.Total)
+		if err != nil {
 			return
 		}
-		close(least.queue[0])
-		least.queue = slices.Delete(least.queue, 0, 1)
-		s.waiting--
-		least.has++
-		s.all++
+		w.part = Part{s, hold}
+		close(w.turn)
+		s.remove(least, 0)
 	}
 }
 
 // Used is how much is taken.
-func (s *Shares) Used() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all
-}
+func (s *Shares) Used() uint64 { return s.book.Used(s.what, quota.Total) }

@@ -16,8 +16,8 @@ import (
 func TestWhatAPeerDoesNotTakeIsBoundedAndDropped(t *testing.T) {
 	held, dropped := make(chan int, 2), make(chan struct{})
 	d := New(Config{
-		Conns: 4, PerSource: 4, Refused: func(_ string, err error) { t.Error(err) },
-		Admit: func(netip.Addr) (string, error) { return "", nil },
+		Refused: func(_ string, err error) { t.Error(err) },
+		Admit:   func(netip.Addr) (string, error) { return "", nil },
 		Serve: func(c *Conn) {
 			if _, err := c.Read(make([]byte, 1)); err != nil { // the peer is there
 				t.Error(err)

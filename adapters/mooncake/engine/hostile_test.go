@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -41,7 +42,7 @@ func TestABodyThatIsAlwaysSlowEnds(t *testing.T) {
 // finds none in time is refused.
 func TestPeersThatNeverReadLeaveRoomForOthers(t *testing.T) {
 	const many = 40
-	bubble(t, TargetConfig{Sends: 8}, func(t *testing.T, f *far) {
+	bubble(t, TargetConfig{Doors: limited(quota.DataReads, 8, 8)}, func(t *testing.T, f *far) {
 		for _, source := range []string{"192.0.2.8:1", "192.0.2.9:1"} {
 			for range many {
 				c, err := f.From(t.Context(), source)
@@ -53,7 +54,7 @@ func TestPeersThatNeverReadLeaveRoomForOthers(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if n := f.target.sends.Used(); n != 6 || f.in != n { // 4 of the first, 2 of the second
+		if n := f.target.sends.Used(); n != 6 || f.in != int(n) { // 4 of the first, 2 of the second
 			t.Errorf("%d places are used, %d accesses are in", n, f.in)
 		}
 		other, began := f.dial(t), time.Now()
@@ -85,7 +86,7 @@ func TestPeersThatNeverReadLeaveRoomForOthers(t *testing.T) {
 // An engine without its pool opens a connection for each request of a batch: they are
 // served in turn, however few the places are.
 func TestConnectionsOfABatchAreServedInTurn(t *testing.T) {
-	bubble(t, TargetConfig{Sends: 2}, func(t *testing.T, f *far) {
+	bubble(t, TargetConfig{Doors: limited(quota.DataReads, 2, 2)}, func(t *testing.T, f *far) {
 		var all sync.WaitGroup
 		for i := range 200 {
 			c := f.dial(t)
@@ -112,7 +113,7 @@ func TestConnectionsOfABatchAreServedInTurn(t *testing.T) {
 
 // What waits for a place ends with its target.
 func TestATargetThatClosesWaitsForNoPlace(t *testing.T) {
-	bubble(t, TargetConfig{Sends: 2}, func(t *testing.T, f *far) {
+	bubble(t, TargetConfig{Doors: limited(quota.DataReads, 2, 2)}, func(t *testing.T, f *far) {
 		var conns []net.Conn
 		for i := range 4 {
 			c := f.dial(t)

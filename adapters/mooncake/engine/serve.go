@@ -124,21 +124,20 @@ func (t *Target) enter(g *guest, h header) (b []byte, leave func(wrote uint64), 
 	if err := h.check(); err != nil {
 		return nil, nil, err
 	}
-	give := func() {}
+	var share door.Part
 	if !h.write {
-		if err := t.sends.Wait(g.Conn, StatusTime); err != nil {
+		if share, err = t.sends.Wait(g.Conn, 1, StatusTime); err != nil {
 			return nil, nil, fmt.Errorf("mooncake: %v: %w", h, err)
 		}
-		give = func() { t.sends.Give(g.Source(), 1) }
 	}
 	b, left, err := t.cfg.Memory.Enter(g.Peer, h.addr, h.size, h.write)
 	if err != nil {
-		give()
+		share.Give()
 		return nil, nil, fmt.Errorf("mooncake: %v refused: %w", h, err)
 	}
 	return b, func(wrote uint64) {
 		left(wrote)
-		give()
+		share.Give()
 	}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"meridian/blocks/quota"
 	"meridian/internal/door"
 )
 
@@ -18,20 +19,12 @@ type Memory interface {
 	Enter(peer string, addr, n uint64, write bool) (b []byte, leave func(wrote uint64), err error)
 }
 
-// Bounds and defaults of a target.
+// Bounds of a target.
 const (
 	HeaderTime   = 5 * time.Second  // for the rest of a header whose first byte came
 	ProgressTime = 10 * time.Second // for each MiB of a body, in either direction
 	BodyTime     = 5 * time.Minute  // for a whole body; engines give up long before
 	DrainTime    = 2 * time.Second  // for what a refused peer still sends
-
-	DefaultConns     = 4096
-	DefaultPerSource = 2048
-
-	// DefaultSends bounds the connections to which bodies of reads are being sent. A source
-	// alone has half of them: the 200 connections that an engine without its pool opens for
-	// a batch are served at once.
-	DefaultSends = 512
 )
 
 // Done is a request that a target has served.
@@ -51,9 +44,9 @@ type TargetConfig struct {
 	// that was turned away or ended by an error. They must not block.
 	Served  func(Done)
 	Refused func(peer string, err error)
-
-	Conns, PerSource int // connections at a time; 0: the defaults
-	Sends            int // of them, to which bodies are being sent; 0: the default
+	// Doors has the shares of connections, and of those to which bodies of reads are being
+	// sent. nil: there are no limits.
+	Doors *door.Common
 }
 
 // Target serves reads and writes of memory to peers.
@@ -67,17 +60,8 @@ type Target struct {
 
 // NewTarget makes one without listeners.
 func NewTarget(cfg TargetConfig) *Target {
-	if cfg.Conns == 0 {
-		cfg.Conns = DefaultConns
-	}
-	if cfg.PerSource == 0 {
-		cfg.PerSource = DefaultPerSource
-	}
-	if cfg.Sends == 0 {
-		cfg.Sends = DefaultSends
-	}
-	t := &Target{cfg: cfg, sends: door.NewShares("reads under way", cfg.Sends)}
-	t.door = door.New(door.Config{Conns: cfg.Conns, PerSource: cfg.PerSource, Admit: cfg.Admit, Refused: cfg.Refused, Serve: t.serve})
+	t := &Target{cfg: cfg, sends: cfg.Doors.Of(quota.DataReads)}
+	t.door = door.New(door.Config{Places: cfg.Doors.Of(quota.DataConns), Admit: cfg.Admit, Refused: cfg.Refused, Serve: t.serve})
 	return t
 }
 

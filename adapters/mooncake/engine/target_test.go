@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"meridian/blocks/quota"
+	"meridian/internal/door"
 	"meridian/internal/pipenet"
 	"meridian/wire"
 )
@@ -88,6 +90,14 @@ func newFar(cfg TargetConfig, n int) *far {
 	f.target = NewTarget(cfg)
 	f.target.Open(f.Listener)
 	return f
+}
+
+// limited has limits of one source and of all.
+func limited(r quota.Resource, source, all int) *door.Common {
+	var book quota.Book
+	book.SetLimit(r, quota.Source, uint64(source))
+	book.SetLimit(r, quota.All, uint64(all))
+	return door.NewCommon(&book)
 }
 
 func bubble(t *testing.T, cfg TargetConfig, run func(t *testing.T, f *far)) {
@@ -345,7 +355,7 @@ func TestAWriteIsAcknowledgedAfterItsOwnerKnowsOfIt(t *testing.T) {
 }
 
 func TestAGreedySourceHasOnlyItsShareOfConnections(t *testing.T) {
-	bubble(t, TargetConfig{Conns: 8, PerSource: 4}, func(t *testing.T, f *far) {
+	bubble(t, TargetConfig{Doors: limited(quota.DataConns, 4, 8)}, func(t *testing.T, f *far) {
 		var lanes []net.Conn
 		for range 4 {
 			c, err := f.From(t.Context(), "192.0.2.9:1")
@@ -363,7 +373,7 @@ func TestAGreedySourceHasOnlyItsShareOfConnections(t *testing.T) {
 		if _, err := c.Write(head(0x80, base, 1)); err == nil {
 			t.Error("a fifth connection of one source was served")
 		}
-		f.only(t, wire.CodeTooMany, "4 connections of one source address, limit 4")
+		f.only(t, wire.CodeTooMany, "source 192.0.2.9 may have 4 connections to data planes and has 4")
 		for _, c := range append(lanes, f.dial(t)) { // its others, and those of somebody else
 			send(t, c, head(0x80, base, 1))
 			receive(t, c, 9)

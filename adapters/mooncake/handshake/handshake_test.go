@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"meridian/adapters/mooncake/segment"
+	"meridian/blocks/quota"
+	"meridian/internal/door"
 	"meridian/internal/pipenet"
 	"meridian/wire"
 )
@@ -43,7 +45,7 @@ func newDaemon(t *testing.T, limits Config) *daemon {
 		d.refused = append(d.refused, err)
 		d.mu.Unlock()
 	}
-	cfg.Notified = func(_ string, n Notify) error {
+	cfg.Notified = func(_ *door.Conn, n Notify) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if n.Text == "no" {
@@ -99,6 +101,14 @@ func (d *daemon) ask(t *testing.T, b []byte) []byte {
 	return got
 }
 
+// limited has limits of one source and of all.
+func limited(r quota.Resource, source, all int) *door.Common {
+	var book quota.Book
+	book.SetLimit(r, quota.Source, uint64(source))
+	book.SetLimit(r, quota.All, uint64(all))
+	return door.NewCommon(&book)
+}
+
 // bubble runs a test under a fake clock.
 func bubble(t *testing.T, limits Config, f func(t *testing.T, d *daemon)) {
 	t.Helper()
@@ -114,7 +124,7 @@ func raw(t Type, text string) []byte { return frame{typ: t, text: []byte(text)}.
 // An answer for somebody else is not given where he does not give it.
 func TestARequestThatMayNotBeAnsweredEndsItsConnection(t *testing.T) {
 	var asked []Type
-	limits := Config{Asked: func(_ string, typ Type) error {
+	limits := Config{Asked: func(_ *door.Conn, typ Type) error {
 		asked = append(asked, typ)
 		return wire.CodeUnreachable
 	}}
@@ -289,7 +299,7 @@ func TestAClientThatDoesNotReadItsAnswerIsLetGo(t *testing.T) {
 
 // Whoever takes all places loses those that he does not use; others have their own.
 func TestAGreedySourceTakesOnlyItsShare(t *testing.T) {
-	bubble(t, Config{Conns: 8, PerSource: 4}, func(t *testing.T, d *daemon) {
+	bubble(t, Config{Doors: limited(quota.HandshakeConns, 4, 8)}, func(t *testing.T, d *daemon) {
 		var silent []net.Conn
 		for range 10 {
 			c, err := d.From(t.Context(), "192.0.2.9:1")
@@ -303,7 +313,7 @@ func TestAGreedySourceTakesOnlyItsShare(t *testing.T) {
 		if n := d.server.door.Len(); n != 4 {
 			t.Errorf("%d places are taken, want the share of 4", n)
 		}
-		if codes := d.codes(); len(codes) != 6 || codes[0] != wire.CodeTooMany || !d.reported("of one source address, limit 4") {
+		if codes := d.codes(); len(codes) != 6 || codes[0] != wire.CodeTooMany || !d.reported("source 192.0.2.9 may have 4 connections to handshakes") {
 			t.Errorf("%v", d.refused)
 		}
 		if _, err := silent[0].Read(make([]byte, 1)); err == nil {
@@ -318,7 +328,7 @@ func TestAGreedySourceTakesOnlyItsShare(t *testing.T) {
 // What requests hold is shared out as places are: sources that announce much, send half
 // of it and wait leave room for one more.
 func TestRequestsThatNeverEndLeaveMemoryForOthers(t *testing.T) {
-	bubble(t, Config{Held: 256 << 10}, func(t *testing.T, d *daemon) {
+	bubble(t, Config{Doors: limited(quota.HandshakeBytes, 256<<10, 256<<10)}, func(t *testing.T, d *daemon) {
 		half := frame{typ: TypeMetadata, text: make([]byte, MaxFrame-1)}.append(nil)[:64<<10]
 		for _, source := range []string{"192.0.2.8:1", "192.0.2.9:1"} {
 			for range 8 {
@@ -331,7 +341,7 @@ func TestRequestsThatNeverEndLeaveMemoryForOthers(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if codes := d.codes(); len(codes) == 0 || len(codes) > 14 || codes[0] != wire.CodeBusy || !d.reported("bytes of requests and wants") {
+		if codes := d.codes(); len(codes) == 0 || len(codes) > 14 || codes[0] != wire.CodeBusy || !d.reported("of unfinished handshakes, as many as are free,") {
 			t.Errorf("refused: %v", d.refused)
 		}
 		var own segment.Descriptor

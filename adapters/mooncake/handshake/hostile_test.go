@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"meridian/adapters/mooncake/segment"
+	"meridian/internal/door"
 )
 
 // A request of many small values costs no more than its bytes.
@@ -13,7 +14,7 @@ func TestARequestIsNotUnpackedIntoManyTimesItsSize(t *testing.T) {
 	text := []byte(`{"a":[` + strings.Repeat("{},", MaxFrame/3-8) + `{}]}`)
 	for _, typ := range []Type{TypeConnection, TypeMetadata, TypeProbe, TypeNotify} {
 		made := testing.AllocsPerRun(1, func() {
-			if _, err := s.answer("p", frame{typ: typ, text: text}); err != nil && typ != TypeNotify {
+			if _, err := s.answer(&door.Conn{Peer: "p"}, frame{typ: typ, text: text}); err != nil && typ != TypeNotify {
 				t.Error(err)
 			}
 		})

@@ -10,23 +10,16 @@ import (
 	"time"
 
 	"meridian/adapters/mooncake/segment"
+	"meridian/blocks/quota"
 	"meridian/internal/door"
 	"meridian/wire"
 )
 
-// What each step of a connection may take, as Mooncake's own daemon has it, and the
-// default limits.
+// What each step of a connection may take, as Mooncake's own daemon has it.
 const (
 	RequestTime = 5 * time.Second // from the connection to the whole request
 	AnswerTime  = 5 * time.Second
 	CloseTime   = 5 * time.Second // for the peer's end
-
-	DefaultConns     = 1024
-	DefaultPerSource = 512
-
-	// DefaultHeld bounds the bytes of all requests that are under way, but for the
-	// first 4 KiB of each.
-	DefaultHeld = 64 << 20
 )
 
 // Config is what a Server needs.
@@ -34,18 +27,18 @@ type Config struct {
 	// Descriptor is the segment's, as peer shall see it.
 	Descriptor func(peer string) segment.Descriptor
 	// Notified has a message of a peer; an error refuses it. nil: all are refused.
-	Notified func(peer string, n Notify) error
+	Notified func(c *door.Conn, n Notify) error
 	// Asked hears of a metadata request or a probe before it is answered. An error ends
 	// the connection without an answer, as if nobody were there. nil: all are answered.
-	Asked func(peer string, t Type) error
+	Asked func(c *door.Conn, t Type) error
 	// Admit says who a source address is, or why it is turned away.
 	Admit func(source netip.Addr) (peer string, err error)
 	// Refused hears of each connection that was turned away, put out, or ended by an
 	// error; it must not block.
 	Refused func(peer string, err error)
-
-	Conns, PerSource int // connections at a time; 0: the defaults
-	Held             int // bytes of requests under way; 0: the default
+	// Doors has the shares of connections, and of the bytes of requests that have not come
+	// whole, but for the first 4 KiB of each. nil: there are no limits.
+	Doors *door.Common
 }
 
 // Server answers handshakes.
@@ -57,18 +50,8 @@ type Server struct {
 
 // NewServer makes one without listeners.
 func NewServer(cfg Config) *Server {
-	s := &Server{cfg: cfg}
-	if cfg.Conns == 0 {
-		cfg.Conns = DefaultConns
-	}
-	if cfg.PerSource == 0 {
-		cfg.PerSource = DefaultPerSource
-	}
-	if cfg.Held == 0 {
-		cfg.Held = DefaultHeld
-	}
-	s.held = door.NewShares("bytes of requests", cfg.Held)
-	s.door = door.New(door.Config{Conns: cfg.Conns, PerSource: cfg.PerSource, Admit: cfg.Admit, Refused: cfg.Refused, Serve: s.serve})
+	s := &Server{cfg: cfg, held: cfg.Doors.Of(quota.HandshakeBytes)}
+	s.door = door.New(door.Config{Places: cfg.Doors.Of(quota.HandshakeConns), Admit: cfg.Admit, Refused: cfg.Refused, Serve: s.serve})
 	return s
 }
 
@@ -98,20 +81,23 @@ func (s *Server) serve(c *door.Conn) {
 
 func (s *Server) exchange(c *door.Conn) error {
 	_ = c.SetDeadline(time.Now().Add(RequestTime))
-	mine := 0 // bytes that this connection holds
-	defer func() { s.held.Give(c.Source(), mine) }()
-	req, err := readFrame(c, func(n int) error {
-		err := s.held.Take(c.Source(), n)
-		if err == nil {
-			mine += n
+	var mine []door.Part // bytes that this connection holds
+	give := func() {
+		for _, p := range mine {
+			p.Give()
 		}
+	}
+	defer give()
+	req, err := readFrame(c, func(n int) error {
+		p, err := s.held.Take(c.Source(), uint64(n))
+		mine = append(mine, p)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	c.Spoke()
-	answer, err := s.answer(c.Peer, req)
+	answer, err := s.answer(c, req)
 	if err != nil {
 		return err
 	}
@@ -120,8 +106,7 @@ func (s *Server) exchange(c *door.Conn) error {
 		return &stepError{"the answer to a " + req.typ.String() + " request", err}
 	}
 	c.Yield()
-	s.held.Give(c.Source(), mine)
-	mine = 0
+	give()
 	// A close with the peer's bytes unread would reset the connection, and the answer
 	// with it. Whatever the peer does now, it has its answer.
 	_ = c.CloseWrite()
@@ -130,25 +115,25 @@ func (s *Server) exchange(c *door.Conn) error {
 	return nil
 }
 
-func (s *Server) answer(peer string, req frame) ([]byte, error) {
+func (s *Server) answer(c *door.Conn, req frame) ([]byte, error) {
 	var any struct{} // checks that it is an object, and keeps nothing of it
 	switch req.typ {
 	case TypeMetadata: // with the sender's own descriptor, which is of no use here
 		if len(req.text) == 0 {
 			return nil, fmt.Errorf("handshake: a metadata request without a text: %w", wire.CodeTruncated)
 		}
-		if err := s.asked(peer, req.typ); err != nil {
+		if err := s.asked(c, req.typ); err != nil {
 			return nil, err
 		}
-		d := s.cfg.Descriptor(peer)
+		d := s.cfg.Descriptor(c.Peer)
 		return d.Append(nil), nil
 	case TypeNotify:
-		return s.notify(peer, req.text)
+		return s.notify(c, req.text)
 	case TypeProbe:
 		if err := object(req.text, &any); err != nil {
 			return nil, err
 		}
-		if err := s.asked(peer, req.typ); err != nil {
+		if err := s.asked(c, req.typ); err != nil {
 			return nil, err
 		}
 		return text(probeAnswer{success}), nil
@@ -159,25 +144,25 @@ func (s *Server) answer(peer string, req frame) ([]byte, error) {
 	return text(connectionAnswer{QPNum: []int{}}), nil
 }
 
-func (s *Server) asked(peer string, t Type) error {
+func (s *Server) asked(c *door.Conn, t Type) error {
 	if s.cfg.Asked == nil {
 		return nil
 	}
-	return s.cfg.Asked(peer, t)
+	return s.cfg.Asked(c, t)
 }
 
 // notify hands a message over. Mooncake reads an empty text in the answer as a refusal.
-func (s *Server) notify(peer string, b []byte) ([]byte, error) {
+func (s *Server) notify(c *door.Conn, b []byte) ([]byte, error) {
 	var n Notify
 	if err := object(b, &n); err != nil {
 		return nil, err
 	}
 	err := fmt.Errorf("handshake: a notify, which nobody takes here: %w", wire.CodeUnsupported)
 	if s.cfg.Notified != nil {
-		err = s.cfg.Notified(peer, n)
+		err = s.cfg.Notified(c, n)
 	}
 	if err != nil {
-		s.cfg.Refused(peer, err)
+		s.cfg.Refused(c.Peer, err)
 		return text(Notify{}), nil
 	}
 	return text(Notify{Text: success}), nil

@@ -94,11 +94,16 @@ func (l *life) check(q engine.Request) error {
 
 // carry brings a request to the target and its answer back.
 func (l *life) carry(c *door.Conn, q engine.Request) error {
-	give, err := l.r.pieces.take(l.ctx, c.Peer)
-	if err != nil {
-		return err
+	share, err := l.r.pieces.Wait(c, pieceLen, waitTime)
+	switch {
+	case errors.Is(err, net.ErrClosed): // with its life
+		return &sideError{source: true, step: "waiting for a place", all: q.Size, cause: err}
+	case err != nil:
+		return fmt.Errorf("mooncake relay: %v: %w", q, err)
 	}
-	defer give()
+	defer share.Give()
+	l.r.carries.Add(1)
+	defer l.r.carries.Add(-1)
 	up, err := l.lane(l.ctx)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@
 //	ports.go   data ports, of which each life has its own
 //	lane.go    connections to the target
 //	carry.go   one request: checked, and carried in pieces
-//	share.go   how much is carried at a time, in all and for one source
 //	count.go   what was carried, by source
 //	fabric.go  the relay as a fabric of the daemon, which carries no blocks
 //

@@ -89,7 +89,7 @@ func (w *way) Probe(ctx context.Context, _ string) (string, float64, error) {
 	if err != nil {
 		return segment.TCP, 0, err
 	}
-	if err := w.atTarget(Others, w.client.Probe); err != nil {
+	if err := w.ask(w.client.Probe); err != nil {
 		return segment.TCP, 0, err
 	}
 	d := now.desc.Load()
@@ -165,7 +165,7 @@ func (r *Relay) Drain(ctx context.Context) {
 
 // Stats implements fabric.Counter. In is what sources wrote.
 func (r *Relay) Stats() fabric.Stats {
-	st := fabric.Stats{Served: int(r.active.Load()), ServedBytes: uint64(r.pieces.used()) * pieceLen}
+	st := fabric.Stats{Served: int(r.active.Load()), ServedBytes: uint64(r.carries.Load()) * pieceLen}
 	for _, n := range r.Relayed() {
 		st.Sessions += n.Connections
 		st.BytesIn += n.Written

@@ -17,6 +17,8 @@ import (
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/segment"
+	"meridian/blocks/quota"
+	"meridian/internal/door"
 	"meridian/internal/pipenet"
 	"meridian/wire"
 )
@@ -58,6 +60,19 @@ func (p *plane) set(err error) {
 	p.err = err
 }
 
+// asks is how many probes and notifies there may be at the target.
+const asks = 128
+
+// limited has limits of all, half of which one source may have.
+func limited(all map[quota.Resource]uint64) *door.Common {
+	var book quota.Book
+	for r, n := range all {
+		book.SetLimit(r, quota.Source, n/2)
+		book.SetLimit(r, quota.All, n)
+	}
+	return door.NewCommon(&book)
+}
+
 // between is a relay under a fake clock. The test is its sources and its target.
 type between struct {
 	*pipenet.Listener // for sources
@@ -79,7 +94,7 @@ func bubble(t *testing.T, proto int, run func(t *testing.T, b *between)) {
 			Buffers: []segment.Buffer{{Name: "a", Addr: base, Len: 4 << 20}, {Name: "b", Addr: base + 4<<20, Len: 4 << 20}},
 		}}
 		sources := []Source{{From: netip.MustParsePrefix("192.0.2.0/24")}}
-		b.r = prepare(t.Context(), Config{Label: "relay", Sources: sources, Conns: 8, PerSource: 4, InFlight: 4 * pieceLen, Refused: func(_ string, _ bool, err error) {
+		b.r = prepare(t.Context(), Config{Label: "relay", Sources: sources, Doors: limited(map[quota.Resource]uint64{quota.DataConns: 8, quota.RelayBytes: 4 * pieceLen, quota.RelayCalls: asks}), Refused: func(_ string, _ bool, err error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.refused = append(b.refused, err)
@@ -103,8 +118,8 @@ func (b *between) close(t *testing.T) {
 	if err := b.r.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := b.r.pieces.used(); n != 0 || len(b.r.pieces.of) != 0 {
-		t.Errorf("%d places are never given back, %d sources are remembered", n, len(b.r.pieces.of))
+	if n := b.r.pieces.Used(); n != 0 {
+		t.Errorf("%d bytes are never given back", n)
 	}
 }
 
@@ -455,11 +470,18 @@ func TestANewLaneIsUsedAfterALookAtTheTarget(t *testing.T) {
 // the requests of others are carried meanwhile.
 func TestASourceThatCarriesAllItMayLeavesPlacesToOthers(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, b *between) {
+		began := time.Now()
 		for range 2 {
-			send(t, b.source(t, "192.0.2.1"), head(0x81, base, 4))
-			b.target(t)
+			slow := b.source(t, "192.0.2.1")
+			send(t, slow, head(0x81, base, 2*partLen))
+			far := b.target(t)
+			go func() { _, _ = io.Copy(io.Discard, far) }()
+			go func() {
+				time.Sleep(waitTime / 2)
+				_, _ = slow.Write(make([]byte, partLen)) // and it has its time again
+			}()
 		}
-		third, began := b.source(t, "192.0.2.1"), time.Now()
+		third := b.source(t, "192.0.2.1")
 		send(t, third, head(0x81, base, 4))
 		other := b.source(t, "192.0.2.2")
 		send(t, other, head(0x81, base, 4), []byte("four"))
@@ -469,7 +491,6 @@ func TestASourceThatCarriesAllItMayLeavesPlacesToOthers(t *testing.T) {
 		if got := receive(t, other, 8); string(got) != fine {
 			t.Errorf("% x", got)
 		}
-		// The sources that are silent in their bodies are let go at the same time.
 		ends(t, third, rejected)
 		if took := time.Since(began); took != waitTime {
 			t.Error(took)
@@ -479,7 +500,7 @@ func TestASourceThatCarriesAllItMayLeavesPlacesToOthers(t *testing.T) {
 		defer b.mu.Unlock()
 		busy := 0
 		for _, err := range b.refused {
-			if errors.Is(err, wire.CodeBusy) && strings.Contains(err.Error(), "2 requests of one source address are under way") {
+			if errors.Is(err, wire.CodeBusy) && strings.Contains(err.Error(), "source 192.0.2.1 may have 512 KiB of what relays carry") {
 				busy++
 			}
 		}
@@ -537,7 +558,7 @@ func TestATargetWhoseHandshakeHangs(t *testing.T) {
 		door := pipenet.New()
 		b.r.daemon.Open(door)
 		began := time.Now()
-		for source, asks := range map[string]int{"192.0.2.1:9": asksAtATime, "192.0.2.2:9": 1} {
+		for source, asks := range map[string]int{"192.0.2.1:9": asks, "192.0.2.2:9": 1} {
 			for range asks {
 				c, err := door.From(t.Context(), source)
 				if err != nil {
@@ -549,7 +570,7 @@ func TestATargetWhoseHandshakeHangs(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if n := b.r.asks.used(); n != asksAtATime/2+1 {
+		if n := b.r.asks.Used(); n != asks/2+1 {
 			t.Errorf("%d probes at the target, want the share of one source and one of the other", n)
 		}
 		for b.r.active.Load() > 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/adapters/mooncake/segment"
+	"meridian/blocks/quota"
 	"meridian/internal/door"
 	"meridian/wire"
 )
@@ -175,7 +176,7 @@ func (r *Relay) newLife(addr string, d segment.Descriptor) *life {
 	l := &life{r: r, addr: addr, had: d.Buffers}
 	l.desc.Store(&d)
 	l.ctx, l.stop = context.WithCancel(r.ctx)
-	l.door = door.New(door.Config{Conns: r.cfg.Conns, PerSource: r.cfg.PerSource, Admit: r.admit, Refused: r.refused, Serve: l.serve})
+	l.door = door.New(door.Config{Places: r.cfg.Doors.Of(quota.DataConns), Admit: r.admit, Refused: r.refused, Serve: l.serve})
 	return l
 }
 

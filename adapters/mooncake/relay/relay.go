@@ -10,15 +10,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/segment"
+	"meridian/blocks/quota"
 	"meridian/fabric"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 
-// Bounds and defaults of a relay. Those of a request are of package engine.
+// Bounds of a relay. Those of a request are of package engine.
 const (
 	connectTime = 5 * time.Second
 	lookTime    = 5 * time.Second  // for the target's descriptor
@@ -29,10 +30,6 @@ const (
 
 	pieceLen = 256 << 10 // bytes of a body that are in memory
 	partLen  = 1 << 20   // bytes of a body for which a side has engine.ProgressTime
-
-	// DefaultInFlight bounds the pieces of all requests that are carried at a time, bytes.
-	DefaultInFlight = 64 << 20
-	asksAtATime     = 128 // probes and notifies at the target; of one source half of them
 )
 
 var pieceMemory = sync.Pool{New: func() any { return new([pieceLen]byte) }}
@@ -56,8 +53,9 @@ type Config struct {
 	Reach   []netip.Prefix // where the target may be, besides the host that Target names
 	Here    bool           // it may be on this host: the metadata server is too
 
-	Conns, PerSource int    // data connections at a time; 0: those of package engine
-	InFlight         uint64 // bytes; 0: DefaultInFlight
+	// Doors has the shares of connections, of memory for what is carried, and of probes and
+	// notifies at the target. nil: there are no limits.
+	Doors *door.Common
 
 	Log *slog.Logger // nil: nothing is logged
 	// Refused hears of each connection and request that was turned away. named: the
@@ -79,9 +77,10 @@ type Relay struct {
 	at      netip.AddrPort // of the handshake
 	target  target
 	path    *way
-	pieces  *shares
-	asks    *shares
+	pieces  *door.Shares // bytes
+	asks    *door.Shares
 	active  atomic.Int64 // requests and notifies under way
+	carries atomic.Int64 // requests that have a piece of memory
 	drains  atomic.Bool
 	lost    chan struct{} // the target may be another one now
 
@@ -119,22 +118,12 @@ func New(ctx context.Context, cfg Config) (*Relay, error) {
 
 // prepare makes a relay that listens nowhere and has no plane.
 func prepare(ctx context.Context, cfg Config) *Relay {
-	if cfg.Conns == 0 {
-		cfg.Conns = engine.DefaultConns
-	}
-	if cfg.PerSource == 0 {
-		cfg.PerSource = min(engine.DefaultPerSource, cfg.Conns)
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.InFlight == 0 {
-		cfg.InFlight = DefaultInFlight
-	}
-	n := max(int(cfg.InFlight/pieceLen), 2)
 	r := &Relay{
 		cfg: cfg, lost: make(chan struct{}, 1),
-		pieces: newShares("requests", n, n/2, waitTime), asks: newShares("probes and notifies", asksAtATime, asksAtATime/2, waitTime),
+		pieces: cfg.Doors.Of(quota.RelayBytes), asks: cfg.Doors.Of(quota.RelayCalls),
 		target: target{looking: make(chan struct{}, 1), used: map[uint16]bool{}, err: errNotYet},
 	}
 	r.path = &way{r}
@@ -142,7 +131,7 @@ func prepare(ctx context.Context, cfg Config) *Relay {
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	r.connect = r.dial
 	r.client = &handshake.Client{Dial: r.dial}
-	r.daemon = handshake.NewServer(handshake.Config{Descriptor: r.descriptor, Notified: r.notified, Asked: r.asked, Admit: r.admit, Refused: r.refused})
+	r.daemon = handshake.NewServer(handshake.Config{Descriptor: r.descriptor, Notified: r.notified, Asked: r.asked, Admit: r.admit, Refused: r.refused, Doors: cfg.Doors})
 	return r
 }
 
@@ -213,35 +202,40 @@ func (r *Relay) unpublish() {
 }
 
 // asked looks at the target before the relay answers in its place.
-func (r *Relay) asked(source string, t handshake.Type) error {
+func (r *Relay) asked(c *door.Conn, t handshake.Type) error {
 	if t != handshake.TypeProbe {
 		_, err := r.look(r.ctx)
 		return err
 	}
-	return r.atTarget(source, r.client.Probe)
+	return r.atTarget(c, r.client.Probe)
 }
 
 // notified hands a notify on. The target's answer is the source's.
-func (r *Relay) notified(source string, n handshake.Notify) error {
-	err := r.atTarget(source, func(ctx context.Context, name string) error { return r.client.Notify(ctx, name, n) })
+func (r *Relay) notified(c *door.Conn, n handshake.Notify) error {
+	err := r.atTarget(c, func(ctx context.Context, name string) error { return r.client.Notify(ctx, name, n) })
 	if err == nil {
-		r.of(source).add(func(c *fabric.Relayed) { c.Notifies++ })
+		r.of(c.Peer).add(func(n *fabric.Relayed) { n.Notifies++ })
 	}
 	return err
 }
 
 // atTarget makes a call to the target's handshake for a source.
-func (r *Relay) atTarget(source string, call func(ctx context.Context, name string) error) error {
+func (r *Relay) atTarget(c *door.Conn, call func(ctx context.Context, name string) error) error {
 	if r.drains.Load() {
 		return fmt.Errorf("mooncake relay: a probe or a notify: %w", wire.CodeDraining)
 	}
 	r.active.Add(1)
 	defer r.active.Add(-1)
-	give, err := r.asks.take(r.ctx, source)
+	share, err := r.asks.Wait(c, 1, waitTime)
 	if err != nil {
-		return err
+		return fmt.Errorf("mooncake relay: a probe or a notify: %w", err)
 	}
-	defer give()
+	defer share.Give()
+	return r.ask(call)
+}
+
+// ask makes a call to the target's handshake.
+func (r *Relay) ask(call func(ctx context.Context, name string) error) error {
 	ctx, cancel := context.WithTimeout(r.ctx, askTime)
 	defer cancel()
 	at, err := r.plane.Endpoint(ctx, r.cfg.Target)

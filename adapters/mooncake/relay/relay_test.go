@@ -17,6 +17,8 @@ import (
 	"meridian/adapters/mooncake/handshake"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/segment"
+	"meridian/blocks/quota"
+	"meridian/internal/door"
 	"meridian/internal/testbed"
 	"meridian/wire"
 )
@@ -88,7 +90,7 @@ func (e *engineOf) says(host string) {
 	e.host = host
 }
 
-func (e *engineOf) notified(_ string, n handshake.Notify) error {
+func (e *engineOf) notified(_ *door.Conn, n handshake.Notify) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n.Text == "no" {
@@ -646,7 +648,7 @@ func TestARelayTakesNoBlocks(t *testing.T) {
 // 2,000 short requests of several sources side by side leave nothing behind.
 func TestManySourcesAtTheSameTime(t *testing.T) {
 	e := newEngine(t, "", "", base, 64<<10)
-	r := start(t, Config{Target: e.name, InFlight: 1 << 20})
+	r := start(t, Config{Target: e.name, Doors: limited(map[quota.Resource]uint64{quota.RelayBytes: 1 << 20})})
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -660,7 +662,7 @@ func TestManySourcesAtTheSameTime(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	testbed.Until(t, "all have left", func() bool { return r.active.Load() == 0 && r.pieces.used() == 0 })
+	testbed.Until(t, "all have left", func() bool { return r.active.Load() == 0 && r.pieces.Used() == 0 })
 	if got := r.Relayed()[0]; got.Requests != 2000 || got.Written != 1_000_000 || got.Read != 1_000_000 {
 		t.Errorf("%+v", got)
 	}
