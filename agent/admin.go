@@ -29,8 +29,9 @@ const (
 // adminServer is adminpb's service.
 type adminServer struct {
 	adminpb.UnimplementedAdminServer
-	a      *Agent
-	reader *objectReader
+	a       *Agent
+	reader  *objectReader
+	looking chan struct{} // at the devices of the host
 }
 
 // adminError turns an error with a code into one of the API.

@@ -44,7 +44,7 @@ func (a *Agent) listenAdmin(path string) (*adminEndpoint, error) {
 	}
 	e := &adminEndpoint{srv: grpc.NewServer(grpc.MaxRecvMsgSize(1<<20), grpc.WaitForHandlers(true)), health: health.NewServer(),
 		objects: newObjectReader(), done: make(chan struct{})}
-	adminpb.RegisterAdminServer(e.srv, &adminServer{a: a, reader: e.objects})
+	adminpb.RegisterAdminServer(e.srv, &adminServer{a: a, reader: e.objects, looking: make(chan struct{}, 1)})
 	healthpb.RegisterHealthServer(e.srv, e.health)
 	reflection.Register(e.srv)
 	e.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)

@@ -2242,6 +2242,556 @@ func (x *Probe) GetText() string {
 	return ""
 }
 
+type TopologyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopologyRequest) Reset() {
+	*x = TopologyRequest{}
+	mi := &file_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopologyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopologyRequest) ProtoMessage() {}
+
+func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopologyRequest.ProtoReflect.Descriptor instead.
+func (*TopologyRequest) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{24}
+}
+
+type TopologyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Devices       []*Device              `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"` // RDMA ports first
+	Gpus          []*GPU                 `protobuf:"bytes,2,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	GpuDriver     string                 `protobuf:"bytes,3,opt,name=gpu_driver,json=gpuDriver,proto3" json:"gpu_driver,omitempty"` // its version; empty: it was not asked, and gpu_note says why
+	GpuNote       string                 `protobuf:"bytes,4,opt,name=gpu_note,json=gpuNote,proto3" json:"gpu_note,omitempty"`
+	Choice        *DeviceChoice          `protobuf:"bytes,5,opt,name=choice,proto3" json:"choice,omitempty"`
+	File          string                 `protobuf:"bytes,6,opt,name=file,proto3" json:"file,omitempty"`   // topology file; empty: there is none
+	Notes         []string               `protobuf:"bytes,7,rep,name=notes,proto3" json:"notes,omitempty"` // what the file changed, what was left out
+	Uses          []*DeviceUse           `protobuf:"bytes,8,rep,name=uses,proto3" json:"uses,omitempty"`
+	NumaNodes     uint32                 `protobuf:"varint,9,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"` // 0: unknown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopologyResponse) Reset() {
+	*x = TopologyResponse{}
+	mi := &file_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopologyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopologyResponse) ProtoMessage() {}
+
+func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopologyResponse.ProtoReflect.Descriptor instead.
+func (*TopologyResponse) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *TopologyResponse) GetDevices() []*Device {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *TopologyResponse) GetGpus() []*GPU {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *TopologyResponse) GetGpuDriver() string {
+	if x != nil {
+		return x.GpuDriver
+	}
+	return ""
+}
+
+func (x *TopologyResponse) GetGpuNote() string {
+	if x != nil {
+		return x.GpuNote
+	}
+	return ""
+}
+
+func (x *TopologyResponse) GetChoice() *DeviceChoice {
+	if x != nil {
+		return x.Choice
+	}
+	return nil
+}
+
+func (x *TopologyResponse) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *TopologyResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+func (x *TopologyResponse) GetUses() []*DeviceUse {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
+func (x *TopologyResponse) GetNumaNodes() uint32 {
+	if x != nil {
+		return x.NumaNodes
+	}
+	return 0
+}
+
+// Device is a network interface, or an RDMA port NAME:PORT.
+type Device struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Driver        string                 `protobuf:"bytes,3,opt,name=driver,proto3" json:"driver,omitempty"`
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	Up            bool                   `protobuf:"varint,5,opt,name=up,proto3" json:"up,omitempty"`
+	BitsPerSecond uint64                 `protobuf:"varint,6,opt,name=bits_per_second,json=bitsPerSecond,proto3" json:"bits_per_second,omitempty"` // 0: unknown
+	NumaNode      int32                  `protobuf:"zigzag32,7,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`                // -1: unknown
+	Pci           string                 `protobuf:"bytes,8,opt,name=pci,proto3" json:"pci,omitempty"`
+	Virtual       bool                   `protobuf:"varint,9,opt,name=virtual,proto3" json:"virtual,omitempty"`                               // no hardware behind it
+	Addresses     []string               `protobuf:"bytes,10,rep,name=addresses,proto3" json:"addresses,omitempty"`                           // that other hosts can reach
+	GpuDistances  []string               `protobuf:"bytes,11,rep,name=gpu_distances,json=gpuDistances,proto3" json:"gpu_distances,omitempty"` // of each GPU, in their order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Device) Reset() {
+	*x = Device{}
+	mi := &file_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Device) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Device) ProtoMessage() {}
+
+func (x *Device) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Device.ProtoReflect.Descriptor instead.
+func (*Device) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Device) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Device) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Device) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *Device) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Device) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *Device) GetBitsPerSecond() uint64 {
+	if x != nil {
+		return x.BitsPerSecond
+	}
+	return 0
+}
+
+func (x *Device) GetNumaNode() int32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+func (x *Device) GetPci() string {
+	if x != nil {
+		return x.Pci
+	}
+	return ""
+}
+
+func (x *Device) GetVirtual() bool {
+	if x != nil {
+		return x.Virtual
+	}
+	return false
+}
+
+func (x *Device) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *Device) GetGpuDistances() []string {
+	if x != nil {
+		return x.GpuDistances
+	}
+	return nil
+}
+
+type GPU struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pci           string                 `protobuf:"bytes,1,opt,name=pci,proto3" json:"pci,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // empty: the driver was not asked
+	Uuid          string                 `protobuf:"bytes,3,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Driver        string                 `protobuf:"bytes,4,opt,name=driver,proto3" json:"driver,omitempty"` // of the kernel; empty: none is bound
+	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	NumaNode      int32                  `protobuf:"zigzag32,6,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"` // -1: unknown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPU) Reset() {
+	*x = GPU{}
+	mi := &file_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPU) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPU) ProtoMessage() {}
+
+func (x *GPU) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPU.ProtoReflect.Descriptor instead.
+func (*GPU) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GPU) GetPci() string {
+	if x != nil {
+		return x.Pci
+	}
+	return ""
+}
+
+func (x *GPU) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GPU) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *GPU) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *GPU) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *GPU) GetNumaNode() int32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+type DeviceChoice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Devices       string                 `protobuf:"bytes,1,opt,name=devices,proto3" json:"devices,omitempty"`                      // as UCX_NET_DEVICES has it; empty: none can be used
+	NumaNode      int32                  `protobuf:"zigzag32,2,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"` // -1: unknown
+	Advertise     string                 `protobuf:"bytes,3,opt,name=advertise,proto3" json:"advertise,omitempty"`                  // address for peers to dial
+	Overridden    bool                   `protobuf:"varint,4,opt,name=overridden,proto3" json:"overridden,omitempty"`               // by the topology file
+	Reasons       []string               `protobuf:"bytes,5,rep,name=reasons,proto3" json:"reasons,omitempty"`
+	Rejected      []*DeviceRejection     `protobuf:"bytes,6,rep,name=rejected,proto3" json:"rejected,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceChoice) Reset() {
+	*x = DeviceChoice{}
+	mi := &file_admin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceChoice) ProtoMessage() {}
+
+func (x *DeviceChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceChoice.ProtoReflect.Descriptor instead.
+func (*DeviceChoice) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *DeviceChoice) GetDevices() string {
+	if x != nil {
+		return x.Devices
+	}
+	return ""
+}
+
+func (x *DeviceChoice) GetNumaNode() int32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+func (x *DeviceChoice) GetAdvertise() string {
+	if x != nil {
+		return x.Advertise
+	}
+	return ""
+}
+
+func (x *DeviceChoice) GetOverridden() bool {
+	if x != nil {
+		return x.Overridden
+	}
+	return false
+}
+
+func (x *DeviceChoice) GetReasons() []string {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
+func (x *DeviceChoice) GetRejected() []*DeviceRejection {
+	if x != nil {
+		return x.Rejected
+	}
+	return nil
+}
+
+type DeviceRejection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Device        string                 `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceRejection) Reset() {
+	*x = DeviceRejection{}
+	mi := &file_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceRejection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceRejection) ProtoMessage() {}
+
+func (x *DeviceRejection) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceRejection.ProtoReflect.Descriptor instead.
+func (*DeviceRejection) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *DeviceRejection) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *DeviceRejection) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// DeviceUse is a fabric that uses devices.
+type DeviceUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fabric        string                 `protobuf:"bytes,1,opt,name=fabric,proto3" json:"fabric,omitempty"`
+	Devices       string                 `protobuf:"bytes,2,opt,name=devices,proto3" json:"devices,omitempty"` // as its table has them
+	TakesChoice   bool                   `protobuf:"varint,3,opt,name=takes_choice,json=takesChoice,proto3" json:"takes_choice,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceUse) Reset() {
+	*x = DeviceUse{}
+	mi := &file_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceUse) ProtoMessage() {}
+
+func (x *DeviceUse) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
+func (*DeviceUse) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *DeviceUse) GetFabric() string {
+	if x != nil {
+		return x.Fabric
+	}
+	return ""
+}
+
+func (x *DeviceUse) GetDevices() string {
+	if x != nil {
+		return x.Devices
+	}
+	return ""
+}
+
+func (x *DeviceUse) GetTakesChoice() bool {
+	if x != nil {
+		return x.TakesChoice
+	}
+	return false
+}
+
 type ReadObjectRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fabric        string                 `protobuf:"bytes,1,opt,name=fabric,proto3" json:"fabric,omitempty"`
@@ -2252,7 +2802,7 @@ type ReadObjectRequest struct {
 
 func (x *ReadObjectRequest) Reset() {
 	*x = ReadObjectRequest{}
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2814,7 @@ func (x *ReadObjectRequest) String() string {
 func (*ReadObjectRequest) ProtoMessage() {}
 
 func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2827,7 @@ func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadObjectRequest.ProtoReflect.Descriptor instead.
 func (*ReadObjectRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{24}
+	return file_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadObjectRequest) GetFabric() string {
@@ -2305,7 +2855,7 @@ type ObjectPart struct {
 
 func (x *ObjectPart) Reset() {
 	*x = ObjectPart{}
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2867,7 @@ func (x *ObjectPart) String() string {
 func (*ObjectPart) ProtoMessage() {}
 
 func (x *ObjectPart) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2880,7 @@ func (x *ObjectPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectPart.ProtoReflect.Descriptor instead.
 func (*ObjectPart) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{25}
+	return file_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ObjectPart) GetSize() uint64 {
@@ -2362,7 +2912,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2924,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2937,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{26}
+	return file_admin_proto_rawDescGZIP(), []int{33}
 }
 
 type DoctorResponse struct {
@@ -2399,7 +2949,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2961,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2974,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{27}
+	return file_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -2447,7 +2997,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +3009,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +3022,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{28}
+	return file_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Finding) GetId() string {
@@ -2519,7 +3069,7 @@ type ReloadRequest struct {
 
 func (x *ReloadRequest) Reset() {
 	*x = ReloadRequest{}
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +3081,7 @@ func (x *ReloadRequest) String() string {
 func (*ReloadRequest) ProtoMessage() {}
 
 func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +3094,7 @@ func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadRequest.ProtoReflect.Descriptor instead.
 func (*ReloadRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{29}
+	return file_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReloadRequest) GetDryRun() bool {
@@ -2566,7 +3116,7 @@ type ReloadResponse struct {
 
 func (x *ReloadResponse) Reset() {
 	*x = ReloadResponse{}
-	mi := &file_admin_proto_msgTypes[30]
+	mi := &file_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +3128,7 @@ func (x *ReloadResponse) String() string {
 func (*ReloadResponse) ProtoMessage() {}
 
 func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[30]
+	mi := &file_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +3141,7 @@ func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadResponse.ProtoReflect.Descriptor instead.
 func (*ReloadResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{30}
+	return file_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReloadResponse) GetFile() string {
@@ -2635,7 +3185,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +3197,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +3210,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{31}
+	return file_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Change) GetKey() string {
@@ -2863,7 +3413,56 @@ const file_admin_proto_rawDesc = "" +
 	"\x03via\x18\x04 \x01(\tR\x03via\x12*\n" +
 	"\x11gbytes_per_second\x18\x05 \x01(\x01R\x0fgbytesPerSecond\x12\x12\n" +
 	"\x04code\x18\x06 \x01(\rR\x04code\x12\x12\n" +
-	"\x04text\x18\a \x01(\tR\x04text\"=\n" +
+	"\x04text\x18\a \x01(\tR\x04text\"\x11\n" +
+	"\x0fTopologyRequest\"\xe1\x02\n" +
+	"\x10TopologyResponse\x123\n" +
+	"\adevices\x18\x01 \x03(\v2\x19.meridian.admin.v1.DeviceR\adevices\x12*\n" +
+	"\x04gpus\x18\x02 \x03(\v2\x16.meridian.admin.v1.GPUR\x04gpus\x12\x1d\n" +
+	"\n" +
+	"gpu_driver\x18\x03 \x01(\tR\tgpuDriver\x12\x19\n" +
+	"\bgpu_note\x18\x04 \x01(\tR\agpuNote\x127\n" +
+	"\x06choice\x18\x05 \x01(\v2\x1f.meridian.admin.v1.DeviceChoiceR\x06choice\x12\x12\n" +
+	"\x04file\x18\x06 \x01(\tR\x04file\x12\x14\n" +
+	"\x05notes\x18\a \x03(\tR\x05notes\x120\n" +
+	"\x04uses\x18\b \x03(\v2\x1c.meridian.admin.v1.DeviceUseR\x04uses\x12\x1d\n" +
+	"\n" +
+	"numa_nodes\x18\t \x01(\rR\tnumaNodes\"\xa2\x02\n" +
+	"\x06Device\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06driver\x18\x03 \x01(\tR\x06driver\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x0e\n" +
+	"\x02up\x18\x05 \x01(\bR\x02up\x12&\n" +
+	"\x0fbits_per_second\x18\x06 \x01(\x04R\rbitsPerSecond\x12\x1b\n" +
+	"\tnuma_node\x18\a \x01(\x11R\bnumaNode\x12\x10\n" +
+	"\x03pci\x18\b \x01(\tR\x03pci\x12\x18\n" +
+	"\avirtual\x18\t \x01(\bR\avirtual\x12\x1c\n" +
+	"\taddresses\x18\n" +
+	" \x03(\tR\taddresses\x12#\n" +
+	"\rgpu_distances\x18\v \x03(\tR\fgpuDistances\"\x97\x01\n" +
+	"\x03GPU\x12\x10\n" +
+	"\x03pci\x18\x01 \x01(\tR\x03pci\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04uuid\x18\x03 \x01(\tR\x04uuid\x12\x16\n" +
+	"\x06driver\x18\x04 \x01(\tR\x06driver\x12!\n" +
+	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12\x1b\n" +
+	"\tnuma_node\x18\x06 \x01(\x11R\bnumaNode\"\xdd\x01\n" +
+	"\fDeviceChoice\x12\x18\n" +
+	"\adevices\x18\x01 \x01(\tR\adevices\x12\x1b\n" +
+	"\tnuma_node\x18\x02 \x01(\x11R\bnumaNode\x12\x1c\n" +
+	"\tadvertise\x18\x03 \x01(\tR\tadvertise\x12\x1e\n" +
+	"\n" +
+	"overridden\x18\x04 \x01(\bR\n" +
+	"overridden\x12\x18\n" +
+	"\areasons\x18\x05 \x03(\tR\areasons\x12>\n" +
+	"\brejected\x18\x06 \x03(\v2\".meridian.admin.v1.DeviceRejectionR\brejected\";\n" +
+	"\x0fDeviceRejection\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"`\n" +
+	"\tDeviceUse\x12\x16\n" +
+	"\x06fabric\x18\x01 \x01(\tR\x06fabric\x12\x18\n" +
+	"\adevices\x18\x02 \x01(\tR\adevices\x12!\n" +
+	"\ftakes_choice\x18\x03 \x01(\bR\vtakesChoice\"=\n" +
 	"\x11ReadObjectRequest\x12\x16\n" +
 	"\x06fabric\x18\x01 \x01(\tR\x06fabric\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\"y\n" +
@@ -2928,7 +3527,7 @@ const file_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x11\n" +
 	"\rSEVERITY_WARN\x10\x02\x12\x10\n" +
-	"\fSEVERITY_ERR\x10\x032\xbb\a\n" +
+	"\fSEVERITY_ERR\x10\x032\x90\b\n" +
 	"\x05Admin\x12M\n" +
 	"\x06Status\x12 .meridian.admin.v1.StatusRequest\x1a!.meridian.admin.v1.StatusResponse\x12V\n" +
 	"\tListPeers\x12#.meridian.admin.v1.ListPeersRequest\x1a$.meridian.admin.v1.ListPeersResponse\x12N\n" +
@@ -2939,6 +3538,7 @@ const file_admin_proto_rawDesc = "" +
 	"\rListTransfers\x12'.meridian.admin.v1.ListTransfersRequest\x1a(.meridian.admin.v1.ListTransfersResponse\x12\\\n" +
 	"\vListFabrics\x12%.meridian.admin.v1.ListFabricsRequest\x1a&.meridian.admin.v1.ListFabricsResponse\x12\\\n" +
 	"\vProbeFabric\x12%.meridian.admin.v1.ProbeFabricRequest\x1a&.meridian.admin.v1.ProbeFabricResponse\x12S\n" +
+	"\bTopology\x12\".meridian.admin.v1.TopologyRequest\x1a#.meridian.admin.v1.TopologyResponse\x12S\n" +
 	"\n" +
 	"ReadObject\x12$.meridian.admin.v1.ReadObjectRequest\x1a\x1d.meridian.admin.v1.ObjectPart0\x01\x12M\n" +
 	"\x06Doctor\x12 .meridian.admin.v1.DoctorRequest\x1a!.meridian.admin.v1.DoctorResponse\x12M\n" +
@@ -2957,7 +3557,7 @@ func file_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_admin_proto_goTypes = []any{
 	(DrainState)(0),               // 0: meridian.admin.v1.DrainState
 	(Tier)(0),                     // 1: meridian.admin.v1.Tier
@@ -2990,14 +3590,21 @@ var file_admin_proto_goTypes = []any{
 	(*ProbeFabricRequest)(nil),    // 28: meridian.admin.v1.ProbeFabricRequest
 	(*ProbeFabricResponse)(nil),   // 29: meridian.admin.v1.ProbeFabricResponse
 	(*Probe)(nil),                 // 30: meridian.admin.v1.Probe
-	(*ReadObjectRequest)(nil),     // 31: meridian.admin.v1.ReadObjectRequest
-	(*ObjectPart)(nil),            // 32: meridian.admin.v1.ObjectPart
-	(*DoctorRequest)(nil),         // 33: meridian.admin.v1.DoctorRequest
-	(*DoctorResponse)(nil),        // 34: meridian.admin.v1.DoctorResponse
-	(*Finding)(nil),               // 35: meridian.admin.v1.Finding
-	(*ReloadRequest)(nil),         // 36: meridian.admin.v1.ReloadRequest
-	(*ReloadResponse)(nil),        // 37: meridian.admin.v1.ReloadResponse
-	(*Change)(nil),                // 38: meridian.admin.v1.Change
+	(*TopologyRequest)(nil),       // 31: meridian.admin.v1.TopologyRequest
+	(*TopologyResponse)(nil),      // 32: meridian.admin.v1.TopologyResponse
+	(*Device)(nil),                // 33: meridian.admin.v1.Device
+	(*GPU)(nil),                   // 34: meridian.admin.v1.GPU
+	(*DeviceChoice)(nil),          // 35: meridian.admin.v1.DeviceChoice
+	(*DeviceRejection)(nil),       // 36: meridian.admin.v1.DeviceRejection
+	(*DeviceUse)(nil),             // 37: meridian.admin.v1.DeviceUse
+	(*ReadObjectRequest)(nil),     // 38: meridian.admin.v1.ReadObjectRequest
+	(*ObjectPart)(nil),            // 39: meridian.admin.v1.ObjectPart
+	(*DoctorRequest)(nil),         // 40: meridian.admin.v1.DoctorRequest
+	(*DoctorResponse)(nil),        // 41: meridian.admin.v1.DoctorResponse
+	(*Finding)(nil),               // 42: meridian.admin.v1.Finding
+	(*ReloadRequest)(nil),         // 43: meridian.admin.v1.ReloadRequest
+	(*ReloadResponse)(nil),        // 44: meridian.admin.v1.ReloadResponse
+	(*Change)(nil),                // 45: meridian.admin.v1.Change
 }
 var file_admin_proto_depIdxs = []int32{
 	10, // 0: meridian.admin.v1.StatusResponse.reasons:type_name -> meridian.admin.v1.Reason
@@ -3017,38 +3624,45 @@ var file_admin_proto_depIdxs = []int32{
 	4,  // 14: meridian.admin.v1.Transfer.direction:type_name -> meridian.admin.v1.Direction
 	27, // 15: meridian.admin.v1.ListFabricsResponse.fabrics:type_name -> meridian.admin.v1.Fabric
 	30, // 16: meridian.admin.v1.ProbeFabricResponse.probes:type_name -> meridian.admin.v1.Probe
-	5,  // 17: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
-	35, // 18: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
-	6,  // 19: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
-	38, // 20: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
-	38, // 21: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
-	8,  // 22: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
-	14, // 23: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
-	17, // 24: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
-	19, // 25: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
-	20, // 26: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
-	22, // 27: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
-	25, // 28: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
-	28, // 29: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
-	31, // 30: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
-	33, // 31: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
-	36, // 32: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
-	9,  // 33: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
-	15, // 34: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
-	18, // 35: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
-	18, // 36: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
-	21, // 37: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
-	23, // 38: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
-	26, // 39: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
-	29, // 40: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
-	32, // 41: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
-	34, // 42: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
-	37, // 43: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
-	33, // [33:44] is the sub-list for method output_type
-	22, // [22:33] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	33, // 17: meridian.admin.v1.TopologyResponse.devices:type_name -> meridian.admin.v1.Device
+	34, // 18: meridian.admin.v1.TopologyResponse.gpus:type_name -> meridian.admin.v1.GPU
+	35, // 19: meridian.admin.v1.TopologyResponse.choice:type_name -> meridian.admin.v1.DeviceChoice
+	37, // 20: meridian.admin.v1.TopologyResponse.uses:type_name -> meridian.admin.v1.DeviceUse
+	36, // 21: meridian.admin.v1.DeviceChoice.rejected:type_name -> meridian.admin.v1.DeviceRejection
+	5,  // 22: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
+	42, // 23: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
+	6,  // 24: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
+	45, // 25: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
+	45, // 26: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
+	8,  // 27: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
+	14, // 28: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
+	17, // 29: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
+	19, // 30: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
+	20, // 31: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
+	22, // 32: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
+	25, // 33: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
+	28, // 34: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
+	31, // 35: meridian.admin.v1.Admin.Topology:input_type -> meridian.admin.v1.TopologyRequest
+	38, // 36: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
+	40, // 37: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
+	43, // 38: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
+	9,  // 39: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
+	15, // 40: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
+	18, // 41: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
+	18, // 42: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
+	21, // 43: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
+	23, // 44: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
+	26, // 45: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
+	29, // 46: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
+	32, // 47: meridian.admin.v1.Admin.Topology:output_type -> meridian.admin.v1.TopologyResponse
+	39, // 48: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
+	41, // 49: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
+	44, // 50: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
+	39, // [39:51] is the sub-list for method output_type
+	27, // [27:39] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_admin_proto_init() }
@@ -3062,7 +3676,7 @@ func file_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_admin_proto_rawDesc), len(file_admin_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   32,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,7 @@ const (
 	Admin_ListTransfers_FullMethodName = "/meridian.admin.v1.Admin/ListTransfers"
 	Admin_ListFabrics_FullMethodName   = "/meridian.admin.v1.Admin/ListFabrics"
 	Admin_ProbeFabric_FullMethodName   = "/meridian.admin.v1.Admin/ProbeFabric"
+	Admin_Topology_FullMethodName      = "/meridian.admin.v1.Admin/Topology"
 	Admin_ReadObject_FullMethodName    = "/meridian.admin.v1.Admin/ReadObject"
 	Admin_Doctor_FullMethodName        = "/meridian.admin.v1.Admin/Doctor"
 	Admin_Reload_FullMethodName        = "/meridian.admin.v1.Admin/Reload"
@@ -65,6 +66,11 @@ type AdminClient interface {
 	// ProbeFabric moves one checked block over a path and says which transport
 	// carried it and how fast. A path that fails is an answer with its code.
 	ProbeFabric(ctx context.Context, in *ProbeFabricRequest, opts ...grpc.CallOption) (*ProbeFabricResponse, error)
+	// Topology lists the NICs, RDMA ports and GPUs of the host as the daemon sees
+	// them, and the device that a fabric without one of its own uses, with a
+	// reason for each that it does not use. Code CONFIG when the topology file is
+	// wrong, and BUSY when another caller's look lasts too long.
+	Topology(ctx context.Context, in *TopologyRequest, opts ...grpc.CallOption) (*TopologyResponse, error)
 	// ReadObject reads one object that a foreign client has put into the store of
 	// a fabric. The first message says its size and whether a checksum proved it,
 	// and has no bytes; those that follow have at most 256 KiB each. Code DENIED
@@ -177,6 +183,16 @@ func (c *adminClient) ProbeFabric(ctx context.Context, in *ProbeFabricRequest, o
 	return out, nil
 }
 
+func (c *adminClient) Topology(ctx context.Context, in *TopologyRequest, opts ...grpc.CallOption) (*TopologyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TopologyResponse)
+	err := c.cc.Invoke(ctx, Admin_Topology_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminClient) ReadObject(ctx context.Context, in *ReadObjectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObjectPart], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[1], Admin_ReadObject_FullMethodName, cOpts...)
@@ -239,6 +255,11 @@ type AdminServer interface {
 	// ProbeFabric moves one checked block over a path and says which transport
 	// carried it and how fast. A path that fails is an answer with its code.
 	ProbeFabric(context.Context, *ProbeFabricRequest) (*ProbeFabricResponse, error)
+	// Topology lists the NICs, RDMA ports and GPUs of the host as the daemon sees
+	// them, and the device that a fabric without one of its own uses, with a
+	// reason for each that it does not use. Code CONFIG when the topology file is
+	// wrong, and BUSY when another caller's look lasts too long.
+	Topology(context.Context, *TopologyRequest) (*TopologyResponse, error)
 	// ReadObject reads one object that a foreign client has put into the store of
 	// a fabric. The first message says its size and whether a checksum proved it,
 	// and has no bytes; those that follow have at most 256 KiB each. Code DENIED
@@ -285,6 +306,9 @@ func (UnimplementedAdminServer) ListFabrics(context.Context, *ListFabricsRequest
 }
 func (UnimplementedAdminServer) ProbeFabric(context.Context, *ProbeFabricRequest) (*ProbeFabricResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ProbeFabric not implemented")
+}
+func (UnimplementedAdminServer) Topology(context.Context, *TopologyRequest) (*TopologyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Topology not implemented")
 }
 func (UnimplementedAdminServer) ReadObject(*ReadObjectRequest, grpc.ServerStreamingServer[ObjectPart]) error {
 	return status.Error(codes.Unimplemented, "method ReadObject not implemented")
@@ -453,6 +477,24 @@ func _Admin_ProbeFabric_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_Topology_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TopologyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).Topology(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_Topology_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).Topology(ctx, req.(*TopologyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_ReadObject_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ReadObjectRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -534,6 +576,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ProbeFabric",
 			Handler:    _Admin_ProbeFabric_Handler,
+		},
+		{
+			MethodName: "Topology",
+			Handler:    _Admin_Topology_Handler,
 		},
 		{
 			MethodName: "Doctor",

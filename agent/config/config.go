@@ -96,6 +96,7 @@ type Agent struct {
 	LogFormat     string // text, json
 	DrainTimeout  time.Duration
 	FindTimeout   time.Duration // how long a load waits for a holder's answer
+	TopologyFile  string        // what sysfs does not say of the devices; empty: none
 }
 
 // Arena holds what kv_memory does not say about the arena.

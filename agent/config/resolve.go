@@ -34,9 +34,9 @@ func (l *loader) resolve(memory Memory) {
 	}
 	for key, path := range map[string]*string{
 		"llama.model": &c.Llama.Model, "llama.server": &c.Llama.Server, "llama.dir": &c.Llama.Dir,
-		"agent.state_dir": &c.Agent.StateDir,
-		"engine.socket":   &c.Engine.Socket,
-		"admin.socket":    &c.Admin.Socket,
+		"agent.state_dir": &c.Agent.StateDir, "agent.topology_file": &c.Agent.TopologyFile,
+		"engine.socket": &c.Engine.Socket,
+		"admin.socket":  &c.Admin.Socket,
 	} {
 		l.absolute(key, path)
 	}

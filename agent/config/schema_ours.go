@@ -17,6 +17,7 @@ var ourTables = []table[Config]{
 		key("log_format", func(c *Config) *string { return &c.Agent.LogFormat }, words, "text", oneOf("text", "json"), "Form of log lines."),
 		key("drain_timeout", func(c *Config) *time.Duration { return &c.Agent.DrainTimeout }, durations, 30*time.Second, between(0, 10*time.Minute), "After SIGTERM, how long running transfers may take to end.").Live(),
 		key("find_timeout", func(c *Config) *time.Duration { return &c.Agent.FindTimeout }, durations, 250*time.Millisecond, between(time.Millisecond, time.Minute), "How long a load waits for a holder to say what it has. One that takes longer is not waited for until it answers again."),
+		key("topology_file", func(c *Config) *string { return &c.Agent.TopologyFile }, words, "", free[string](), "TOML file that overrides what the kernel says of NICs and RDMA ports, or the device that is chosen. docs/nixl.md has its form. Empty: none."),
 	}},
 	{"arena", "The arena beyond its size, which is kv_memory.capacity_bytes.", []field[Config]{
 		key("verify", func(c *Config) *string { return &c.Arena.Verify }, words, "commit", oneOf("commit", "always"), "When a body is hashed: once at its commit, or at each local read too."),

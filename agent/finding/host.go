@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/agent/config"
+	"meridian/fabric/topology"
 )
 
 // Host is the view of a machine and a process that checks look at.
@@ -22,6 +23,8 @@ type Host struct {
 	Memfd    func() error         // makes, seals and drops a memory file
 	Synced   func() (bool, error) // is the clock synchronised?
 	ShmBytes func() (uint64, error)
+	// Devices are the NICs, RDMA ports and GPUs; nil: they are not looked at.
+	Devices func() (topology.Host, error)
 }
 
 // ThisHost is the machine and the process that we run in.
@@ -41,6 +44,7 @@ func ThisHost(c *config.Config) *Host {
 		Memfd:    tryMemfd,
 		Synced:   clockSynced,
 		ShmBytes: shmBytes,
+		Devices:  func() (topology.Host, error) { return topology.Read(topology.Live()) },
 	}
 }
 

@@ -39,7 +39,7 @@ var openNIXL = New(
 		config.Key("helper", func(s *nixlSettings) *string { return &s.helper }, config.Words, "", config.Free[string](), "Path of meridian-ffi. Empty: beside meridiand, else in PATH."),
 		config.Key("backend", func(s *nixlSettings) *string { return &s.backend }, config.Words, "UCX", config.Free[string](), "NIXL's plugin."),
 		config.Key("params", func(s *nixlSettings) *[]string { return &s.params }, config.Lists, nil, config.Free[[]string](), "Parameters of the plugin, KEY=VALUE, over its own defaults."),
-		config.Key("devices", func(s *nixlSettings) *string { return &s.devices }, config.Words, "lo", config.Free[string](), "Network devices that UCX may use (UCX_NET_DEVICES). Another one than lo takes insecure."),
+		config.Key("devices", func(s *nixlSettings) *string { return &s.devices }, config.Words, "lo", config.Free[string](), "Network devices that UCX may use (UCX_NET_DEVICES); auto: the one that `mrdn fabric topology` says is chosen, at each start of meridian-ffi. Another one than lo takes insecure."),
 		config.Key("environment", func(s *nixlSettings) *[]string { return &s.environment }, config.Lists, nil, config.Free[[]string](), "Variables of meridian-ffi, NAME=VALUE, such as UCX_TLS=tcp. It gets no UCX_ or NIXL_ variable of the daemon's own environment."),
 		config.Key("emulation", func(s *nixlSettings) *string { return &s.emulation }, config.Words, emulationAllowed, config.NewRule("allow or refuse", func(v string) bool { return v == emulationAllowed || v == emulationRefused }), "Whether UCX may do in software what a transport cannot, such as reads over TCP: the peer's processor then takes part in each. A peer that can be reached in no other way is not usable where it is refused, and a route that requires this fabric fails."),
 		config.Key("window_bytes", func(s *nixlSettings) *uint64 { return &s.window }, config.Sizes, 64<<20, config.BytesWithin(1<<16, 1<<40), "Bytes of the window that each listed peer may write and read."),
@@ -67,6 +67,9 @@ var openNIXL = New(
 				},
 				Wrong: func(peer string) { at.Observer.ArrivedWrong(at.Name, peer) },
 			},
+		}
+		if s.devices == autoDevices {
+			c.Helper.Choose = chooseDevices(at.Config, c.Helper)
 		}
 		for _, p := range s.peers {
 			name, addr, _ := strings.Cut(p, "=")

@@ -128,6 +128,9 @@ func Load(o config.Options, others ...Opener) (*config.Config, []config.Warning,
 // certificate.
 func Check(c *config.Config) (warnings []config.Warning, err error) {
 	warnings, problems := checkLinkFiles(c)
+	if problem := checkTopologyFile(c); problem != nil {
+		problems = append(problems, *problem)
+	}
 	if len(problems) > 0 {
 		err = &config.Error{Problems: problems}
 	}
@@ -135,7 +138,7 @@ func Check(c *config.Config) (warnings []config.Warning, err error) {
 }
 
 // Checks are those of every host, and those that fabrics need.
-func Checks() []finding.Check { return slices.Concat(finding.Checks(), linkChecks) }
+func Checks() []finding.Check { return slices.Concat(finding.Checks(), linkChecks, topologyChecks) }
 
 // Findings makes all checks of a host, in a daemon with these openers besides.
 func Findings(h *finding.Host, others ...Opener) []finding.Finding {

@@ -124,6 +124,24 @@ func (d *daemon) ProbeFabric(context.Context, *adminpb.ProbeFabricRequest) (*adm
 	return &adminpb.ProbeFabricResponse{Probes: d.probes}, d.err
 }
 
+func (d *daemon) Topology(context.Context, *adminpb.TopologyRequest) (*adminpb.TopologyResponse, error) {
+	return &adminpb.TopologyResponse{
+		Devices: []*adminpb.Device{
+			{Name: "mlx5_0:1", Kind: "infiniband", Driver: "mlx5_core", State: "active", Up: true, BitsPerSecond: 400e9, NumaNode: 1, Addresses: []string{"10.0.0.1"}, GpuDistances: []string{"on the same NUMA node"}},
+			{Name: "enp193s0f0np0", Kind: "ethernet", Driver: "mlx5_core", State: "up", Up: true, BitsPerSecond: 2500e6, NumaNode: -1, Addresses: []string{"10.0.0.2", "2001:db8:1234:5678:9abc:def0:1234:5678"}, GpuDistances: []string{"at an unknown distance"}},
+			{Name: "lo", Kind: "loopback", State: "unknown", NumaNode: -1, Virtual: true, GpuDistances: []string{"at an unknown distance"}},
+		},
+		Gpus:      []*adminpb.GPU{{Pci: "0000:91:00.0", Name: "NVIDIA H200", MemoryBytes: 141 << 30, NumaNode: 1}},
+		GpuDriver: "570.1", File: "/etc/meridian/topology.toml", NumaNodes: 2, Notes: []string{"the topology file overrides mlx5_0:1: NUMA node 1"},
+		Choice: &adminpb.DeviceChoice{
+			Devices: "mlx5_0:1", NumaNode: 1, Advertise: "10.0.0.1", Overridden: true,
+			Reasons:  []string{"the topology file /etc/meridian/topology.toml overrides the choice"},
+			Rejected: []*adminpb.DeviceRejection{{Device: "enp193s0f0np0", Why: "on another NUMA node from the GPUs, and mlx5_0:1 is on the same NUMA node\x1b[2J"}, {Device: "lo", Why: "loopback reaches this host only"}},
+		},
+		Uses: []*adminpb.DeviceUse{{Fabric: "nixl", Devices: "auto", TakesChoice: true}, {Fabric: "other", Devices: "lo"}},
+	}, d.err
+}
+
 // ReadObject answers what the key says.
 func (d *daemon) ReadObject(r *adminpb.ReadObjectRequest, s grpc.ServerStreamingServer[adminpb.ObjectPart]) error {
 	parts := []*adminpb.ObjectPart{

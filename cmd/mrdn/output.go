@@ -26,6 +26,63 @@ type grid struct {
 	note string // a line below, such as "no peers are configured"
 }
 
+// columns are those of a terminal that a table should fit.
+const columns = 80
+
+// line adds a line of its own, wrapped at words.
+func (g *grid) line(text string) {
+	for _, l := range wrapped(text, columns) {
+		g.rows = append(g.rows, []string{l})
+	}
+}
+
+// foldLast puts the last cell of a row below the row, where the table would be too wide
+// with it.
+func (g *grid) foldLast() {
+	last := len(g.head) - 1
+	used := 0
+	short := [][]string{g.head[:last]}
+	for _, row := range g.rows {
+		short = append(short, row[:min(last, len(row))])
+	}
+	for _, w := range widths(short) {
+		used += w + 2
+	}
+	var out [][]string
+	for _, row := range g.rows {
+		if len(row) <= last || used+utf8.RuneCountInString(printable(row[last])) <= columns {
+			out = append(out, row)
+			continue
+		}
+		folded := append(append([]string{}, row[:last]...), "below")
+		out = append(out, folded)
+		for _, l := range wrapped("    "+printable(row[last]), columns) {
+			out = append(out, []string{l})
+		}
+	}
+	g.rows = out
+}
+
+// wrapped cuts a text at spaces, later lines indented as the first and two more. A word
+// that is too long stays whole.
+func wrapped(text string, width int) []string {
+	words := strings.Fields(text)
+	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
+	if len(words) == 0 {
+		return []string{text}
+	}
+	lines := []string{indent + words[0]}
+	for _, w := range words[1:] {
+		last := &lines[len(lines)-1]
+		if utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(w) <= width {
+			*last += " " + w
+		} else {
+			lines = append(lines, indent+"  "+w)
+		}
+	}
+	return lines
+}
+
 // raw is a result whose table form is bytes as they are: the body of a block,
 // a completion script.
 type raw interface {
@@ -117,6 +174,9 @@ func writeGrid(w io.Writer, g grid, colour bool) error {
 	for _, row := range rows {
 		for j, cell := range row {
 			text := printable(cell)
+			if len(row) == 1 && cell == "" {
+				text = "" // an empty line
+			}
 			pad := 0
 			if j < len(row)-1 {
 				pad = width[j] - utf8.RuneCountInString(text) + 2

@@ -31,7 +31,7 @@ var rules = map[string][]string{
 	"meridian/internal":                  {"meridian/internal"},
 	"meridian/agent":                     {"meridian/agent", "meridian/wire", "meridian/fabric", "meridian/scheduler", "meridian/blocks", "meridian/internal", "golang.org/x/sys", "github.com/BurntSushi/toml", "github.com/prometheus", "google.golang.org", "go.opentelemetry.io/otel"},
 	"meridian/agent/config":              {"meridian/agent/config", "meridian/agent/client", "meridian/internal/httpguard", "meridian/internal/safefile", "meridian/wire", "github.com/BurntSushi/toml"},
-	"meridian/agent/finding":             {"meridian/agent/finding", "meridian/agent/config", "golang.org/x/sys"},
+	"meridian/agent/finding":             {"meridian/agent/finding", "meridian/agent/config", "meridian/fabric/topology", "golang.org/x/sys"},
 	"meridian/agent/engine":              {"meridian/agent/engine", "meridian/blocks", "meridian/internal", "meridian/scheduler", "meridian/wire", "golang.org/x/sys"},
 	"meridian/agent/client":              {"meridian/agent/client", "meridian/agent/adminpb", "meridian/wire", "meridian/internal/invariants", "meridian/internal/unixsend", "golang.org/x/sys", "google.golang.org"},
 	"meridian/agent/openai":              {"meridian/agent/openai", "meridian/internal/connshare", "meridian/internal/httpguard", "meridian/internal/loglimit"},
@@ -46,6 +46,7 @@ var rules = map[string][]string{
 	"meridian/cmd":                       {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "meridian/internal", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
 	"meridian/deploy":                    {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
 
+	"meridian/fabric/topology":             {"github.com/BurntSushi/toml"},
 	"meridian/fabric/synthetic":            {"meridian/fabric", "meridian/wire", "meridian/blocks"},
 	"meridian/fabric/fabrictest":           {"meridian/fabric", "meridian/wire", "meridian/blocks"},
 	"meridian/internal/etcd":               {"go.etcd.io/etcd", "go.uber.org/zap", "google.golang.org/grpc"},
@@ -111,6 +112,7 @@ func TestRulesSayWhatTheDesignForbids(t *testing.T) {
 		{"meridian/wire/link", "meridian/blocks"},
 		{"meridian/fabric", "meridian/blocks"},
 		{"meridian/fabric/synthetic", "meridian/adapters/link"},
+		{"meridian/fabric/topology", "meridian/adapters/nixl"},
 		{"meridian/adapters/link", "meridian/scheduler"},
 		{"meridian/adapters/link", "meridian/adapters/nixl"},
 		{"meridian/adapters/nixl", "meridian/adapters/nixl/capi"}, // the library is never in the daemon's process

@@ -30,7 +30,7 @@ func listBy(lib library) (driver string, list []control.GPU, err error) {
 	default:
 		return "", nil, fmt.Errorf("nvmlInit: %v", nvml.ErrorString(r))
 	}
-	defer lib.Shutdown()
+	defer func() { _ = lib.Shutdown() }()
 	driver, r := lib.SystemGetDriverVersion()
 	if r != nvml.SUCCESS {
 		return "", nil, fmt.Errorf("nvmlSystemGetDriverVersion: %v", nvml.ErrorString(r))
