@@ -27,6 +27,7 @@ import (
 // house is a daemon as its configuration makes it.
 type house struct {
 	t      *testing.T
+	ports  map[string][]string
 	admin  *client.Admin
 	engine *client.Engine
 	ns     client.NS
@@ -83,7 +84,7 @@ notify = true
 		b, err := os.ReadFile(at("ports"))
 		return err == nil && json.Unmarshal(b, &ports) == nil
 	})
-	h := &house{t: t}
+	h := &house{t: t, ports: ports}
 	if h.engine, err = client.DialEngine(t.Context(), at("e"), client.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +192,23 @@ func helperPath(t *testing.T) string {
 // is read by the engine, and the application asks for one.
 func TestADaemonSharesBlocksWithARealAgent(t *testing.T) {
 	a := &app{Agent: wheel.Listen(t, "app", 8<<20), t: t}
-	h := newHouse(t, fmt.Sprintf("peers = [\"app=%s\"]\nlibrary = %q\nhelper = %q\n", a.Listen, realpart.Packages(t, "peers"), helperPath(t)))
+	h := newHouse(t, nixlTable(t, "app="+a.Listen))
+	sharesBlocks(t, a, h, func(string) {})
+}
+
+// nixlTable is a table with the real library, one peer, and more lines.
+func nixlTable(t *testing.T, peer string, lines ...string) string {
+	return fmt.Sprintf("peers = [%q]\nlibrary = %q\nhelper = %q\n", peer, realpart.Packages(t, "peers"), helperPath(t)) + strings.Join(lines, "\n") + "\n"
+}
+
+// sharesBlocks is what an application with 8 MiB and a daemon do for each other. meet is
+// how the application gets the metadata of the daemon's agent, where it does not have
+// them yet.
+func sharesBlocks(t *testing.T, a *app, h *house, meet func(from string)) {
+	t.Helper()
 	from, text := a.hear("mrdn window ")
+	meet(from)
+	testbed.Until(t, "the application knows the daemon's agent", func() bool { return a.Knows(from) })
 	var window uint64
 	var n int
 	scan(t, text, &window, &n)

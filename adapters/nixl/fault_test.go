@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"meridian/adapters/nixl/control"
 	"meridian/adapters/nixl/internal/wheel"
+	"meridian/adapters/nixl/plane"
 	"meridian/fabric"
 	"meridian/internal/testbed"
 	"meridian/wire"
@@ -275,10 +275,10 @@ func TestAListenerThatLies(t *testing.T) {
 		"too much":          {frame(1<<40, ""), wire.CodeInvalid},
 		"too little":        {frame(3, "abc"), wire.CodeInvalid},
 		"no metadata":       {frame(20, strings.Repeat("x", 20)), wire.CodeInvalid},
-		"a cut answer":      {frame(1000, load+"abc"), wire.CodeUnreachable},
+		"a cut answer":      {frame(1000, string(plane.Load)+"abc"), wire.CodeUnreachable},
 		"nothing":           {nil, wire.CodeUnreachable},
 		"half of a length":  {[]byte{1, 2}, wire.CodeUnreachable},
-		"metadata of zeros": {frame(uint64(len(load)+5), load+"\x00\x00\x00\x00\x00"), wire.CodeInvalid},
+		"metadata of zeros": {frame(uint64(len(plane.Load)+5), string(plane.Load)+"\x00\x00\x00\x00\x00"), wire.CodeInvalid},
 	} {
 		ln, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
@@ -294,9 +294,9 @@ func TestAListenerThatLies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		blob, err := l.metadata()
+		blob, err := l.metadata(t.Context())
 		if err == nil {
-			_, err = parseMetadata(blob)
+			_, err = plane.ParseMetadata(blob)
 		}
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -304,54 +304,6 @@ func TestAListenerThatLies(t *testing.T) {
 		l.close()
 		_ = ln.Close()
 	}
-}
-
-// blob is metadata as the wheel writes it.
-func blob(agent string, conns ...string) []byte {
-	field := func(tag, value string) string {
-		return tag + string(binary.LittleEndian.AppendUint64(nil, uint64(len(value)))) + value + "|"
-	}
-	s := "nixlSerDes|" + field("Agent", agent) + field("Conns", string(binary.LittleEndian.AppendUint64(nil, uint64(len(conns)))))
-	for _, c := range conns {
-		s += field("t", "UCX") + field("c", c)
-	}
-	return []byte(s + field("", "MemSection"))
-}
-
-func TestMetadataTellsAnAgentAndItsLife(t *testing.T) {
-	a, err := parseMetadata(blob("app", "address|1"))
-	if err != nil || a.agent != "app" {
-		t.Fatal(a, err)
-	}
-	if b, err := parseMetadata(append(blob("app", "address|1"), "more memory"...)); err != nil || b != a {
-		t.Errorf("more memory makes it another one: %v", err)
-	}
-	for _, other := range [][]byte{blob("app", "address|2"), blob("app"), blob("app", "address|1", "x"), blob("app2", "address|1")} {
-		if b, err := parseMetadata(other); err != nil || b.life == a.life {
-			t.Errorf("%q is the same: %v", other, err)
-		}
-	}
-	whole := blob("app", "one", "two")
-	end := bytes.Index(whole, []byte("\x0a\x00\x00\x00\x00\x00\x00\x00MemSection"))
-	for n := range end {
-		if m, err := parseMetadata(whole[:n]); !errors.Is(err, wire.CodeInvalid) {
-			t.Errorf("cut at %d of %d: %+v, %v", n, end, m, err)
-		}
-	}
-	for _, wrong := range [][]byte{blob(""), blob("a\x00b"), blob(strings.Repeat("x", control.MaxName+1)), blob("a", make([]string, maxConns+1)...)} {
-		if _, err := parseMetadata(wrong); !errors.Is(err, wire.CodeInvalid) {
-			t.Errorf("%.40q: %v", wrong, err)
-		}
-	}
-}
-
-func FuzzMetadata(f *testing.F) {
-	f.Add(blob("app", "address"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := parseMetadata(b); err == nil && (m.agent == "" || !bytes.Contains(b, []byte(m.agent))) {
-			t.Errorf("%+v of %q", m, b)
-		}
-	})
 }
 
 func TestWhatAPeerMaySay(t *testing.T) {

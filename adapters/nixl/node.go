@@ -3,16 +3,19 @@ package nixl
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"meridian/adapters/nixl/plane"
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/window"
 	"meridian/fabric"
 	"meridian/fabric/lent"
 	"meridian/internal/child"
+	"meridian/internal/door"
 	"meridian/wire"
 )
 
@@ -35,7 +38,7 @@ const (
 // PeerConfig is a listed peer.
 type PeerConfig struct {
 	Name    string
-	Address string // HOST:PORT of its agent's listener
+	Address string // HOST:PORT of its agent's listener, or by what it is found and its agent's name
 }
 
 // Store is what serving needs of *blocks.Store.
@@ -75,6 +78,14 @@ type Config struct {
 	// Tenants are those whose blocks peers may bring and take. NIXL proves none.
 	Tenants []string
 
+	// Listen is HOST:PORT of the listener to which agents send their metadata, and which
+	// they ask for ours; "": there is none. Allow may use it, besides loopback.
+	Listen string
+	Allow  []netip.Prefix
+	// TCPStore and Etcd are where agents look for ours, and where listed ones have
+	// theirs; nil: nowhere. The Node closes them.
+	TCPStore, Etcd plane.Store
+
 	Store    Store
 	Windows  *window.Table
 	Tenant   func(ns wire.Namespace) (string, bool)
@@ -89,6 +100,8 @@ type Node struct {
 	peers []*peer
 	each  map[string]*onePeer
 	store *lent.Store
+	inbox *inbox
+	allow door.Ranges
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -102,19 +115,25 @@ type Node struct {
 	mu      sync.Mutex
 	session *session // nil: there is none, and down says why
 	down    error
-	turn    chan struct{} // closed when session changes
+	turn    chan struct{}         // closed when session changes
+	there   map[plane.Store]error // of the last look whether ours are there
 }
 
 // New makes the fabric. The helper starts by itself, and again when it dies: Usable says
 // how it stands.
-func New(cfg Config) (*Node, error) {
+func New(ctx context.Context, cfg Config) (*Node, error) {
 	if len(cfg.Peers) > maxPeers {
 		return nil, &fabric.Error{Code: wire.CodeConfig, Fabric: cfg.Label, Text: "peers", Have: maxPeers, Need: uint64(len(cfg.Peers))}
 	}
 	if cfg.Gateway == nil {
 		cfg.Gateway = fabric.NoGateway{}
 	}
-	n := &Node{cfg: cfg, each: map[string]*onePeer{}, down: errors.New(program + " is being started"), turn: make(chan struct{})}
+	n := &Node{cfg: cfg, each: map[string]*onePeer{}, down: errors.New(program + " is being started"), turn: make(chan struct{}), there: map[plane.Store]error{}}
+	n.allow.Set(cfg.Allow)
+	n.inbox = newInbox(n)
+	if err := n.inbox.listen(ctx, cfg.Listen); err != nil {
+		return nil, err
+	}
 	n.life, n.end = context.WithCancel(context.Background())
 	var list []lent.Peer
 	for _, c := range cfg.Peers {
@@ -130,6 +149,9 @@ func New(cfg Config) (*Node, error) {
 		n.running.Go(func() { p.run(n.life) })
 	}
 	n.running.Go(n.supervise)
+	for _, store := range n.stores() {
+		n.running.Go(func() { n.advertise(store) })
+	}
 	return n, nil
 }
 
@@ -225,10 +247,21 @@ func (n *Node) Usable(ns wire.Namespace) error {
 	return n.Group.Usable(ns)
 }
 
+// SetAllow changes who may use the listener, also by connections that are open.
+func (n *Node) SetAllow(list []netip.Prefix) {
+	n.allow.Set(list)
+	n.inbox.door.Recheck()
+}
+
 // Close ends calls under way, the peers' connections and the helper.
 func (n *Node) Close() error {
 	n.end()
 	n.store.Close()
+	n.inbox.door.Close()
 	n.running.Wait()
-	return nil
+	var err error
+	for _, store := range n.stores() {
+		err = errors.Join(err, store.Close())
+	}
+	return err
 }

@@ -2,16 +2,15 @@ package nixl
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"meridian/adapters/nixl/control"
+	"meridian/adapters/nixl/plane"
 	"meridian/blocks"
 	"meridian/blocks/window"
 	"meridian/fabric"
@@ -93,22 +92,18 @@ func (l *lender) listen(t *testing.T) {
 
 func (l *lender) answer(c net.Conn) {
 	for {
-		var head [8]byte
-		if _, err := io.ReadFull(c, head[:]); err != nil {
+		f, err := plane.ReadFrame(c, nil)
+		if err != nil {
 			return
 		}
-		b := make([]byte, binary.LittleEndian.Uint64(head[:]))
-		if _, err := io.ReadFull(c, b); err != nil {
-			return
-		}
-		if string(b) == send {
+		if f.Verb == plane.Send {
 			l.mu.Lock()
-			answer := append([]byte(load), l.blob...)
+			answer := plane.Frame{Verb: plane.Load, Body: l.blob}
 			l.mu.Unlock()
-			_, _ = c.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(answer))), answer...))
+			_, _ = c.Write(answer.Append(nil))
 			continue
 		}
-		loaded, err := ask[*control.Loaded](context.Background(), l.process, &control.Load{Blob: b[len(load):]}, -1)
+		loaded, err := ask[*control.Loaded](context.Background(), l.process, &control.Load{Blob: f.Body}, -1)
 		if err == nil {
 			lend := message{verb: verbLend, addr: l.at, n: uint64(len(l.mem))}.String()
 			_, _ = ask[*control.Done](context.Background(), l.process, &control.Notify{Peer: loaded.Peer, Text: []byte(lend)}, -1)
@@ -134,7 +129,7 @@ func config(t *testing.T, peers ...PeerConfig) Config {
 
 func newNode(t *testing.T, c Config) *Node {
 	t.Helper()
-	n, err := New(c)
+	n, err := New(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

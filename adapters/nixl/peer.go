@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"meridian/adapters/nixl/control"
+	"meridian/adapters/nixl/plane"
 	"meridian/fabric"
 	"meridian/fabric/lent"
+	"meridian/internal/stranger"
 	"meridian/wire"
 )
 
@@ -26,7 +28,7 @@ const (
 	movesATime = 2       // transfers of a call: the staging of one is copied while another runs
 )
 
-// peer is a listed peer: an agent with a listener.
+// peer is a listed peer: an agent, and how it is found.
 type peer struct {
 	PeerConfig
 	node *Node
@@ -47,7 +49,7 @@ type peer struct {
 // link is a peer's agent as it is loaded in one helper.
 type link struct {
 	*session
-	metadata
+	plane.Metadata
 	lent wire.Span // memory for our blocks
 }
 
@@ -116,7 +118,7 @@ func (p *peer) Reach(context.Context) (lent.Place, error) {
 	if err != nil {
 		return lent.Place{}, err
 	}
-	return lent.Place{ID: fmt.Sprintf("%x", l.life), Base: l.lent.Off, Size: l.lent.Len}, nil
+	return lent.Place{ID: fmt.Sprintf("%x", l.Life), Base: l.lent.Off, Size: l.lent.Len}, nil
 }
 
 // late counts transfers that have outlived their callers.
@@ -152,7 +154,7 @@ func (p *peer) move(ctx context.Context, write bool, ops []lent.Op) {
 		turn <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turn }()
-			quiet, err := l.move(ctx, p, l.metadata.agent, write, pieces, "")
+			quiet, err := l.move(ctx, p, l.Agent, write, pieces, "")
 			if err == nil {
 				return
 			}
@@ -240,31 +242,36 @@ func (p *peer) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
-		wait = min(2*wait, lastWait)
+		if wait = min(2*wait, lastWait); errors.Is(err, plane.ErrAbsent) {
+			wait = firstWait // it costs nothing to look
+		}
 	}
 }
 
 // serve connects the peer to a helper's agent, and does what it asks until that ends.
 func (p *peer) serve(ctx context.Context, s *session) error {
-	l, err := dialListener(ctx, p.Address)
+	l, err := p.find(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	blob, err := l.metadata()
+	blob, err := l.metadata(ctx)
 	if err != nil {
 		return err
 	}
-	m, err := parseMetadata(blob)
+	m, err := plane.ParseMetadata(blob)
 	if err != nil {
 		return err
+	}
+	if by, agent := Planned(p.Address); by != "" && agent != m.Agent {
+		return fmt.Errorf("nixl: the metadata at %s are of agent %s: %w", p.Address, stranger.Quote(m.Agent), wire.CodeInvalid)
 	}
 	p.clear()
-	if err := s.claim(m.agent, p); err != nil {
+	if err := s.claim(m.Agent, p); err != nil {
 		return err
 	}
-	defer s.disclaim(m.agent)
-	defer s.forget(m.agent)
+	defer s.disclaim(m.Agent)
+	defer s.forget(m.Agent)
 	if err := s.load(ctx, m, blob); err != nil {
 		return err
 	}
@@ -272,20 +279,21 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 		return err
 	}
 	// A listener does one thing after the other: its answer says that it has loaded ours,
-	// so that the peer can answer what it is told next.
-	if _, err := p.same(l, m); err != nil {
+	// so that the peer can answer what it is told next. One without a listener first asks
+	// for the metadata of who tells it.
+	if _, err := p.same(ctx, l, m); err != nil {
 		return err
 	}
 	g := s.guests[p]
-	if err := s.notify(ctx, m.agent, message{verb: verbWindow, addr: g.at, n: g.w.Len}.String()); err != nil {
+	if err := s.notify(ctx, m.Agent, message{verb: verbWindow, addr: g.at, n: g.w.Len}.String()); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.link, p.lates = &link{session: s, metadata: m}, 0
-	if p.was.metadata == m { // the same agent still has the memory
+	p.link, p.lates = &link{session: s, Metadata: m}, 0
+	if p.was.Metadata == m { // the same agent still has the memory
 		p.link.lent = p.was.lent
 	}
-	if p.was.metadata != m || p.was.session != s {
+	if p.was.Metadata != m || p.was.session != s {
 		p.ways = ways{}
 	}
 	owes := p.owes && p.link.lent.Len > 0
@@ -293,7 +301,7 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 	p.node.cfg.Helper.Log.Info("NIXL peer is connected", "peer", p.Name(), "address", p.Address)
 	p.node.changed()
 	if owes {
-		p.lendDone(ctx, s, m.agent)
+		p.lendDone(ctx, s, m.Agent)
 	}
 	return p.attend(ctx, l, s, m, blob)
 }
@@ -311,7 +319,7 @@ func (p *peer) clear() {
 }
 
 // attend looks after a connected peer.
-func (p *peer) attend(ctx context.Context, l *listener, s *session, m metadata, blob []byte) error {
+func (p *peer) attend(ctx context.Context, l source, s *session, m plane.Metadata, blob []byte) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for {
@@ -323,7 +331,7 @@ func (p *peer) attend(ctx context.Context, l *listener, s *session, m metadata, 
 		case err := <-p.sick:
 			return err
 		case <-look.C:
-			if _, err := p.same(l, m); err != nil {
+			if _, err := p.same(ctx, l, m); err != nil {
 				return err
 			}
 		case t := <-p.box:
@@ -336,11 +344,11 @@ func (p *peer) attend(ctx context.Context, l *listener, s *session, m metadata, 
 				continue
 			}
 			if said.verb != verbLend {
-				p.node.asked(ctx, p, s, m.agent, said)
+				p.node.asked(ctx, p, s, m.Agent, said)
 				continue
 			}
 			// What was registered since is in newer metadata only.
-			newer, err := p.same(l, m)
+			newer, err := p.same(ctx, l, m)
 			if err != nil {
 				return err
 			}
@@ -351,7 +359,7 @@ func (p *peer) attend(ctx context.Context, l *listener, s *session, m metadata, 
 			if p.owes { // UCX does not survive an agent that is added right after it was removed
 				return fmt.Errorf("%w: its agent has registered more memory, and is loaded anew", wire.CodeUnreachable)
 			}
-			p.lendDone(ctx, s, m.agent)
+			p.lendDone(ctx, s, m.Agent)
 		}
 	}
 }
@@ -367,13 +375,13 @@ func (p *peer) lendDone(ctx context.Context, s *session, agent string) {
 	}
 }
 
-// same asks the peer's listener again: another agent may have its place by now.
-func (p *peer) same(l *listener, m metadata) ([]byte, error) {
-	blob, err := l.metadata()
+// same looks at the peer's metadata again: another agent may have its place by now.
+func (p *peer) same(ctx context.Context, l source, m plane.Metadata) ([]byte, error) {
+	blob, err := l.metadata(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now, err := parseMetadata(blob)
+	now, err := plane.ParseMetadata(blob)
 	if err == nil && now != m {
 		err = fmt.Errorf("%w: another agent answers at %s", wire.CodeIncarnation, p.Address)
 	}

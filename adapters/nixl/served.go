@@ -56,11 +56,14 @@ func (n *Node) Peers() []fabric.Peer {
 func (p *peer) stands(down error) fabric.Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := fabric.Peer{Name: p.Name(), Listed: true, Addr: "nixl://" + p.Address}
+	out := fabric.Peer{Name: p.Name(), Listed: true, Addr: p.Address}
+	if by, _ := Planned(p.Address); by == "" {
+		out.Addr = "nixl://" + p.Address
+	}
 	switch {
 	case p.link != nil:
 		out.State, out.Via, out.Lanes, out.Memory = fabric.PeerReady, p.ways.String(), 1, p.link.lent.Len
-		out.Inc = binary.LittleEndian.Uint64(p.link.life[:])
+		out.Inc = binary.LittleEndian.Uint64(p.link.Life[:])
 	case down != nil:
 		out.Code, out.Text = wire.CodeUnreachable, down.Error()
 	default:
@@ -88,8 +91,14 @@ func (n *Node) Peer(name string) fabric.Fabric {
 	return nil
 }
 
-// Addresses are none: peers reach the helper's agent, whose address is in its metadata.
-func (n *Node) Addresses() []string { return nil }
+// Addresses is that of the listener for metadata. Blocks go to the helper's agent, whose
+// address is in these.
+func (n *Node) Addresses() []string {
+	if n.inbox.addr == "" {
+		return nil
+	}
+	return []string{"nixl://" + n.inbox.addr}
+}
 
 // drainTick is how often Drain looks whether requests still run.
 const drainTick = 10 * time.Millisecond
@@ -137,7 +146,7 @@ func (n *Node) tell(ctx context.Context, to lent.Peer, list []lent.Stored) {
 		for i, b := range list[:k] {
 			lines[i] = message{verbStored, b.NS, b.Key, b.Addr, b.Len}.String()
 		}
-		if err != nil || l.notify(ctx, l.metadata.agent, strings.Join(lines, "\n")) != nil {
+		if err != nil || l.notify(ctx, l.Agent, strings.Join(lines, "\n")) != nil {
 			n.count.untold.Add(uint64(k))
 		}
 		list = list[k:]
@@ -163,10 +172,11 @@ func (n *Node) Findings() []fabric.Finding {
 	for _, p := range n.Peers() {
 		f := fabric.Finding{ID: "unreachable." + p.Name, Severe: true, Bad: p.State != fabric.PeerReady, Subject: "peer " + p.Name + " at " + p.Addr}
 		if f.Bad {
-			f.Reason, f.Fix = p.Text, "start the peer's agent with its listener, or correct its entry in peers"
+			f.Reason, f.Fix = p.Text, "start the peer's agent, have it send its metadata, or correct its entry in peers"
 		}
 		out = append(out, f)
 	}
+	out = append(out, n.published()...)
 	untold := n.count.untold.Load()
 	return append(out, fabric.Finding{
 		ID: "untold", Bad: untold > 0, Subject: fmt.Sprintf("notifications that could not be sent: %d", untold),

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"meridian/adapters/nixl/control"
+	"meridian/adapters/nixl/plane"
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/blocks/window"
@@ -171,14 +172,14 @@ func (s *session) disclaim(name string) {
 }
 
 // load makes a peer's agent known: one at a time, since UCX does not survive two of one.
-func (s *session) load(ctx context.Context, m metadata, blob []byte) error {
+func (s *session) load(ctx context.Context, m plane.Metadata, blob []byte) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	loaded, err := ask[*control.Loaded](ctx, s.process, &control.Load{Blob: blob}, -1)
-	if err == nil && loaded.Peer != m.agent {
-		err = fmt.Errorf("nixl: %q was loaded as %q: %w", m.agent, loaded.Peer, wire.CodeInvalid)
+	if err == nil && loaded.Peer != m.Agent {
+		err = fmt.Errorf("nixl: %q was loaded as %q: %w", m.Agent, loaded.Peer, wire.CodeInvalid)
 	}
 	return err
 }

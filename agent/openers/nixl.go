@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/adapters/nixl"
+	"meridian/adapters/nixl/plane"
 	"meridian/agent/config"
 	"meridian/fabric"
 	"meridian/wire"
@@ -26,6 +27,8 @@ const (
 type nixlSettings struct {
 	library, helper, backend, devices   string
 	params, environment, peers, tenants []string
+	listen, tcpstore, etcdNamespace     string
+	allow, etcd                         []string
 	window, staging                     uint64
 	emulation                           string
 	lanes                               int
@@ -33,8 +36,13 @@ type nixlSettings struct {
 }
 
 var openNIXL = New(
-	config.ListsPeers(config.NewFabricKind(nixlKind, "Applications with a NIXL agent that has a listener: they lend memory for blocks, and bring and take blocks. NIXL's library runs in meridian-ffi, a process of its own. docs/nixl.md tells how.", checkNIXL,
-		config.Key("peers", func(s *nixlSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter where the agent's listener is, which NIXL has at IPv4 only."),
+	config.ListsPeers(config.NewFabricKind(nixlKind, "Applications with a NIXL agent: they lend memory for blocks, and bring and take blocks. NIXL's library runs in meridian-ffi, a process of its own. docs/nixl.md tells how.", checkNIXL,
+		config.Key("peers", func(s *nixlSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=ADDRESS. ADDRESS says how the peer's agent is found: HOST:PORT is where its listener is, which NIXL has at IPv4 only; listener://AGENT sends its metadata to listen; tcpstore://AGENT has them on the TCPStore; etcd://AGENT has them in etcd."),
+		config.Key("listen", func(s *nixlSettings) *string { return &s.listen }, config.Words, "", config.Free[string](), "HOST:PORT to which agents send their metadata, and where they ask for those of the daemon's agent. Empty: nowhere. Beyond loopback it takes insecure and allow."),
+		config.Key("allow", func(s *nixlSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect to listen besides loopback, ADDRESS/BITS. Who may connect gets the metadata of this daemon's agent. A reload closes the connections of those that are not allowed any more.").Live(),
+		config.Key("tcpstore", func(s *nixlSettings) *string { return &s.tcpstore }, config.Words, "", config.Free[string](), "HOST:PORT of a TCPStore, such as listen of a nixl-hub, where agents with NIXL_TCPSTORE_ENDPOINT find the daemon's agent, and the daemon theirs."),
+		config.Key("etcd", func(s *nixlSettings) *[]string { return &s.etcd }, config.Lists, nil, config.Free[[]string](), "HOST:PORT of each endpoint of an etcd, where agents with NIXL_ETCD_ENDPOINTS find the daemon's agent, and the daemon theirs."),
+		config.Key("etcd_namespace", func(s *nixlSettings) *string { return &s.etcdNamespace }, config.Words, plane.DefaultNamespace, config.Free[string](), "What the agents have as NIXL_ETCD_NAMESPACE."),
 		config.Key("library", func(s *nixlSettings) *string { return &s.library }, config.Words, "", config.Free[string](), "libnixl_capi.so: the file, its folder, or a folder of Python packages. Empty: it is looked for where pip installs packages, and by the dynamic linker."),
 		config.Key("helper", func(s *nixlSettings) *string { return &s.helper }, config.Words, "", config.Free[string](), "Path of meridian-ffi. Empty: beside meridiand, else in PATH."),
 		config.Key("backend", func(s *nixlSettings) *string { return &s.backend }, config.Words, "UCX", config.Free[string](), "NIXL's plugin."),
@@ -49,7 +57,7 @@ var openNIXL = New(
 		config.Key("notify", func(s *nixlSettings) *bool { return &s.notify }, config.Booleans, false, config.Free[bool](), "Tell a peer by a notification which block lies where in its memory. Its agent keeps these until the application takes them."),
 		config.Key("insecure", func(s *nixlSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow NIXL beyond loopback: it has no TLS, and a process that has the metadata of this daemon's agent can write the windows of all peers of this table."),
 	), func(s *nixlSettings) []string { return listedNames(s.peers) }),
-	func(_ context.Context, at Site, s *nixlSettings) (fabric.Fabric, error) {
+	func(ctx context.Context, at Site, s *nixlSettings) (fabric.Fabric, error) {
 		c := nixl.Config{
 			Label: at.Name, Agent: at.Agent, Window: s.window, Staging: s.staging, Lanes: s.lanes, Notify: s.notify, Tenants: s.tenants,
 			Helper: nixl.HelperConfig{
@@ -75,11 +83,14 @@ var openNIXL = New(
 			name, addr, _ := strings.Cut(p, "=")
 			c.Peers = append(c.Peers, nixl.PeerConfig{Name: name, Address: addr})
 		}
-		n, err := nixl.New(c)
+		if err := openPlanes(s, &c); err != nil {
+			return nil, err
+		}
+		n, err := nixl.New(ctx, c)
 		if err != nil {
 			return nil, err // not a nil *Node in an interface
 		}
-		return n, nil
+		return &liveNIXL{n}, nil
 	},
 )
 
@@ -93,14 +104,22 @@ func listedNames(peers []string) (names []string) {
 }
 
 func checkNIXL(s *nixlSettings, bad config.Bad) {
-	names := map[string]bool{}
+	checkPlanes(s, bad)
+	names, agents := map[string]bool{}, map[string]bool{}
 	for _, p := range s.peers {
 		name, addr, ok := strings.Cut(p, "=")
+		if by, agent := nixl.Planned(addr); by != "" && peerName.MatchString(name) && !names[name] {
+			if checkPeerPlane(s, bad, p, by, agent); agents[agent] {
+				bad("peers", "%q: the agent %q is there twice", p, agent)
+			}
+			names[name], agents[agent] = true, true
+			continue
+		}
 		host, port, err := net.SplitHostPort(addr)
 		number, wrong := strconv.ParseUint(port, 10, 16)
 		switch {
 		case !ok || !peerName.MatchString(name):
-			bad("peers", "%q must be NAME=HOST:PORT, the name 1 to 32 lower-case letters, digits or hyphens", p)
+			bad("peers", "%q must be NAME=ADDRESS, the name 1 to 32 lower-case letters, digits or hyphens", p)
 		case err != nil:
 			bad("peers", "%q: %v", p, err)
 		case wrong != nil || number == 0:

@@ -20,7 +20,7 @@ var rules = map[string][]string{
 	"meridian/adapters/link":             {"meridian/adapters/link", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/internal", "golang.org/x/sys"},
 	"meridian/adapters/mooncake":         {"meridian/adapters/mooncake", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/internal", "golang.org/x/sys"},
 	"meridian/adapters/mooncake/segment": {"meridian/internal/stranger", "meridian/wire"},
-	"meridian/adapters/nixl":             {"meridian/adapters/nixl/control", "meridian/blocks", "meridian/fabric", "meridian/wire", "meridian/internal", "golang.org/x/sys"},
+	"meridian/adapters/nixl":             {"meridian/adapters/nixl/control", "meridian/adapters/nixl/plane", "meridian/blocks", "meridian/fabric", "meridian/wire", "meridian/internal", "golang.org/x/sys"},
 	"meridian/adapters/nixl/realagent":   {"meridian/adapters/nixl/internal/wheel"},
 	"meridian/adapters/nixl/capi":        {"github.com/ebitengine/purego"},
 	"meridian/adapters/nixl/control":     {"golang.org/x/sys"},

@@ -44,6 +44,21 @@ class Agent:
         self.agent.remove_remote_agent(peer)
         return {}
 
+    def send(self, ip="", port=0):
+        self.agent.send_local_metadata(ip, port)
+        return {}
+
+    def fetch(self, peer, ip="", port=0):
+        self.agent.fetch_remote_metadata(peer, ip, port)
+        return {}
+
+    def withdraw(self, ip="", port=0):
+        self.agent.invalidate_local_metadata(ip, port)
+        return {}
+
+    def knows(self, peer):
+        return {"name": "yes" if self.agent.check_remote_metadata(peer) else ""}
+
     def put(self, at, hex):
         b = bytes.fromhex(hex)
         self.memory[at:at + len(b)] = b

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -39,20 +40,24 @@ type Agent struct {
 	once sync.Once
 }
 
-// Start starts an agent that has n bytes of memory. It ends with the test.
-func Start(t testing.TB, name string, n int) *Agent { return start(t, name, n, false) }
+// Start starts an agent that has n bytes of memory, with variables NAME=VALUE. It ends
+// with the test.
+func Start(t testing.TB, name string, n int, env ...string) *Agent {
+	return start(t, name, n, false, env)
+}
 
 // Listen starts one that tells its metadata, and takes others', by its own listener.
-func Listen(t testing.TB, name string, n int) *Agent { return start(t, name, n, true) }
+func Listen(t testing.TB, name string, n int) *Agent { return start(t, name, n, true, nil) }
 
 var listening = regexp.MustCompile(`listening on port (\d+)`)
 
-func start(t testing.TB, name string, n int, listen bool) *Agent {
+func start(t testing.TB, name string, n int, listen bool, env []string) *Agent {
 	t.Helper()
 	python, packages := realpart.Python(t), realpart.Packages(t, "peers")
 	a := &Agent{Name: name, t: t}
 	a.cmd = exec.Command(python, "-c", script)
 	a.cmd.Env = append(os.Environ(), "PYTHONPATH="+packages, "UCX_NET_DEVICES=lo", "UCX_PROTO_EMULATION_ENABLE=y", "UCX_WARN_UNUSED_ENV_VARS=n", "NIXL_LOG_LEVEL=INFO")
+	a.cmd.Env = append(a.cmd.Env, env...)
 	a.cmd.Stderr = &a.log
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := a.cmd.StdoutPipe()
@@ -138,6 +143,38 @@ func (a *Agent) Load(metadata []byte) string {
 	a.t.Helper()
 	return a.ask(map[string]any{"do": "load", "hex": hex.EncodeToString(metadata)}).Name
 }
+
+// Send sends its metadata to a listener at HOST:PORT; "": to the store that its
+// environment names.
+func (a *Agent) Send(to string) { a.exchange("send", to, "") }
+
+// Fetch asks for the metadata of another one there. Knows says when they have come.
+func (a *Agent) Fetch(name, from string) { a.exchange("fetch", from, name) }
+
+// Withdraw takes its metadata out there.
+func (a *Agent) Withdraw(from string) { a.exchange("withdraw", from, "") }
+
+func (a *Agent) exchange(do, at, name string) {
+	a.t.Helper()
+	m := map[string]any{"do": do}
+	if name != "" {
+		m["peer"] = name
+	}
+	if at != "" {
+		p := netip.MustParseAddrPort(at)
+		m["ip"], m["port"] = p.Addr().String(), p.Port()
+	}
+	a.ask(m)
+}
+
+// Knows reports whether it has the metadata of another one.
+func (a *Agent) Knows(name string) bool {
+	a.t.Helper()
+	return a.ask(map[string]any{"do": "knows", "peer": name}).Name != ""
+}
+
+// Log is what its library has said.
+func (a *Agent) Log() string { return a.log.String() }
 
 // More registers n bytes more, and returns their address.
 func (a *Agent) More(n int) uint64 {
