@@ -14,21 +14,15 @@ import (
 	"time"
 
 	"meridian/adapters/nixl/plane"
+	"meridian/blocks/quota"
 	"meridian/internal/door"
 	"meridian/internal/stranger"
 	"meridian/wire"
 )
 
-const (
-	// Connections to our listener: of all, of one source, and bytes of frames under way.
-	inboxConns  = 4 * maxPeers
-	inboxSource = 2 * maxPeers
-	inboxHeld   = 16 << 20
-
-	// takeoverTime is how long an agent waits whose name somebody else has: by then it is
-	// clear that a host is gone with which that was (plane.Alive).
-	takeoverTime = 15 * time.Second
-)
+// takeoverTime is how long an agent waits whose name somebody else has: by then it is
+// clear that a host is gone with which that was (plane.Alive).
+const takeoverTime = 15 * time.Second
 
 // inbox is the P2P listener of this daemon: agents send it their metadata, and ask for
 // those of the daemon's own agent.
@@ -77,8 +71,8 @@ func newInbox(n *Node) *inbox {
 			in.names[agent] = true
 		}
 	}
-	in.held = door.NewShares("bytes of frames", inboxHeld)
-	in.door = door.New(door.Config{Conns: inboxConns, PerSource: inboxSource, Admit: in.admit, Serve: in.serve, Refused: in.refused})
+	in.held = n.cfg.Doors.Of(quota.HandshakeBytes)
+	in.door = door.New(door.Config{Places: n.cfg.Doors.Of(quota.MetadataConns), Admit: in.admit, Serve: in.serve, Refused: in.refused})
 	return in
 }
 
@@ -134,12 +128,9 @@ func (s *sent) read(r *bufio.Reader) error {
 			return err
 		}
 		_ = s.c.SetReadDeadline(time.Now().Add(s.in.wait))
-		mine := 0
-		f, err := plane.ReadFrame(r, func(n int) error {
-			err := s.in.held.Take(s.c.Source(), n)
-			if err == nil {
-				mine = n
-			}
+		var mine door.Part
+		f, err := plane.ReadFrame(r, func(n int) (err error) {
+			mine, err = s.in.held.Take(s.c.Source(), uint64(n))
 			return err
 		})
 		if err == nil {
@@ -147,7 +138,7 @@ func (s *sent) read(r *bufio.Reader) error {
 			s.c.Spoke()
 			err = s.does(f)
 		}
-		s.in.held.Give(s.c.Source(), mine)
+		mine.Give()
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return fmt.Errorf("nixl: half a frame, and nothing for %v: %w", s.in.wait, wire.CodeDeadline)

@@ -14,10 +14,14 @@ import (
 	"time"
 
 	"meridian/adapters/nixl/plane"
+	"meridian/blocks/quota"
 	"meridian/internal/door"
 	"meridian/internal/testbed"
 	"meridian/wire"
 )
+
+// inboxConns are the connections that one source may have.
+const inboxConns = 64
 
 // inboxRig is a listener without a helper, at which agentA is listed, and what it refused.
 type inboxRig struct {
@@ -31,7 +35,9 @@ type inboxRig struct {
 
 func startInbox(t *testing.T, wait, takeover time.Duration) *inboxRig {
 	t.Helper()
-	in := newInbox(&Node{cfg: Config{Helper: HelperConfig{Log: testLog(t)}, Peers: []PeerConfig{{"a", ByListener + "agentA"}}}})
+	book := &quota.Book{}
+	book.SetLimit(quota.MetadataConns, quota.Source, inboxConns)
+	in := newInbox(&Node{cfg: Config{Doors: door.NewCommon(book), Helper: HelperConfig{Log: testLog(t)}, Peers: []PeerConfig{{"a", ByListener + "agentA"}}}})
 	in.wait, in.takeover = wait, takeover
 	r := &inboxRig{inbox: in, t: t}
 	in.ours = func() []byte {

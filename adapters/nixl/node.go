@@ -82,6 +82,7 @@ type Config struct {
 	// they ask for ours; "": there is none. Allow may use it, besides loopback.
 	Listen string
 	Allow  []netip.Prefix
+	Doors  *door.Common // the shares of its connections, and of frames that have not come whole
 	// TCPStore and Etcd are where agents look for ours, and where listed ones have
 	// theirs; nil: nowhere. The Node closes them.
 	TCPStore, Etcd plane.Store

@@ -83,7 +83,7 @@ var openNIXL = New(
 			name, addr, _ := strings.Cut(p, "=")
 			c.Peers = append(c.Peers, nixl.PeerConfig{Name: name, Address: addr})
 		}
-		if err := openPlanes(s, &c); err != nil {
+		if err := openPlanes(at, s, &c); err != nil {
 			return nil, err
 		}
 		n, err := nixl.New(ctx, c)

@@ -26,8 +26,8 @@ func (l *liveNIXL) Prepare(c *config.Config) (Prepared, error) {
 }
 
 // openPlanes opens the stores of metadata that a table names.
-func openPlanes(s *nixlSettings, c *nixl.Config) (err error) {
-	c.Listen, c.Allow = s.listen, prefixes(s.allow)
+func openPlanes(at Site, s *nixlSettings, c *nixl.Config) (err error) {
+	c.Listen, c.Allow, c.Doors = s.listen, prefixes(s.allow), at.Doors
 	if s.tcpstore != "" {
 		c.TCPStore = plane.NewTCPStore(s.tcpstore)
 	}
