@@ -57,23 +57,22 @@ func (p *Peer) use() *session {
 	return p.choose(func(s *session) bool { return s.takes.Load() })
 }
 
-// choose takes the session that this side dialled, or else the youngest that the
-// peer did, of those that are good.
+// choose takes the youngest session that this side dialled, or else the youngest that
+// the peer did, of those that are good.
 func (p *Peer) choose(good func(*session) bool) (best *session) {
 	if p.closed.Load() {
 		return nil
 	}
 	for _, s := range *p.sessions.Load() {
-		switch {
-		case !good(s):
-		case best == nil, s.dialled && !best.dialled, s.dialled == best.dialled && s.began > best.began:
+		if good(s) && (best == nil || s.dialled || !best.dialled) {
 			best = s
 		}
 	}
 	return best
 }
 
-// addSession and dropSession keep the peer's list of sessions. The caller holds n.mu.
+// addSession and dropSession keep the peer's list of sessions, the oldest first. The
+// caller holds n.mu.
 func (p *Peer) addSession(s *session) {
 	all := append(slices.Clone(*p.sessions.Load()), s)
 	p.sessions.Store(&all)

@@ -19,45 +19,48 @@ import (
 func (p *Peer) keepConnected() {
 	n := p.node
 	defer n.running.Done()
-	pause := redialMin
-	for n.ctx.Err() == nil {
-		if p.closed.Load() {
-			return
-		}
+	var tries redial
+	for n.ctx.Err() == nil && !p.closed.Load() {
 		s, err := p.connect()
 		p.mu.Lock()
-		if err == nil {
-			p.refusal = nil
-		} else {
-			p.refusal = err
-		}
+		p.refusal = err
 		p.mu.Unlock()
 		n.state(p.cfg.Name)
+		stood := time.Duration(0)
 		if err != nil {
 			n.cfg.Log.Debug("link dial", "peer", p.cfg.Name, "addr", p.cfg.Addr, "code", wire.CodeOf(err).String(), "err", err)
-			p.sleep(pause/2 + rand.N(pause/2+1))
-			pause = min(2*pause, redialMax)
-			continue
-		}
-		up := n.cfg.Clock()
-		for s.complete(n.cfg.Lanes) {
-			select {
-			case <-s.kick:
-			case <-p.kick:
-			case <-n.ctx.Done():
+		} else {
+			up := n.cfg.Clock()
+			for s.complete(n.cfg.Lanes) {
+				select {
+				case <-s.kick:
+				case <-p.kick:
+				case <-n.ctx.Done():
+				}
+				n.state(p.cfg.Name)
+				if n.ctx.Err() != nil || p.closed.Load() {
+					return
+				}
 			}
-			n.state(p.cfg.Name)
-			if n.ctx.Err() != nil || p.closed.Load() {
-				return
-			}
+			stood = n.cfg.Clock() - up
 		}
-		if n.cfg.Clock()-up > steadyAfter {
-			pause = redialMin
-			continue
-		}
-		p.sleep(pause/2 + rand.N(pause/2+1))
-		pause = min(2*pause, redialMax)
+		p.sleep(tries.pause(stood))
 	}
+}
+
+// redial says how long to wait between two tries to reach a peer.
+type redial struct{ last time.Duration }
+
+// pause is the wait after a connection that stood for a time, 0 where there was none:
+// nothing after one that stood for long, else a time that doubles from one to the next
+// and of which half is random.
+func (r *redial) pause(stood time.Duration) time.Duration {
+	if stood > steadyAfter {
+		r.last = 0
+		return 0
+	}
+	r.last = min(max(2*r.last, redialMin), redialMax)
+	return r.last/2 + rand.N(r.last/2)
 }
 
 func (p *Peer) sleep(d time.Duration) {

@@ -193,15 +193,8 @@ func (g Group) Pull(ctx context.Context, it []fabric.Item) {
 	}, func(p *Peer, sub []fabric.Item) { p.Pull(ctx, sub) })
 }
 
-// Quiesce waits for every peer.
-func (g Group) Quiesce(ctx context.Context) error {
-	for _, p := range g.n.peers() {
-		if err := p.Quiesce(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// Quiesce implements fabric.Fabric, as that of a Peer does.
+func (g Group) Quiesce(ctx context.Context) error { return fabric.ContextError(ctx, label) }
 
 // Close closes the node.
 func (g Group) Close() error { return g.n.Close() }

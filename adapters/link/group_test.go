@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -42,6 +43,11 @@ func TestAGroupGivesEachKeyAHome(t *testing.T) {
 		count[home[i]]++
 		if again := g.Choose(ns, key(ns, i)); again != home[i] {
 			t.Fatalf("key %d goes to %s, then to %s", i, home[i], again)
+		}
+		for _, p := range a.peers() {
+			if score(p.home, key(ns, i)) > score(a.Peer(home[i]).home, key(ns, i)) {
+				t.Fatalf("key %d goes to %s, and has a higher score at %s", i, home[i], p.Name())
+			}
 		}
 	}
 	for name, n := range count {
@@ -128,8 +134,19 @@ func TestAGroupFindsItsCopiesAgain(t *testing.T) {
 			t.Errorf("pull %d: %v, attested by %v", i, back[i].Err, back[i].Att)
 		}
 	}
+	if err := g.Quiesce(t.Context()); err != nil {
+		t.Errorf("Quiesce: %v", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.Quiesce(over); !errors.Is(err, wire.CodeCancelled) {
+		t.Errorf("Quiesce that is given up: %v", err)
+	}
 	for i, p := range g.Peers() {
-		if p.Name != fmt.Sprint("p", i) || p.Err() != nil || p.Via != viaTCP || p.Inc != others[i].cfg.Incarnation {
+		if g.Peer(p.Name) != fabric.Fabric(a.Peer(p.Name)) {
+			t.Errorf("peer %d is another one by its name", i)
+		}
+		if p.Name != fmt.Sprint("p", i) || !p.Listed || p.Err() != nil || p.Via != viaTCP || p.Inc != others[i].cfg.Incarnation {
 			t.Errorf("peer %d: %+v", i, p)
 		}
 	}
@@ -137,5 +154,17 @@ func TestAGroupFindsItsCopiesAgain(t *testing.T) {
 	old.Inc++
 	if g.Keeps(old.Handle()) {
 		t.Error("a copy of another incarnation counts")
+	}
+}
+
+// A peer on no list is told of beside those of the list.
+func TestAGroupTellsOfPeersOnNoList(t *testing.T) {
+	_, b, _ := pair(t, "tcp://127.0.0.1:0")
+	if p := b.Group().Peer("agent1"); p != nil {
+		t.Errorf("it is a fabric by itself: %v", p)
+	}
+	all := b.Group().Peers()
+	if len(all) != 1 || all[0].Listed || all[0].State != StateReady || all[0].Agent != agentID(1) {
+		t.Errorf("%+v", all)
 	}
 }

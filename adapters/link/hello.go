@@ -64,10 +64,7 @@ func (h *hello) send(m *proto.Hello) error {
 // receive reads one HELLO, and not a byte more.
 func (h *hello) receive() (proto.Hello, error) {
 	for {
-		b := h.buf[:]
-		if n := h.sp.Need(); n < len(b) {
-			b = b[:n]
-		}
+		b := h.buf[:min(h.sp.Need(), len(h.buf))]
 		if _, err := io.ReadFull(h.conn, b); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				return proto.Hello{}, fmt.Errorf("no complete HELLO within %v: %w", proto.HelloTimeout, wire.CodeHelloTimeout)

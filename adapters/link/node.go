@@ -247,23 +247,21 @@ func (n *Node) Drain(ctx context.Context) {
 	}
 	t := time.NewTicker(tickEvery)
 	defer t.Stop()
-	var last uint64
-	var since time.Duration
-	for {
-		idle, moves := n.going()
-		if now := n.cfg.Clock(); moves != last || since == 0 {
-			last, since = moves, now
-		} else if now-since >= drainStill {
-			n.cfg.Log.Info("link drain: what still runs has not moved, and is not waited for", "for", drainStill)
-			return
-		}
-		if idle {
-			return
-		}
+	idle, last := n.going()
+	since := n.cfg.Clock()
+	for !idle {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		}
+		var moves uint64
+		idle, moves = n.going()
+		if now := n.cfg.Clock(); moves != last {
+			last, since = moves, now
+		} else if now-since >= drainStill {
+			n.cfg.Log.Info("link drain: what still runs has not moved, and is not waited for", "for", drainStill)
+			return
 		}
 	}
 }

@@ -65,7 +65,6 @@ type session struct {
 	addr    string // where the peer is
 	dialled bool
 	share   *quota.Hold // of an accepted one
-	began   time.Duration
 
 	mu      sync.Mutex
 	core    *core.Session
@@ -107,7 +106,7 @@ func (e *nsEntry) answeredOK() bool {
 func (n *Node) newSession(entry *Peer, id [16]byte, peer identity, via, addr string, dialled bool, theirs *proto.Hello) *session {
 	spaces := &sessionNamespaces{n: n.cfg.Namespaces, peer: peer.account()}
 	return &session{
-		node: n, entry: entry, id: id, peer: peer, digest: peer.digest(), via: via, addr: addr, dialled: dialled, began: n.cfg.Clock(),
+		node: n, entry: entry, id: id, peer: peer, digest: peer.digest(), via: via, addr: addr, dialled: dialled,
 		core: core.New(core.Config{
 			Dialler: dialled, Store: newSessionStore(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
 			Namespaces: spaces, Tenants: peer.tenants,

@@ -44,7 +44,7 @@ func newStream(c net.Conn, call uintptr, where func([][]byte) [][]byte, moved fu
 			s.raw = raw
 		}
 	}
-	s.onTry, s.onNow = s.try, s.now
+	s.onTry, s.onNow = s.try, s.vector
 	return s
 }
 
@@ -52,7 +52,7 @@ func newStream(c net.Conn, call uintptr, where func([][]byte) [][]byte, moved fu
 func (s *stream) try(fd uintptr) bool {
 	for {
 		s.iov = s.where(s.iov[:0])
-		s.now(fd)
+		s.vector(fd)
 		s.moved(s.n)
 		if s.err != unix.EAGAIN {
 			return true
@@ -63,14 +63,8 @@ func (s *stream) try(fd uintptr) bool {
 	}
 }
 
-// now moves the bytes of iov as far as they go without waiting.
-func (s *stream) now(fd uintptr) {
-	if s.n, s.err = 0, nil; len(s.iov) > 0 {
-		s.vector(fd)
-	}
-}
-
-// direct is now, for a caller that has filled iov itself and will not wait.
+// direct moves the bytes of iov as far as they go without waiting, for a caller that has
+// filled it itself.
 func (s *stream) direct() error {
 	if err := s.raw.Control(s.onNow); err != nil {
 		s.n = 0
@@ -124,11 +118,7 @@ func (s *stream) bounceIn() error {
 		s.iov = s.where(s.iov[:0])
 		took := 0
 		for _, p := range s.iov {
-			k := copy(p, b[took:])
-			took += k
-			if took == len(b) {
-				break
-			}
+			took += copy(p, b[took:])
 		}
 		s.moved(took)
 		b = b[took:]
@@ -145,9 +135,6 @@ func (s *stream) bounceOut() error {
 	n := 0
 	for _, p := range s.iov {
 		n += copy(s.buf[n:], p)
-		if n == len(s.buf) {
-			break
-		}
 	}
 	s.moved(n)
 	if n == 0 {

@@ -53,9 +53,12 @@ func narrow(t *testing.T, c net.Conn, buffer int) {
 }
 
 // bare is a session without HELLO, whose lanes the test drives.
-func bare(n *side, dialler bool) *session {
+func bare(n *side, dialler bool) *session { return limited(n, dialler, core.DefaultLimits) }
+
+// limited is one to a peer with some limits.
+func limited(n *side, dialler bool, l proto.Limits) *session {
 	id := identity{name: "peer", agent: agentID(9), inc: 90, tenants: core.Tenants{All: true}}
-	s := n.newSession(newPeer(n.Node, PeerConfig{Name: "peer"}), [16]byte{1}, id, viaTCP, "", dialler, &proto.Hello{Limits: core.DefaultLimits})
+	s := n.newSession(newPeer(n.Node, PeerConfig{Name: "peer"}), [16]byte{1}, id, viaTCP, "", dialler, &proto.Hello{Limits: l})
 	n.mu.Lock()
 	n.sessions[s.id] = s
 	n.mu.Unlock()
