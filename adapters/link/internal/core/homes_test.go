@@ -117,3 +117,38 @@ func TestWhatFitsAHome(t *testing.T) {
 		}
 	}
 }
+
+// What is under way to homes is taken off what STANDING says there are.
+func TestStandingCountsWithoutWhatIsUnderWay(t *testing.T) {
+	s := New(Config{Store: newMemStore()})
+	s.allowed = map[uint16]*allowance{1: {out: 3}}
+	for n, want := range map[uint32]int{10: 7, 3: 0, 2: 0} {
+		if err := s.standing((proto.Standing{NS: 1, N: n, Len: 100}).Append(nil)); err != nil || s.allowed[1].have != want {
+			t.Errorf("of %d: %d, %v; want %d", n, s.allowed[1].have, err, want)
+		}
+	}
+}
+
+// All namespaces together have as many homes as a session may, and no job is begun for
+// none.
+func TestNoJobIsBegunForNoHomes(t *testing.T) {
+	r := newHomeRig(t, 1, proto.Limits{}, 8)
+	r.quiet = true
+	first := r.as("a", 4096)
+	r.pushes(first, 3000, 1, "of the first")
+	if got := r.stockOf(first); got != 8 {
+		t.Fatalf("%d homes, want 8", got)
+	}
+	second := r.as("b", 4096)
+	r.stockHeld = true
+	r.pushes(second, 3000, 1, "of the second")
+	if len(r.stocks[1]) != 0 || r.end[1].homes != 8 {
+		t.Errorf("%d jobs for homes, %d homes", len(r.stocks[1]), r.end[1].homes)
+	}
+	r.stockHeld = false
+	r.pushes(first, 3000, 4, "more of the first ") // which are filled up again, below half
+	r.pushes(second, 3000, 1, "more of the second")
+	if r.end[1].homes > 8 {
+		t.Errorf("%d homes of all namespaces, want 8 at most", r.end[1].homes)
+	}
+}

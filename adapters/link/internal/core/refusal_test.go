@@ -468,3 +468,16 @@ func TestACallThatEndedBusyCanBeStartedAgain(t *testing.T) {
 	}
 	r.settled()
 }
+
+// END may come twice for what was asked; for what was not asked yet it is refused.
+func TestEndOfWhatWasNotAskedYetIsRefused(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	r.open(1)
+	l, next := r.end[1].Lane(1), r.end[1].nextReq
+	if r.feed(1, frameOf(proto.TypeEnd, next-2, proto.End{})); l.failed {
+		t.Error("a second END ended the lane")
+	}
+	if r.feed(1, frameOf(proto.TypeEnd, next, proto.End{})); !l.failed {
+		t.Error("END of what was not asked was taken")
+	}
+}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -101,5 +102,62 @@ func TestAPushThatStopsGivesItsRoomBackAtOnce(t *testing.T) {
 				r.settled()
 			})
 		}
+	}
+}
+
+// A push that is taken back in the middle of a frame has its memory back at once: what is
+// left of the frame is not read from it.
+func TestWhatIsLeftOfAFrameIsNotOfMemoryThatWasGivenBack(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	r.quiet = true
+	num := r.open(0)
+	c := r.push(0, proto.ClassUrgent, num, 300_000, "p")
+	r.move(0, 1, 1<<20)
+	r.move(1, 1, 1<<20)
+	r.move(0, 1, 100_000)
+	r.end[0].Cancel(r.now, c, wire.CodeCancelled)
+	if !c.over {
+		t.Fatal("the call is not over")
+	}
+	room := c.Items[0].Room
+	for i := range room {
+		room[i] = 0xAA
+	}
+	left := 0
+	for _, p := range r.end[0].Lane(1).TxWant(nil) {
+		left += len(p)
+		if bytes.Contains(p, room[:64]) {
+			t.Error("memory of a call that is over is sent")
+		}
+	}
+	if left == 0 {
+		t.Error("nothing is left of the frame")
+	}
+	r.end[0].Lane(1).TxDid(r.now, 0)
+	r.run()
+	r.settled()
+}
+
+// COMMIT that is with the writer is not out before a byte of it went: until then the peer
+// may say nothing that only COMMIT allows.
+func TestCommitIsOutOnceAByteOfItIs(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	r.quiet = true
+	c := r.push(0, proto.ClassUrgent, r.open(0), 3000, "p")
+	r.move(0, 1, 1<<20)
+	r.move(1, 1, 1<<20)
+	l, all := r.end[0].Lane(1), 0
+	for _, p := range l.TxWant(nil) {
+		all += len(p)
+	}
+	if c.r.ask.state != askHanding {
+		t.Fatalf("state %v: COMMIT goes apart", c.r.ask.state)
+	}
+	if l.TxDid(r.now, 100); c.r.ask.state != askGranted {
+		t.Errorf("state %v after a part of the body, want that of GRANT", c.r.ask.state)
+	}
+	l.TxWant(nil)
+	if l.TxDid(r.now, all-100); c.r.ask.state != askCommitted {
+		t.Errorf("state %v after all, want that of COMMIT", c.r.ask.state)
 	}
 }

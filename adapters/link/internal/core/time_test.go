@@ -344,3 +344,68 @@ func TestCancelStormComesBackToZero(t *testing.T) {
 	}
 	r.settled()
 }
+
+// The round trip is that of PING, and of nothing that waits for something else.
+func TestTheRoundTripIsThatOfPing(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	num := r.open(0)
+	took := func(c *Call, d time.Duration) {
+		t.Helper()
+		r.end[0].StartOn(r.now, 0, c)
+		r.move(0, 0, 1<<20)
+		r.now += d
+		r.run()
+		if !c.over || c.Code != wire.CodeOK {
+			t.Fatalf("%v: %v", c.Type, c.Code)
+		}
+	}
+	took(&Call{Type: proto.TypePing, Timeout: time.Minute}, 30*time.Millisecond)
+	took(&Call{Type: proto.TypeHas, Timeout: time.Minute, Items: []Item{{NS: num, Key: r.key("x")}}}, time.Second)
+	if got := r.end[0].RTT(); got != 30*time.Millisecond {
+		t.Errorf("%v, want 30ms", got)
+	}
+}
+
+// A call by a lane of choice has the time that it asks for.
+func TestACallByALaneHasItsTime(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	num := r.open(0)
+	c := &Call{Type: proto.TypeHas, Timeout: 3 * time.Second, Items: []Item{{NS: num, Key: r.key("x")}}}
+	r.end[0].StartOn(r.now, 1, c)
+	r.stall(2 * time.Second)
+	if c.over {
+		t.Errorf("over with %v before its time", c.Code)
+	}
+	r.stall(2 * time.Second)
+	if c.Code != wire.CodeDeadline {
+		t.Errorf("after its time: over %v, %v", c.over, c.Code)
+	}
+}
+
+// A request ends with the first look at its deadline, at either side.
+func TestARequestEndsAtItsDeadline(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	r.quiet = true
+	num := r.open(0)
+	r.put(1, 300_000, "x")
+	c := r.pull(0, proto.ClassUrgent, num, 300_000, "x")
+	r.move(0, 1, 1<<20)
+	mine, theirs := c.r, r.end[1].served[c.r.id]
+	mine.deadline, theirs.deadline = r.now+time.Second, r.now+2*time.Second
+	r.end[0].Tick(mine.deadline - 1)
+	if c.over {
+		t.Error("the call ended before its deadline")
+	}
+	r.end[0].Tick(mine.deadline)
+	if c.Code != wire.CodeDeadline {
+		t.Errorf("the call at its deadline: over %v, %v", c.over, c.Code)
+	}
+	r.end[1].Tick(theirs.deadline - 1)
+	if theirs.dead {
+		t.Error("what is served ended before its deadline")
+	}
+	r.end[1].Tick(theirs.deadline)
+	if theirs.code != wire.CodeDeadline {
+		t.Errorf("what is served at its deadline: %v", theirs.code)
+	}
+}

@@ -266,3 +266,31 @@ func TestAReferenceOfAnotherGenerationIsStale(t *testing.T) {
 	}
 	r.settled()
 }
+
+// A pull from the beginning takes the block that is there now, whatever was known of an
+// earlier one.
+func TestAPullFromTheBeginningTakesWhatIsThereNow(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	num := r.open(0)
+	r.put(1, 1000, "x")
+	c := &Call{Type: proto.TypePull, Timeout: time.Second, Items: []Item{{NS: num, Key: r.key("x"), Room: make([]byte, 1000)}}}
+	c.Items[0].Head = [32]byte(bodyHead(999).Append(nil))
+	r.end[0].Start(r.now, c)
+	r.run()
+	wantCodes(t, c, wire.CodeOK)
+	r.settled()
+}
+
+// What TABLE said of an item stays so, whatever ends the pull.
+func TestWhatIsNotThereStaysSoWhenAPullIsCancelled(t *testing.T) {
+	r := newRig(t, 1, proto.Limits{})
+	num := r.open(0)
+	r.put(1, 300_000, "x")
+	c := r.pull(0, proto.ClassUrgent, num, 300_000, "none", "x")
+	r.move(0, 1, 1<<20)
+	r.move(1, 1, 2000)
+	r.end[0].Cancel(r.now, c, wire.CodeCancelled)
+	r.run()
+	wantCodes(t, c, wire.CodeAbsent, wire.CodeCancelled)
+	r.settled()
+}
