@@ -85,14 +85,16 @@ func Load(o Options) (*Config, []Warning, error) {
 	if len(l.problems) == 0 {
 		l.cfg.origins = l.origins()
 	}
-	written := l.problems
+	written, warned := l.problems, len(l.warnings)
 	l.problems = nil
 	memory := o.Memory()
 	l.resolve(memory)
 	l.check()
 	l.checkMemory(memory)
 	l.checkMode()
-	l.problems = append(written, slices.DeleteFunc(l.problems, func(p Problem) bool { return l.follows(p, written) })...)
+	follows := func(p Problem) bool { return l.follows(p, written) }
+	l.problems = append(written, slices.DeleteFunc(l.problems, follows)...)
+	l.warnings = append(l.warnings[:warned], slices.DeleteFunc(l.warnings[warned:], follows)...)
 	slices.SortStableFunc(l.problems, func(a, b Problem) int { return a.Line - b.Line })
 	if len(l.problems) > 0 {
 		return nil, l.warnings, &Error{l.problems}
@@ -110,7 +112,11 @@ func (l *loader) follows(p Problem, written []Problem) bool {
 	for _, w := range written {
 		keys := []string{w.Key}
 		if _, meant, ok := strings.Cut(w.Text, "did you mean "); ok {
-			keys = append(keys, strings.TrimSuffix(meant, "?"))
+			meant = strings.TrimSuffix(meant, "?")
+			if dot := strings.LastIndexByte(w.Key, '.'); dot >= 0 && !strings.Contains(meant, ".") {
+				meant = w.Key[:dot+1] + meant // of the same entry
+			}
+			keys = append(keys, meant)
 		}
 		for _, key := range keys {
 			if key == "" {

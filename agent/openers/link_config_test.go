@@ -1,6 +1,7 @@
 package openers
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -48,6 +49,30 @@ func TestATenantThatIsAlmostAnEnginesOwnIsTold(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: %q, want %q", tenants, got, want)
+		}
+	}
+}
+
+// A peer entry whose tenants are written wrong has that problem, and no warning besides
+// that it has none.
+func TestAProblemOfAPeersTenantsIsSaidOnce(t *testing.T) {
+	const entry = "[link]\npsk = \"5b1e7f0c92d84a63b0f6a9d13e57c248\"\n[[link.peer]]\nname = \"p\"\n"
+	for text, want := range map[string][2]int{
+		entry:                            {0, 1},
+		entry + "tenant = [\"acme\"]\n":  {1, 0},
+		entry + "tenats = [\"acme\"]\n":  {1, 0},
+		entry + "tenants = \"acme\"\n":   {1, 0},
+		entry + "pks = \"a\"\n":          {1, 1}, // another key's problem
+		entry + "tenants = [\"acme\"]\n": {0, 0},
+		entry + "tenants = [\"acme\"]\n[[link.peer]]\nname = \"q\"\ntenant = [\"acme\"]\n[[link.peer]]\nname = \"r\"\n": {1, 1},
+	} {
+		_, warnings, err := loadLink(t, text)
+		problems := 0
+		if bad, ok := errors.AsType[*config.Error](err); ok {
+			problems = len(bad.Problems)
+		}
+		if problems != want[0] || len(warnings) != want[1] {
+			t.Errorf("%s\nproblems: %v\nwarnings: %v", text, err, warnings)
 		}
 	}
 }
