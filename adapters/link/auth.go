@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"meridian/adapters/link/internal/core"
+	"meridian/internal/stranger"
 	"meridian/wire"
 	proto "meridian/wire/link"
 )
@@ -193,14 +194,33 @@ func (n *Node) identify(h *hello, m *proto.Hello, p *Peer, method uint16) (ident
 	if !id.listed {
 		key = "security.tenants"
 	}
+	proved := names
 	if method == proto.AuthCert {
-		names = intersect(tenantsOf(leaf(h.conn.(*tls.Conn))), names)
+		proved = tenantsOf(leaf(h.conn.(*tls.Conn)))
 	}
-	if len(names) == 0 {
-		return id, fmt.Errorf("%s proved no tenant that it may have by %s: %w", id.name, key, wire.CodeAuth)
+	switch names = intersect(proved, names); {
+	case len(proved) == 0 && method == proto.AuthCert:
+		return id, fmt.Errorf("%s proved no tenant: its certificate names none as %s://%s/NAME: %w", id.name, tenantScheme, tenantHost, wire.CodeAuth)
+	case len(names) == 0 && len(c.Tenants) == 0:
+		return id, fmt.Errorf("%s may have no tenant: %s is empty: %w", id.name, key, wire.CodeAuth)
+	case len(names) == 0:
+		return id, fmt.Errorf("%s proved tenant %s, and %s has none of them: %w", id.name, someOf(proved), key, wire.CodeAuth)
 	}
 	id.tenants = core.Tenants{Names: names}
 	return id, nil
+}
+
+// someOf lists the first of some names that a peer gave, for people.
+func someOf(names []string) string {
+	const most = 3
+	var out []string
+	for _, name := range names[:min(len(names), most)] {
+		out = append(out, stranger.Quote(name))
+	}
+	if more := len(names) - len(out); more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(out, ", "), more)
+	}
+	return strings.Join(out, ", ")
 }
 
 func intersect(a, b []string) []string {

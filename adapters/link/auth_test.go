@@ -123,8 +123,26 @@ func TestPeersWithoutTheRightProofAreRefusedAndSayWhy(t *testing.T) {
 				c.TLS = ca.issue("b", "t")
 				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
 			},
-			func(c *Config) { c.TLS = ca.issue("a", "other") },
-			PeerConfig{}, "no tenant",
+			func(c *Config) { c.TLS = ca.issue("a", "other", "x", "y", "z") },
+			PeerConfig{}, `a proved tenant "other", "x", "y" and 1 more, and link.peer.tenants has none of them`,
+		},
+		{
+			"certificate of tenants for a peer that may have none", "tls://127.0.0.1:0",
+			func(c *Config) {
+				c.TLS = ca.issue("b", "t")
+				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{}}}
+			},
+			func(c *Config) { c.TLS = ca.issue("a", "t") },
+			PeerConfig{}, "a may have no tenant: link.peer.tenants is empty",
+		},
+		{
+			"certificate without a tenant", "tls://127.0.0.1:0",
+			func(c *Config) {
+				c.TLS = ca.issue("b", "t")
+				c.Peers = []PeerConfig{{Name: "a", Tenants: []string{"t"}}}
+			},
+			func(c *Config) { c.TLS = ca.issue("a") },
+			PeerConfig{}, "a proved no tenant: its certificate names none as meridian://tenant/NAME",
 		},
 		{
 			"itself", "tcp://127.0.0.1:0",

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"time"
 
 	"meridian/adapters/link/internal/core"
@@ -92,7 +93,7 @@ const maxPEM = 1 << 20
 
 // LoadTLS reads PEM files. Files that prove nothing to any peer are refused: a key of
 // another certificate, a certificate of this agent that is not valid now, no authority
-// that is. The error is a *TLSError, but where the files change all the time.
+// that is, or this agent's own certificate as the only one. The error is a *TLSError, but where the files change all the time.
 func LoadTLS(cert, key, ca string) (*TLS, error) {
 	t := &TLS{CA: x509.NewCertPool()}
 	files, err := readTogether([3]string{cert, key, ca}, func(path string) ([]byte, error) { return safefile.Read(path, maxPEM) })
@@ -115,6 +116,10 @@ func LoadTLS(cert, key, ca string) (*TLS, error) {
 	authorities, err := certificates(files[2])
 	if err == nil {
 		err = validNow(authorities)
+	}
+	if err == nil && !slices.ContainsFunc(authorities, func(c *x509.Certificate) bool { return signs(c) || !c.Equal(t.Certificate.Leaf) }) {
+		err = errors.New("only the certificate of this agent is in it, which is that of no authority, so no peer could be verified: " +
+			"name the certificate of the authority that signed it")
 	}
 	if err != nil {
 		return nil, &TLSError{2, fmt.Errorf("%s: %w", ca, err)}
@@ -162,6 +167,10 @@ func certificates(b []byte) (all []*x509.Certificate, err error) {
 		all = append(all, c)
 	}
 }
+
+// signs reports whether others can be verified by a certificate. What is listed as
+// authority is verified itself in any case.
+func signs(c *x509.Certificate) bool { return c.Version < 3 || c.BasicConstraintsValid && c.IsCA }
 
 // validNow refuses certificates of which none is.
 func validNow(all []*x509.Certificate) error {
