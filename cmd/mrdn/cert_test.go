@@ -101,6 +101,7 @@ func TestConfigCheckNamesTheCertificateThatDoesNotFit(t *testing.T) {
 		"no authority":            {"good.pem", "good-key.pem", "text.pem", "link.toml:4: link.tls.ca: text.pem: no certificate in it"},
 		"a garbled authority":     {"good.pem", "good-key.pem", "garbled.pem", "link.toml:4: link.tls.ca: garbled.pem: certificate 1 in it cannot be read"},
 		"an authority of before":  {"good.pem", "good-key.pem", "old.pem", "link.toml:4: link.tls.ca: old.pem: valid from"},
+		"its own as authority":    {"good.pem", "good-key.pem", "good.pem", "link.toml:4: link.tls.ca: good.pem: only the certificate of this agent is in it"},
 	} {
 		write(t, "link.toml", "[link.tls]\ncert = \""+c.cert+"\"\nkey = \""+c.key+"\"\nca = \""+c.ca+"\"\n")
 		t.Log(name)
