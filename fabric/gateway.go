@@ -33,6 +33,8 @@ type Gateway interface {
 	// would never fit. Else end is called once, with what became of the publishing: nil
 	// and EXISTS send the block on.
 	Bring(from Hop, b Brought) (end func(error), err error)
+	// Looks reports whether Look may bring anything to a peer. It never waits.
+	Looks(by Hop) bool
 	// Look makes blocks present that a peer asks for and that are not here, where the
 	// routes allow to look elsewhere, and returns when that has ended or ctx has. It
 	// says nothing: the caller looks at its store again.
@@ -44,6 +46,9 @@ type NoGateway struct{}
 
 // Bring implements Gateway.
 func (NoGateway) Bring(Hop, Brought) (func(error), error) { return func(error) {}, nil }
+
+// Looks implements Gateway.
+func (NoGateway) Looks(Hop) bool { return false }
 
 // Look implements Gateway.
 func (NoGateway) Look(context.Context, Hop, wire.Namespace, []wire.Key) {}

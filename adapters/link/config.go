@@ -16,6 +16,7 @@ import (
 
 	"meridian/adapters/link/internal/core"
 	"meridian/blocks/quota"
+	"meridian/fabric"
 	"meridian/internal/loglimit"
 	"meridian/internal/safefile"
 	"meridian/wire"
@@ -52,6 +53,7 @@ type Config struct {
 	Wall     func() time.Time     // for certificates; default: time.Now
 	Log      *slog.Logger         // default: discard
 	Observer Observer             // may be nil
+	Gateway  fabric.Gateway       // nil: none
 }
 
 // PeerConfig is one entry of the allow list.
@@ -247,6 +249,9 @@ func (nobody) ChecksumFailure(string)             {}
 func (c Config) withDefaults() (Config, error) {
 	if c.Agent == ([16]byte{}) || c.Incarnation == 0 {
 		return c, fmt.Errorf("link: agent and incarnation must not be zero: %w", wire.CodeConfig)
+	}
+	if c.Gateway == nil {
+		c.Gateway = fabric.NoGateway{}
 	}
 	if c.Store == nil || c.Namespaces == nil {
 		return c, fmt.Errorf("link: no store or no namespaces: %w", wire.CodeConfig)

@@ -105,12 +105,13 @@ type batch struct {
 	ref   []bool   // the caller named the item by reference
 	at    []int    // items that have no verdict yet
 	class proto.Class
+	hops  uint32
 }
 
 // batch opens the namespaces that the items need. Items that cannot be asked
 // for get their Err.
 func (p *Peer) batch(ctx context.Context, s *session, it []fabric.Item) *batch {
-	b := &batch{p: p, s: s, it: it, num: make([]uint16, len(it)), ref: make([]bool, len(it)), class: classOf(ctx, it)}
+	b := &batch{p: p, s: s, it: it, num: make([]uint16, len(it)), ref: make([]bool, len(it)), class: classOf(ctx, it), hops: uint32(fabric.HopsOf(ctx))}
 	b.at = make([]int, 0, len(it))
 	for i := range it {
 		x := &it[i]
@@ -170,7 +171,7 @@ func (p *Peer) Find(ctx context.Context, it []fabric.Item) {
 	b := p.batch(ctx, s, it)
 	for at := b.at; len(at) > 0; {
 		n := min(len(at), int(b.granted().Items))
-		c := &core.Call{Type: proto.TypeHas, Class: b.class, Items: make([]core.Item, n)}
+		c := &core.Call{Type: proto.TypeHas, Class: b.class, Hops: b.hops, Items: make([]core.Item, n)}
 		for k, i := range at[:n] {
 			c.Items[k] = b.want(i)
 		}

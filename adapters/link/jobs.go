@@ -1,6 +1,10 @@
 package link
 
-import "meridian/adapters/link/internal/core"
+import (
+	"slices"
+
+	"meridian/adapters/link/internal/core"
+)
 
 // here says whether the reader does jobs itself, and no worker has to be woken:
 // hashes that are short; those of a read after which no body is due, or the socket
@@ -25,7 +29,7 @@ func (l *lane) here(jobs []core.Job, more bool) bool {
 // take long to make.
 func (l *lane) work(jobs []core.Job, reader bool) {
 	s := l.ses
-	for len(jobs) > 0 {
+	for jobs = l.apart(jobs); len(jobs) > 0; jobs = l.apart(jobs) {
 		if reader && !core.OnlyHashes(jobs) {
 			l.hand(jobs)
 			return
@@ -38,6 +42,30 @@ func (l *lane) work(jobs []core.Job, reader bool) {
 		jobs = l.core.TakeJobs()
 		s.unlock()
 	}
+}
+
+// apart takes out the jobs that wait for others, and does each in a goroutine of its own:
+// a session has few of them.
+func (l *lane) apart(jobs []core.Job) []core.Job {
+	if !slices.ContainsFunc(jobs, func(j core.Job) bool { return j.Waits() }) {
+		return jobs
+	}
+	s := l.ses
+	var rest []core.Job
+	for _, j := range jobs {
+		if !j.Waits() {
+			rest = append(rest, j)
+			continue
+		}
+		l.gone.Go(func() {
+			one := []core.Job{j}
+			one[0].Run()
+			s.mu.Lock()
+			s.core.Finish(s.now(), one)
+			s.unlock()
+		})
+	}
+	return rest
 }
 
 // hand gives jobs to the worker, which starts with the first.

@@ -105,10 +105,12 @@ func (e *nsEntry) answeredOK() bool {
 
 func (n *Node) newSession(entry *Peer, id [16]byte, peer identity, via, addr string, dialled bool, theirs *proto.Hello) *session {
 	spaces := &sessionNamespaces{n: n.cfg.Namespaces, peer: peer.account()}
+	store := newSessionStore(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation)
+	store.bridge = &bridge{n: n, hop: fabric.Hop{Fabric: label, Peer: peer.source()}}
 	return &session{
 		node: n, entry: entry, id: id, peer: peer, digest: peer.digest(), via: via, addr: addr, dialled: dialled,
 		core: core.New(core.Config{
-			Dialler: dialled, Store: newSessionStore(n.cfg.Store, spaces, n.cfg.Agent, n.cfg.Incarnation),
+			Dialler: dialled, Store: store, Looker: store.bridge,
 			Namespaces: spaces, Tenants: peer.tenants,
 			Mine: n.cfg.Limits, Theirs: theirs.Limits,
 			OneFlight: theirs.Features&proto.FeatureStanding != 0, Homes: standingHomes, HomeBytes: homeBytes(n.standing.Load()),

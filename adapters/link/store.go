@@ -35,12 +35,14 @@ type sessionStore struct {
 	spaces *sessionNamespaces
 	agent  [16]byte
 	inc    uint64
+	bridge *bridge // nil: what comes stays
 
 	// Memory of Pin, Stat and Publish, which are called under the session's lock.
 	v       []blocks.View
 	at      []int
 	look    look
 	commits []blocks.Commit
+	ends    []func(error)
 	seen    []core.Block
 }
 
@@ -260,7 +262,7 @@ func (s *sessionStore) reserved(b *core.Block, v *blocks.View) {
 // the pusher gets is looked up afterwards. A block of a probe is for its pusher to
 // pull back, and for nobody else: it is gone afterwards, and has no reference.
 func (s *sessionStore) Publish(b []core.Block) {
-	c, probe := s.commits[:0], false
+	c, ends, probe := s.commits[:0], s.ends[:0], false
 	for i := range b {
 		if i == 0 || b[i].NS != b[i-1].NS {
 			m, _ := s.spaces.n.Manifest(b[i].NS)
@@ -269,16 +271,25 @@ func (s *sessionStore) Publish(b []core.Block) {
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
+		end, err := s.bridge.bring(&b[i], probe)
+		if err != nil {
+			s.st.Abort(s.owner, []uint32{b[i].Slot})
+			b[i].Code = wire.CodeOf(err)
+			continue
+		}
+		ends = append(ends, end)
 		c = append(c, blocks.Commit{
 			Transient: probe,
 			Slot:      b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att, Proof: b[i].Proof,
 		})
 	}
-	s.commits = c
+	s.commits, s.ends = c, ends
+	s.passOn(b)
 	if len(c) == 0 {
 		return
 	}
 	defer clear(c)
+	defer clear(ends)
 	s.st.Commit(s.owner, c)
 	seen := s.seen[:0]
 	for i := range c {
@@ -299,6 +310,23 @@ func (s *sessionStore) Publish(b []core.Block) {
 			b[i].Slot, b[i].Gen = seen[n].Slot, seen[n].Gen
 		}
 		n++
+	}
+	for i, end := range ends {
+		end(c[i].Err)
+	}
+}
+
+// passOn has blocks go on that were here already. A twin of one that is to be published
+// goes on with it.
+func (s *sessionStore) passOn(b []core.Block) {
+	for i := range b {
+		if b[i].Code != wire.CodeExists {
+			continue
+		}
+		m, _ := s.spaces.n.Manifest(b[i].NS)
+		if end, err := s.bridge.bring(&b[i], m.Role == probeRole); err == nil {
+			end(wire.CodeExists)
+		}
 	}
 }
 

@@ -278,7 +278,7 @@ func (b *batch) move(ctx context.Context, at []int, items []core.Item) *batch {
 }
 
 func (b *batch) pushSlice(ctx context.Context, at []int) {
-	c := &core.Call{Type: proto.TypePush, Class: b.class, Items: make([]core.Item, len(at))}
+	c := &core.Call{Type: proto.TypePush, Class: b.class, Hops: b.hops, Items: make([]core.Item, len(at))}
 	for n, i := range at {
 		x := &b.it[i]
 		c.Items[n] = core.Item{

@@ -53,7 +53,7 @@ func newLink(at Site, s *linkSettings) (*Link, error) {
 		Store: at.Store, Namespaces: at.Spaces, Peers: u.Peers, Tenants: u.Tenants,
 		PSK: u.PSK, TLS: u.TLS, UIDs: c.Security.UIDs, Insecure: s.insecure,
 		Lanes: s.laneCount(), Congestion: s.congestion, Log: at.Log, Observer: linkObserver{at.Observer},
-		Quota: at.Quota, Standing: u.Standing,
+		Quota: at.Quota, Standing: u.Standing, Gateway: at.Gateway,
 	}
 	node, err := link.New(cfg)
 	if err != nil {

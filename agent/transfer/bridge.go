@@ -123,14 +123,17 @@ func (m *Mover) Bring(from fabric.Hop, b fabric.Brought) (end func(error), err e
 	}
 	g := &m.bridge
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if _, on := g.waiting[p.id]; on {
-		return stays, nil
-	}
-	if loc, was := g.known.at(p.id); was && m.Copied(loc) {
+	loc, was := g.known.at(p.id)
+	g.mu.Unlock()
+	if was && m.Copied(loc) {
 		if from.Hops > 0 {
 			m.looped(p)
 		}
+		return stays, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, on := g.waiting[p.id]; on {
 		return stays, nil
 	}
 	if err := g.take(p, m.cfg.BridgeBytes); err != nil {
@@ -221,7 +224,7 @@ func (m *Mover) stored(p *parcel, err error) {
 		m.finish(p, BridgeExpired, "", err)
 		return
 	}
-	m.dispatch(p)
+	m.queue(destination{name: intake}, p, false) // the caller may hold what the routes ask for
 }
 
 // BridgeOutcome is what became of a block that was to go on.

@@ -39,6 +39,9 @@ const (
 	parcelBytes  = 16 << 20
 )
 
+// intake is the line of what no route was chosen for yet. No fabric has such a name.
+const intake = "/"
+
 // line is what waits for one destination.
 type line struct {
 	to   destination
@@ -115,6 +118,10 @@ func (m *Mover) run(l *line) {
 		case m.ctx.Err() != nil:
 			for _, p := range batch {
 				m.finish(p, BridgeExpired, "", fabric.ContextError(m.ctx, ""))
+			}
+		case l.to.name == intake:
+			for _, p := range batch {
+				m.dispatch(p)
 			}
 		case l.to.name == "":
 			m.nextLap(batch)

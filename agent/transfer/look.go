@@ -30,9 +30,12 @@ type looks struct {
 	asked, found atomic.Uint64 // blocks
 }
 
+// Looks implements fabric.Gateway.
+func (m *Mover) Looks(by fabric.Hop) bool { return m.cfg.Routes.Bridges(by.Fabric) && by.Hops == 0 }
+
 // Look implements fabric.Gateway.
 func (m *Mover) Look(ctx context.Context, by fabric.Hop, ns wire.Namespace, keys []wire.Key) {
-	if !m.cfg.Routes.Bridges(by.Fabric) || by.Hops > 0 || len(keys) == 0 {
+	if !m.Looks(by) || len(keys) == 0 {
 		return
 	}
 	among := m.among(by, ns)

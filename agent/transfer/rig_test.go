@@ -138,6 +138,13 @@ func (r *rig) holds(keys []wire.Key, size int) {
 	}
 }
 
+// view is what the store knows of a block.
+func (r *rig) view(key wire.Key) blocks.View {
+	v := make([]blocks.View, 1)
+	r.store.Peek(r.ns, []wire.Key{key}, v)
+	return v[0]
+}
+
 // put stores blocks as an engine would.
 func (r *rig) put(keys []wire.Key, size int, tier wire.Tier) {
 	r.t.Helper()

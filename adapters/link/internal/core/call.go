@@ -50,7 +50,8 @@ type Call struct {
 	Lease    [16]byte
 	Leases   [][16]byte
 
-	TwoFlights bool // PUSH: wait for GRANT, also where homes stand ready
+	Hops       uint32 // HAS, PUSH: daemons that the question or the blocks came through
+	TwoFlights bool   // PUSH: wait for GRANT, also where homes stand ready
 
 	Code   wire.Code
 	Text   string
@@ -219,7 +220,7 @@ func (s *Session) startOn(now time.Duration, l *Lane, c *Call) {
 		l.load += r.bytes
 		s.totals.RequestsOut++
 	}
-	f := proto.Frame{Type: c.Type, Class: c.Class, Req: r.id}
+	f := proto.Frame{Type: c.Type, Class: c.Class, Req: r.id, Arg: c.Hops}
 	ms := uint32(min(max(c.deadline-now, time.Millisecond), proto.MaxDeadline) / time.Millisecond)
 	switch c.Type {
 	case proto.TypeOpen:

@@ -95,7 +95,7 @@ func (c *Call) Homeless() (again *Call, at []int) {
 			continue
 		}
 		if again == nil {
-			again = &Call{Type: proto.TypePush, Class: c.Class, TwoFlights: true}
+			again = &Call{Type: proto.TypePush, Class: c.Class, Hops: c.Hops, TwoFlights: true}
 		}
 		it := c.Items[i]
 		it.Code, it.Seen = wire.CodeOK, false

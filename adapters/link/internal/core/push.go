@@ -24,6 +24,7 @@ func (l *Lane) servePush(now time.Duration, f proto.Frame, m *proto.Push) error 
 		if f.Class == proto.ClassBulk {
 			b[i].Tier = wire.ThinkComplete // nobody waits for it: a copy, like any other
 		}
+		b[i].Hops = f.Arg
 	}
 	r.blocks, r.twin = b, twins(b)
 	r.refs++

@@ -160,6 +160,7 @@ type Job struct {
 	body        []byte
 	proof       wire.Verified // of the whole body, after the last piece
 	room        *roomJob      // not nil: this instead
+	look        *lookJob      // not nil: this instead
 	stock       uint16        // the namespace for whose stock room is; 0: room is of r
 }
 
@@ -172,6 +173,10 @@ type roomJob struct {
 
 // Run does the work. It touches nothing that the session's lock is for.
 func (j *Job) Run() {
+	if j.look != nil {
+		j.look.looker.Look(j.look.blocks)
+		return
+	}
 	if m := j.room; m != nil {
 		if j.stock != 0 {
 			m.store.Stock(m.blocks, m.ttl)
@@ -196,8 +201,12 @@ func (j *Job) Run() {
 
 // OnlyHashes reports whether all jobs are hashes, which never wait.
 func OnlyHashes(jobs []Job) bool {
-	return !slices.ContainsFunc(jobs, func(j Job) bool { return j.room != nil })
+	return !slices.ContainsFunc(jobs, func(j Job) bool { return j.room != nil || j.look != nil })
 }
+
+// Waits reports whether the job waits for others, so that it holds up what comes after
+// it.
+func (j *Job) Waits() bool { return j.look != nil }
 
 // Bytes is how many bytes a hash is of.
 func (j *Job) Bytes() int { return len(j.body) }
@@ -231,6 +240,9 @@ func (s *Session) Finish(now time.Duration, jobs []Job) {
 		switch {
 		case j.stock != 0:
 			s.stocked(now, j)
+			continue
+		case j.look != nil:
+			j.lane.looked(now, j)
 			continue
 		case j.room != nil:
 			j.lane.granted(now, j)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"meridian/wire"
@@ -298,13 +299,26 @@ func (l *Lane) serveHas(now time.Duration, f proto.Frame, m *proto.Has) error {
 	s := l.s
 	b := s.wanted(m.Items)
 	s.cfg.Store.Stat(b)
-	hide(m.Items, b)
+	if f.Type == proto.TypeHas && f.Arg == 0 && s.looks(b) {
+		s.looking++
+		r.refs++
+		r.blocks = b
+		l.rx.jobs = append(l.rx.jobs, Job{lane: l, r: r, look: &lookJob{s.cfg.Looker, slices.Clone(b), slices.Clone(m.Items)}})
+		return nil
+	}
+	l.tabled(now, r, m.Items, b)
+	return nil
+}
+
+// tabled answers a HAS.
+func (l *Lane) tabled(now time.Duration, r *request, items []proto.Want, b []Block) {
+	s := l.s
+	hide(items, b)
 	l.send(proto.Frame{Type: proto.TypeTable, Req: r.id}, proto.Table{Items: s.haves(b)})
 	r.blocks = b
 	r.dead, r.freed, r.quit = true, true, true
 	s.sendEnd(r)
 	s.settle(now, r)
-	return nil
 }
 
 func (l *Lane) servePull(now time.Duration, f proto.Frame, m *proto.Pull) error {

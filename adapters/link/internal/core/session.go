@@ -25,6 +25,8 @@ type Config struct {
 	OneFlight bool   // both HELLOs have FeatureStanding
 	Homes     int    // most homes that wait for pushes of the peer
 	HomeBytes uint64 // and their bytes
+
+	Looker Looker // nil: what is not here is ABSENT
 }
 
 // Session is one peer incarnation's requests in both directions, over its
@@ -81,6 +83,8 @@ type Session struct {
 		have  []proto.Have
 		code  []wire.Code
 	}
+
+	looking int // HAS that are looked for elsewhere
 }
 
 // openNS is a namespace of the peer's.

@@ -217,6 +217,7 @@ func (l *Lane) serveDeliver(now time.Duration, f proto.Frame, m *proto.Push) err
 		if f.Class == proto.ClassBulk {
 			b[i].Tier = wire.ThinkComplete
 		}
+		b[i].Hops = f.Arg
 	}
 	r.blocks, r.twin = b, twins(b)
 	s.refuseKnown(b)

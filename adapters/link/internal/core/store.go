@@ -17,6 +17,7 @@ type Block struct {
 	Body      []byte // the body's bytes in the arena while pinned or reserved, else nil
 	Code      wire.Code
 	Proof     wire.Verified // of Body, where it is to be published
+	Hops      uint32        // daemons that it came through, as its pusher says; where it is to be published
 }
 
 // Lease is a holder's lease on pinned blocks.
@@ -47,6 +48,16 @@ type Store interface {
 	Abort(b []Block)
 	// Drop frees all that the owner has.
 	Drop()
+}
+
+// Looker finds elsewhere what the store does not have.
+type Looker interface {
+	// Looks reports whether Look may bring anything now. It is called with the session's
+	// lock.
+	Looks() bool
+	// Look makes those of the blocks present that are ABSENT, as far as it can in a
+	// short time, and is called without the session's lock.
+	Look(b []Block)
 }
 
 // Namespaces knows the namespaces of this agent.
