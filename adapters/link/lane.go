@@ -128,10 +128,10 @@ func (l *lane) rxGot(n int) {
 	s.mu.Lock()
 	l.core.RxGot(s.now(), n)
 	jobs := l.core.TakeJobs()
-	more := len(jobs) > 0 && l.core.MoreBodies()
-	l.answer(n, len(jobs) > 0, s.endVisit(buf[:0]))
+	more := jobs != nil && l.core.MoreBodies()
+	l.answer(n, jobs != nil, s.endVisit(buf[:0]))
 	switch {
-	case len(jobs) == 0:
+	case jobs == nil:
 	case l.busy.Load() == 0 && l.here(jobs, more):
 		l.work(jobs, true)
 	default:

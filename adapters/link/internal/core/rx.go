@@ -225,7 +225,7 @@ func (l *Lane) placed(now time.Duration, k int) {
 	}
 }
 
-// TakeJobs returns the work that came up since the last call.
+// TakeJobs returns the work that came up since the last call; nil: none.
 func (l *Lane) TakeJobs() []Job {
 	x := &l.rx
 	j := x.jobs
