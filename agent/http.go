@@ -41,8 +41,8 @@ func (a *Agent) listenHTTP(addr string) (*httpEndpoint, error) {
 	e := &httpEndpoint{ln: ln, done: make(chan struct{}), srv: &http.Server{
 		Handler: guard.Wrap(a.httpHandler()), ErrorLog: slog.NewLogLogger(loglimit.Server(a.log.Handler()), slog.LevelWarn),
 		ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		ConnState: connshare.State,
 	}}
+	connshare.Attach(e.srv)
 	go func() {
 		defer close(e.done)
 		if err := e.srv.Serve(a.share(ln, quota.HTTPConns)); !errors.Is(err, http.ErrServerClosed) {

@@ -55,11 +55,12 @@ func TestTheConnectionsOfThePagesAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	running, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	srv := &http.Server{ConnState: connshare.State, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		running <- struct{}{}
 		<-release
 		_, _ = io.WriteString(w, "ok\n")
 	})}
+	connshare.Attach(srv)
 	go func() {
 		defer close(done)
 		_ = srv.Serve(n.share(ln, quota.HTTPConns))
@@ -112,4 +113,25 @@ func TestSilentConnectionsLockNobodyOutOfThePages(t *testing.T) {
 			t.Errorf("from %s: %d %q", from, status, body)
 		}
 	}
+}
+
+// A page needs no body: one that is announced and never comes keeps no place.
+func TestABodyThatNeverComesKeepsNoPlaceOfThePages(t *testing.T) {
+	n := startNode(t, shortDir(t), "one", "[quota]\nsource_http_connections = 1\nhttp_connections = 4\n")
+	addr := n.http.ln.Addr().String()
+	another := func() int {
+		c := pageConn(t, addr, "127.0.0.1")
+		defer func() { _ = c.Close() }()
+		askPage(t, c, addr)
+		status, _ := pageAnswer(t, c)
+		return status
+	}
+	until(t, "a head was read whose body does not come", func() bool { // before, it makes room as a silent one
+		slow := pageConn(t, addr, "127.0.0.1")
+		if _, err := fmt.Fprintf(slow, "GET /healthz HTTP/1.1\r\nHost: %s\r\nContent-Length: 5\r\n\r\n", addr); err != nil {
+			t.Fatal(err)
+		}
+		return another() == http.StatusServiceUnavailable
+	})
+	until(t, "another one is served in its place", func() bool { return another() == http.StatusOK })
 }

@@ -51,9 +51,9 @@ func NewServer(h http.Handler, log *slog.Logger) *Server {
 		}),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog:  slog.NewLogLogger(loglimit.Server(log.Handler()), slog.LevelDebug),
-		ConnState: connshare.State,
+		ErrorLog: slog.NewLogLogger(loglimit.Server(log.Handler()), slog.LevelDebug),
 	}
+	connshare.Attach(s.srv)
 	return s
 }
 

@@ -6,10 +6,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"meridian/internal/connshare"
+	"meridian/internal/halfopen"
 )
 
 // With one place for all: a connection that asks nothing gives it to the next one, and one
@@ -54,6 +57,52 @@ func TestASilentConnectionMakesRoomAndAnAnswerIsNotCut(t *testing.T) {
 			t.Errorf("the answer that runs: %v", err)
 		}
 		for _, c := range []net.Conn{silent, streams, refused} {
+			_ = c.Close()
+		}
+		s.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A request whose body never comes gives its place to the next one, long before its time is
+// over.
+func TestABodyThatNeverComesKeepsNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, m := newFront(t, Config{Backend: endless()}), newMemory()
+		s := NewServer(f, slog.New(slog.DiscardHandler))
+		in := 0
+		var mu sync.Mutex
+		done := make(chan error, 1)
+		go func() {
+			done <- s.Serve(connshare.Listen(m, func(net.Addr) (connshare.Place, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if in > 0 {
+					return connshare.Place{}, errors.New("there is one place")
+				}
+				in++
+				return connshare.Place{Give: func() { mu.Lock(); in--; mu.Unlock() }}, nil
+			}))
+		}()
+		slow, err := m.dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(slow, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(halfopen.Patience + time.Millisecond) // of the bubble
+		next, err := m.dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.WriteString(next, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") }()
+		if status, body := answerOn(t, next); status == http.StatusServiceUnavailable {
+			t.Errorf("the next one: %d %q", status, body)
+		}
+		for _, c := range []net.Conn{slow, next} {
 			_ = c.Close()
 		}
 		s.Close()

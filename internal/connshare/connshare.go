@@ -1,6 +1,8 @@
 package connshare
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -44,7 +46,7 @@ type Listener struct {
 }
 
 // Listen is ln with shares. Close of it closes ln, and ends the refusals that are
-// being told. The server that accepts must have State as its ConnState.
+// being told. The server that accepts must be one that Attach has seen.
 func Listen(ln net.Listener, take Take) *Listener {
 	return &Listener{Listener: ln, take: take, start: time.Now(), told: map[net.Conn]bool{}}
 }
@@ -136,9 +138,40 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// State tells a connection's Listener what an http.Server does with it. A connection
-// makes room for others until its first whole head is read, and while it is idle.
-func State(nc net.Conn, s http.ConnState) {
+// Attach has a server tell its Listeners what it does with each connection. A connection
+// makes room for others until its first whole head is read, while it is idle, and while
+// the body that a head has announced is awaited.
+func Attach(srv *http.Server) {
+	srv.ConnState = state
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
+	handler := srv.Handler
+	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok && r.Body != http.NoBody {
+			c.turn.Wait(c.of.now())
+			r.Body = &body{r.Body, c}
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// connKey is that of the connection in the context of its requests.
+type connKey struct{}
+
+// body is one that is still to come. What it is asked for is worked on from its end on.
+type body struct {
+	io.ReadCloser
+	of *conn
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.of.turn.Busy()
+	}
+	return n, err
+}
+
+func state(nc net.Conn, s http.ConnState) {
 	c, ok := nc.(*conn)
 	if !ok {
 		return

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"meridian/internal/testbed"
 )
@@ -69,7 +70,7 @@ func serve(t *testing.T, p *places) *site {
 	t.Helper()
 	l := listen(t, p)
 	s := &site{addr: l.Addr().String(), l: l, running: make(chan struct{}, 64), release: make(chan struct{})}
-	srv := &http.Server{ConnState: State, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		if r.URL.Path == "/work" {
 			s.running <- struct{}{}
@@ -77,6 +78,7 @@ func serve(t *testing.T, p *places) *site {
 		}
 		_, _ = io.WriteString(w, "hello")
 	})}
+	Attach(srv)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() {
@@ -331,5 +333,35 @@ func TestAPlaceIsGivenBackOnce(t *testing.T) {
 	_, _ = second.Close(), second.Close()
 	if n := p.used(); n != 0 || l.places.Len() != 0 {
 		t.Errorf("%d places are taken, %d make room, after the last connection", n, l.places.Len())
+	}
+}
+
+// A head that announces a body which never comes is no request that runs.
+func TestABodyThatNeverComesMakesRoom(t *testing.T) {
+	s := serve(t, &places{all: 1})
+	slow := dial(t, s.addr, "127.0.0.1")
+	slow.say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345")
+	testbed.Until(t, "it makes room", func() bool {
+		g := dial(t, s.addr, "127.0.0.2")
+		g.say(ask)
+		status, _ := g.hear()
+		return status == http.StatusOK
+	})
+	slow.cut()
+}
+
+// From the end of the body on the handler runs, and is not cut.
+func TestAHandlerThatHasItsBodyIsNeverCut(t *testing.T) {
+	s := serve(t, &places{all: 1})
+	for _, body := range []string{"Content-Length: 2\r\n\r\nab", "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"} {
+		g := dial(t, s.addr, "127.0.0.1")
+		g.say("POST /work HTTP/1.1\r\nHost: a\r\n" + body)
+		<-s.running
+		if s.l.places.MakeRoom(s.l.now()+time.Hour, "", errors.New("room")) {
+			t.Error("a handler that runs was cut")
+		}
+		s.release <- struct{}{}
+		g.want(http.StatusOK, "hello")
+		_ = g.Close()
 	}
 }

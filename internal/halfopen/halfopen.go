@@ -110,6 +110,14 @@ func (c *Conn) Busy() {
 	c.table.mu.Unlock()
 }
 
+// Wait says that the connection, which was at work, waits for the rest of a message: for as
+// long as Patience it makes room for nobody, as after Spoke.
+func (c *Conn) Wait(now time.Duration) {
+	c.table.mu.Lock()
+	c.busy, c.spoke, c.last = false, true, now
+	c.table.mu.Unlock()
+}
+
 // Rest says that the work of the connection is done: from now on it may make room, after
 // those that never sent a message.
 func (c *Conn) Rest(now time.Duration) {

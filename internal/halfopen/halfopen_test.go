@@ -138,6 +138,24 @@ func TestWhoIsAtWorkStaysAndWhoRestsGoesAfterTheSilent(t *testing.T) {
 	}
 }
 
+func TestWhoWaitsForTheRestOfAMessageHasPatience(t *testing.T) {
+	var tab Table
+	waits := enter(&tab, 0, "a")
+	waits.Busy()
+	waits.Wait(1)
+	if tab.MakeRoom(Patience, "a", errRoom) {
+		t.Fatal("it made room at once")
+	}
+	waits.Busy()
+	if tab.MakeRoom(2*Patience, "a", errRoom) {
+		t.Fatal("it made room at work")
+	}
+	waits.Wait(2 * Patience)
+	if !tab.MakeRoom(3*Patience, "a", errRoom) || waits.gone == nil {
+		t.Error("it made no room")
+	}
+}
+
 func TestWhoYieldsCountsAsSilent(t *testing.T) {
 	var tab Table
 	speaks, yields := enter(&tab, 0, "a"), enter(&tab, 1, "a")
