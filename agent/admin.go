@@ -23,7 +23,6 @@ import (
 const (
 	defaultBlocks    = 1000
 	defaultTransfers = 100
-	probeTimeout     = 10 * time.Second
 )
 
 // adminServer is adminpb's service.
@@ -298,49 +297,6 @@ func appendNew(list []string, v string) []string {
 		}
 	}
 	return append(list, v)
-}
-
-// ProbeFabric moves one checked block over each path asked for.
-func (s *adminServer) ProbeFabric(ctx context.Context, req *adminpb.ProbeFabricRequest) (*adminpb.ProbeFabricResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	out := &adminpb.ProbeFabricResponse{}
-	var fabrics, peers []string
-	for _, name := range s.a.fabrics.Names() {
-		f, _ := s.a.fabrics.Get(name)
-		pr, ok := f.(fabric.Prober)
-		if !ok {
-			continue
-		}
-		row := &adminpb.Probe{}
-		row.Fabric, row.Peer = fabric.SplitName(name)
-		if row.Peer != "" {
-			peers = append(peers, row.Peer)
-		}
-		fabrics = append(fabrics, row.Fabric)
-		if _, made := f.(fabric.Peered); made && row.Peer == "" {
-			continue // its peers have entries of their own; without peers there is no path
-		}
-		if (req.Fabric != "" && req.Fabric != row.Fabric) || (req.Peer != "" && req.Peer != row.Peer) {
-			continue
-		}
-		via, gbps, err := s.a.mover.Probe(ctx, name, pr)
-		row.Ok, row.Via, row.GbytesPerSecond = err == nil, via, gbps
-		if err != nil {
-			row.Code, row.Text = uint32(wire.CodeOf(err)), err.Error()
-		}
-		out.Probes = append(out.Probes, row)
-	}
-	switch {
-	case len(out.Probes) > 0:
-	case req.Fabric != "" && !slices.Contains(fabrics, req.Fabric):
-		return nil, unknownName("fabric that can be probed", req.Fabric, fabrics)
-	case req.Peer != "":
-		return nil, unknownName("peer that can be probed", req.Peer, peers)
-	default:
-		return nil, adminError(fmt.Errorf("no path of this daemon can be probed: %w", wire.CodeAbsent))
-	}
-	return out, nil
 }
 
 // Doctor returns the findings of the daemon.
