@@ -38,6 +38,9 @@ as_root=
 if [ ${#need[@]} -gt 0 ] && [ -n "$as_root" ]; then
   echo "setup: will install Debian packages: ${need[*]} (at most about 350 MB)"
 fi
+if [ ! -x .tools/etcd/usr/bin/etcd ] && command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1; then
+  echo "setup: will download Debian's etcd-server into .tools/etcd, without root: 8 MB, 24 MB unpacked"
+fi
 if [ ${#wanted[@]} -gt 0 ]; then
   echo "setup: will install Python packages into .tools, without root: ${wanted[*]}, $total MB in all"
 fi
