@@ -10,6 +10,7 @@ import (
 
 	"meridian/agent"
 	"meridian/bench/peers"
+	"meridian/wire"
 )
 
 func newBenchMooncakeCmd(a *app) *cobra.Command {
@@ -73,6 +74,9 @@ buffer, and with --ops write writes, which destroy what is in it.`,
 		}
 		if segment.Name != "" {
 			rep, err := peers.MeasureSegment(ctx, opt, segment)
+			if err != nil {
+				err = segmentFailure(err)
+			}
 			if len(rep.Cells) == 0 {
 				return nil, err // a report of no measurement would hide why
 			}
@@ -82,6 +86,15 @@ buffer, and with --ops write writes, which destroy what is in it.`,
 		return benchMooncakeResult{peers.NewTransferReport(rep)}, err
 	})
 	return c
+}
+
+// segmentFailure is one with somebody else's segment, of which no daemon knows.
+func segmentFailure(err error) error {
+	f := asCommandFailure(err)
+	if f.code == wire.CodeUnreachable || f.code == wire.CodeAbsent {
+		f.hint = "does the target's engine run, and is --target the name that it told, and --metadata its metadata server?"
+	}
+	return f
 }
 
 type benchMooncakeResult struct{ peers.TransferReport }

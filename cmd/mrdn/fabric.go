@@ -45,7 +45,9 @@ func newFabricProbeCmd(a *app) *cobra.Command {
 		Long: `Moves one block over each path, checks its checksum at the far end, and prints
 the transport that really carried it and the rate. The block is not kept. Over
 a relay, which carries no blocks, the begin of its target's memory is read. The
-exit code is 1 when a path fails, and 5 when bytes arrived wrong.`,
+exit code is 1 when a path fails, and 5 when bytes arrived wrong. Up to 16 paths
+are probed side by side, each for 5 seconds at most; name a peer for the rate
+that its path has alone.`,
 		Example:     "  mrdn fabric probe\n  mrdn fabric probe link --peer prefill-1",
 		Args:        cobra.MaximumNArgs(1),
 		Annotations: map[string]string{accessKey: readOnly},
@@ -101,16 +103,32 @@ func (r fabricsResult) grid(wide bool) grid {
 		g.head = append(g.head, "PERSISTENT", "ONE-SIDED", "TWO-PHASE", "MAX ITEM", "MAX BATCH")
 	}
 	for _, f := range r.Fabrics {
-		row := []string{f.Label, yesNo(f.Enabled), strings.Join(f.Via, ","), strings.Join(f.Peers, ","), yesNo(f.Verified), f.Reason}
+		verified := yesNo(f.Verified)
+		if !f.Enabled {
+			verified = "" // nothing comes over it
+		}
+		row := []string{f.Label, yesNo(f.Enabled), strings.Join(f.Via, ","), few(f.Peers, wide), verified, f.Reason}
 		if wide {
 			row = append(row, yesNo(f.Persistent), yesNo(f.OneSided), yesNo(f.TwoPhase), config.FormatBytes(f.MaxItemBytes), number(f.MaxBatch))
 		}
 		g.rows = append(g.rows, row)
 	}
+	if !wide {
+		g.foldLast()
+	}
 	if len(g.rows) == 0 {
 		g.note = "no fabrics"
 	}
 	return g
+}
+
+// few are the first names of a list, and how many more there are.
+func few(names []string, wide bool) string {
+	const most = 2
+	if wide || len(names) <= most {
+		return strings.Join(names, ",")
+	}
+	return fmt.Sprintf("%s +%d", strings.Join(names[:most], ","), len(names)-most)
 }
 
 type probe struct {
@@ -169,5 +187,6 @@ func (r probesResult) grid(bool) grid {
 		}
 		g.rows = append(g.rows, row)
 	}
+	g.foldLast()
 	return g
 }

@@ -30,6 +30,8 @@ type daemon struct {
 	asked    func(left int32) // at each Status; nil: nothing
 	err      error            // what every call but Status answers; nil: a real answer
 	probes   []*adminpb.Probe
+	fabrics  []*adminpb.Fabric // nil: those of ListFabrics
+	peers    []*adminpb.Peer   // nil: those of ListPeers
 	findings []*adminpb.Finding
 	hang     bool // calls last until the caller gives up
 }
@@ -72,10 +74,14 @@ func (d *daemon) Status(context.Context, *adminpb.StatusRequest) (*adminpb.Statu
 
 func (d *daemon) ListPeers(_ context.Context, r *adminpb.ListPeersRequest) (*adminpb.ListPeersResponse, error) {
 	out := &adminpb.ListPeersResponse{}
-	for _, p := range []*adminpb.Peer{
+	peers := []*adminpb.Peer{
 		{Name: "prefill-1", State: adminpb.PeerState_PEER_STATE_READY, Transport: "tcp", Lanes: 4, RttNs: 16_543, Address: "tcp://127.0.0.1:7401", Tenants: []string{"acme"}},
 		{Name: "prefill-2", State: adminpb.PeerState_PEER_STATE_REFUSED, ReasonCode: 109, Reason: "dtype: ours f16, theirs bf16\x1b[2J"},
-	} {
+	}
+	if d.peers != nil {
+		peers = d.peers
+	}
+	for _, p := range peers {
 		if r.GetName() == "" || r.GetName() == p.GetName() {
 			out.Peers = append(out.Peers, p)
 		}
@@ -117,6 +123,9 @@ func (d *daemon) ListTransfers(_ context.Context, r *adminpb.ListTransfersReques
 }
 
 func (d *daemon) ListFabrics(context.Context, *adminpb.ListFabricsRequest) (*adminpb.ListFabricsResponse, error) {
+	if d.fabrics != nil {
+		return &adminpb.ListFabricsResponse{Fabrics: d.fabrics}, d.err
+	}
 	return &adminpb.ListFabricsResponse{Fabrics: []*adminpb.Fabric{{Label: "link", Enabled: true, Via: []string{"tcp"}, Verified: true, Probes: true}, {Label: "nixl", Reason: "not in this build"}}}, d.err
 }
 

@@ -157,3 +157,17 @@ func TestEveryKeyThatATextNamesExists(t *testing.T) {
 		check(path, string(b))
 	}
 }
+
+// No daemon knows of somebody else's segment, so mrdn peer list would not help.
+func TestABenchmarkOfATargetThatIsNotThereNamesTheTarget(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	got := newShell(t, newDaemon()).run(t, "bench", "mooncake", "--target", addr, "--quick")
+	if got.exit == exitOK || strings.Contains(got.err, "peer list") || !strings.Contains(got.err, "does the target's engine run") {
+		t.Errorf("exit %d: %s", got.exit, got.err)
+	}
+}

@@ -37,30 +37,46 @@ func (g *grid) line(text string) {
 }
 
 // foldLast puts the last cell of a row below the row, where the table would be too wide
-// with it.
+// with it; and further ones, where it would be too wide without it too.
 func (g *grid) foldLast() {
-	last := len(g.head) - 1
-	used := 0
-	short := [][]string{g.head[:last]}
-	for _, row := range g.rows {
-		short = append(short, row[:min(last, len(row))])
-	}
-	for _, w := range widths(short) {
-		used += w + 2
+	const below = "below"
+	keep, head, used := len(g.head)-1, "", 0
+	for ; keep > 0; keep-- {
+		lead := [][]string{g.head[:keep]}
+		for _, row := range g.rows {
+			lead = append(lead, row[:min(keep, len(row))])
+		}
+		used = 0
+		for _, w := range widths(lead) {
+			used += w + 2
+		}
+		if head = strings.Join(g.head[keep:], ", "); used+max(len(head), len(below)) <= columns {
+			break
+		}
 	}
 	var out [][]string
 	for _, row := range g.rows {
-		if len(row) <= last || used+utf8.RuneCountInString(printable(row[last])) <= columns {
+		if len(row) == 1 || keep == len(g.head)-1 && used+utf8.RuneCountInString(printable(row[keep])) <= columns {
 			out = append(out, row)
 			continue
 		}
-		folded := append(append([]string{}, row[:last]...), "below")
-		out = append(out, folded)
-		for _, l := range wrapped("    "+printable(row[last]), columns) {
-			out = append(out, []string{l})
+		at := len(out)
+		out = append(out, append(append([]string{}, row[:keep]...), ""))
+		for i, cell := range row[keep:] {
+			if cell == "" {
+				continue
+			}
+			text := "    " + printable(cell)
+			if len(row) > keep+1 {
+				text = "    " + g.head[keep+i] + ": " + printable(cell)
+			}
+			for _, l := range wrapped(text, columns) {
+				out = append(out, []string{l})
+			}
+			out[at][keep] = below
 		}
 	}
-	g.rows = out
+	g.head, g.rows = append(append([]string{}, g.head[:keep]...), head), out
 }
 
 // wrapped cuts a text at spaces, later lines indented as the first and two more. A word

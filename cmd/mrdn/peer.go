@@ -90,6 +90,9 @@ func (r peersResult) grid(wide bool) grid {
 		}
 		g.rows = append(g.rows, row)
 	}
+	if !wide {
+		g.foldLast()
+	}
 	if len(g.rows) == 0 {
 		g.note = "no peers are configured"
 	}
