@@ -110,6 +110,7 @@ func (a *Agent) reload(ctx context.Context, dry bool) (reloaded, error) {
 		}
 	}
 	if dry {
+		cancel(parts)
 		return r, nil
 	}
 	return r, a.apply(now, parts, r)
@@ -126,21 +127,34 @@ func (a *Agent) prepare(now *config.Config) (map[string]openers.Prepared, error)
 		}
 		p, err := rl.Prepare(now)
 		if err != nil {
+			cancel(parts)
 			return nil, err
 		}
 		parts[name] = p
 		names += p.Peers
 	}
 	if names > fabric.MaxFabrics {
+		cancel(parts)
 		return nil, fmt.Errorf("%d fabrics and peers, the limit is %d: %w", names, fabric.MaxFabrics, wire.CodeTooMany)
 	}
 	return parts, nil
 }
 
+// cancel gives back what fabrics took for what is not to change.
+func cancel(parts map[string]openers.Prepared) {
+	for _, p := range parts {
+		if p.Cancel != nil {
+			p.Cancel()
+		}
+	}
+}
+
 // apply puts a checked configuration in force.
 func (a *Agent) apply(now *config.Config, parts map[string]openers.Prepared, r reloaded) error {
-	for _, p := range parts {
+	for name, p := range parts {
+		delete(parts, name)
 		if err := p.Apply(); err != nil {
+			cancel(parts)
 			return err
 		}
 	}

@@ -480,16 +480,15 @@ func TestAReloadTakesOverWhoMayUseARelay(t *testing.T) {
 	}
 }
 
-// The same for a fabric of Mooncake peers, with a metadata server of its own and without;
-// its peers need a restart.
+// The same for a fabric of Mooncake peers, with a metadata server of its own and without.
 func TestAReloadTakesOverWhoMayConnectByMooncake(t *testing.T) {
 	for _, more := range []string{"", "metadata_listen = \"127.0.0.1:0\"\n"} {
-		text := func(allow, peer string) string {
-			return "[fabric.moon]\nkind = \"mooncake\"\npeers = [\"far=" + peer + "\"]\nallow = [" + allow + "]\n" + more
+		text := func(allow, lanes string) string {
+			return "[fabric.moon]\nkind = \"mooncake\"\nlanes = " + lanes + "\nallow = [" + allow + "]\n" + more
 		}
-		r := startReloadable(t, shortDir(t), "one", text(`"10.0.0.0/24"`, "127.0.0.1:1"))
-		got := r.to(text(`"10.0.1.0/24"`, "127.0.0.1:2"))
-		if len(got.applied) != 1 || got.applied[0].Key != "fabric.moon.allow" || len(got.restart) != 1 || got.restart[0].Key != "fabric.moon.peers" {
+		r := startReloadable(t, shortDir(t), "one", text(`"10.0.0.0/24"`, "1"))
+		got := r.to(text(`"10.0.1.0/24"`, "2"))
+		if len(got.applied) != 1 || got.applied[0].Key != "fabric.moon.allow" || len(got.restart) != 1 || got.restart[0].Key != "fabric.moon.lanes" {
 			t.Errorf("%q: applied %v, needs a restart %v", more, got.applied, got.restart)
 		}
 	}
@@ -500,5 +499,55 @@ func TestAReloadTakesOverWhoMayConnectByMooncake(t *testing.T) {
 	got := r.to(store(`"10.0.1.0/24"`, "b"))
 	if len(got.applied) != 1 || got.applied[0].Key != "fabric.attic.allow" || len(got.restart) != 1 || got.restart[0].Key != "fabric.attic.prefix" {
 		t.Errorf("a store: applied %v, needs a restart %v", got.applied, got.restart)
+	}
+}
+
+// Mooncake peers come and go by a reload, each with its window. A trial run, and a reload
+// that another fabric refuses, leave all as it was.
+func TestMooncakePeersComeAndGoByAReload(t *testing.T) {
+	text := func(moon, sun string) string {
+		out := ""
+		for name, peers := range map[string]string{"moon": moon, "sun": sun} {
+			out += "[fabric." + name + "]\nkind = \"mooncake\"\nlisten = \"127.0.0.1:0\"\ndata = \"127.0.0.1:0\"\nwindow_bytes = \"1MiB\"\ninsecure = true\nallow = [\"192.0.2.0/24\"]\npeers = [" + peers + "]\n"
+		}
+		return out
+	}
+	r := startReloadable(t, shortDir(t), "one", text(`"far=192.0.2.1:1"`, ""))
+	stands := func(what, peers string, windows int) {
+		t.Helper()
+		if got := peersOf(t, r); got != peers || r.windows.Stats().Windows != windows {
+			t.Errorf("%s: peers %q and %d windows, want %q and %d", what, got, r.windows.Stats().Windows, peers, windows)
+		}
+	}
+	stands("at the start", "far idle", 1)
+	r.write(text(`"near=192.0.2.2:1", "far=192.0.2.1:1"`, ""))
+	if _, err := r.reload(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	stands("a trial run", "far idle", 1)
+	r.write(text(`"near=192.0.2.2:1", "far=192.0.2.1:1"`, `"a=192.0.2.3:1", "b=192.0.2.3:2"`))
+	if _, err := r.reload(t.Context(), false); !errors.Is(err, wire.CodeConfig) || !strings.Contains(err.Error(), "fabric.sun.peers: peer b: peer a has the address 192.0.2.3 too") {
+		t.Errorf("two peers at one address: %v", err)
+	}
+	stands("after a refusal", "far idle", 1)
+	before, _ := r.fabrics.Get("moon/far")
+	got := r.to(text(`"near=192.0.2.2:1", "far=192.0.2.1:1"`, ""))
+	if len(got.applied) != 1 || got.applied[0].Key != "fabric.moon.peers" || len(got.restart) != 0 {
+		t.Errorf("applied %v, needs a restart %v", got.applied, got.restart)
+	}
+	stands("one more", "far idle, near idle", 2)
+	if now, _ := r.fabrics.Get("moon/far"); now != before {
+		t.Error("the peer whose entry stays is another one")
+	}
+	if _, ok := r.fabrics.Get("moon/near"); !ok {
+		t.Error("no route can name the new peer")
+	}
+	r.to(text(`"near=192.0.2.2:2"`, ""))
+	stands("one gone and one changed", "near idle", 1)
+	if _, ok := r.fabrics.Get("moon/far"); ok {
+		t.Error("a route can name the peer that is gone")
+	}
+	if _, ok := r.series(t, `meridian_peer_failures_total{direction="in",fabric="moon",peer="far",reason="BUSY"}`); ok {
+		t.Error("a peer that is gone has a metric")
 	}
 }

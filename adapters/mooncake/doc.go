@@ -4,6 +4,7 @@
 //
 //	node.go    the fabric: fabric/lent over the listed peers
 //	peers.go   each listed peer as a fabric of its own
+//	roster.go  which peers are listed, and how they come and go
 //	peer.go    one peer: where its memory is, reads and writes of it
 //	failures.go what failed with each peer, by reason
 //	serve.go   the other direction: windows, descriptors, and what peers ask by notifies

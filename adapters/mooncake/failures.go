@@ -34,8 +34,9 @@ func (f *failures) note(of map[wire.Code]uint64, err error) {
 
 // Failures implements fabric.Failing.
 func (n *Node) Failures() []fabric.Failures {
-	out := make([]fabric.Failures, len(n.peers))
-	for i, p := range n.peers {
+	peers := n.roster.Load().peers
+	out := make([]fabric.Failures, len(peers))
+	for i, p := range peers {
 		p.failures.mu.Lock()
 		out[i] = fabric.Failures{Peer: p.Name(), In: maps.Clone(p.failures.in), Out: maps.Clone(p.failures.out)}
 		p.failures.mu.Unlock()

@@ -60,7 +60,7 @@ func TestAPeerThatAsksForABlockIsLookedAtAnewWhereItCouldNotBeReached(t *testing
 	l := newLender(t, 1<<20)
 	h := newHouse(t, []PeerConfig{{"app", l.name}}, nil)
 	l.set(func() { l.host = "::1" })
-	w := h.server.guests["app"].window
+	w := h.server.guest("app").window
 	payload := payloadOf(t, 1000, 1)
 	n := uint64(len(payload))
 	in := engine.NewInitiator(engine.InitiatorConfig{Resolver: &handshake.Client{}})

@@ -25,7 +25,7 @@ func TestMemoryThatIsRegisteredLaterIsFound(t *testing.T) {
 	if n.Push(t.Context(), it); !errors.Is(it[0].Err, wire.CodeFull) {
 		t.Errorf("a peer without memory is asked at each push: %v", it[0].Err)
 	}
-	n.peers[0].looked = time.Time{} // long ago
+	n.roster.Load().peers[0].looked = time.Time{} // long ago
 	if n.Push(t.Context(), it); it[0].Err != nil {
 		t.Errorf("with memory: %v", it[0].Err)
 	}
@@ -49,7 +49,7 @@ func TestOtherMemoryOfAPeerChangesNothingForItsBlocks(t *testing.T) {
 		l.set(func() {
 			l.more = []segment.Buffer{{Name: "other", Addr: uint64(1+i) << 40, Len: 4096}}
 		})
-		if err := n.peers[0].give(t.Context(), l.more[0].Addr, make([]byte, 64)); err == nil {
+		if err := n.roster.Load().peers[0].give(t.Context(), l.more[0].Addr, make([]byte, 64)); err == nil {
 			t.Error("memory that nobody serves was written")
 		}
 		if n.Pull(t.Context(), it); it[0].Err != nil {

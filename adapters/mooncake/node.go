@@ -5,8 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
+	"sync/atomic"
 
 	"meridian/adapters/mooncake/engine"
 	"meridian/adapters/mooncake/handshake"
@@ -60,8 +60,10 @@ type Config struct {
 // Node is the fabric: all listed peers, each of which is a fabric of its own too.
 type Node struct {
 	lent.Group
-	peers     []*peer // ascending by name
-	each      map[string]*onePeer
+	roster    atomic.Pointer[roster]
+	changing  sync.Mutex     // whoever puts another roster in its place
+	closed    bool           // under changing: no other comes
+	running   sync.WaitGroup // the ends of peers that are listed no more
 	store     *lent.Store
 	cfg       Config
 	initiator *engine.Initiator
@@ -91,7 +93,7 @@ var (
 // New makes the fabric, and opens what it serves. Peers are reached when they are
 // first needed.
 func New(ctx context.Context, cfg Config) (*Node, error) {
-	n := &Node{cfg: cfg, client: &handshake.Client{}, each: map[string]*onePeer{}}
+	n := &Node{cfg: cfg, client: &handshake.Client{}}
 	if cfg.Log == nil {
 		n.cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -101,35 +103,30 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		resolver = cfg.Plane
 		n.client.Dial = cfg.Dial
 	}
-	if len(cfg.Peers) > maxPeers {
-		_ = n.closePlane()
-		return nil, &fabric.Error{Code: wire.CodeConfig, Fabric: cfg.Label, Text: "peers", Have: maxPeers, Need: uint64(len(cfg.Peers))}
-	}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes, Dial: cfg.Dial, Allow: n.allow.Has})
-	var list []lent.Peer
-	for _, c := range cfg.Peers {
-		p := newPeer(n, c)
-		n.peers, list = append(n.peers, p), append(list, p)
-	}
-	slices.SortFunc(n.peers, func(a, b *peer) int { return cmp.Compare(a.Name(), b.Name()) })
 	n.store = lent.New(lent.Config{
 		Label: cfg.Label, MaxItem: maxItem, MaxBatch: maxBatch, MaxBlocks: cmp.Or(cfg.maxBlocks, maxBlocks), Lanes: max(cfg.Lanes, 1), Rest: quarantineTime,
 		Stored: n.tell, Failed: func(p lent.Peer, err error) {
-			f := &n.each[p.Name()].peer.failures
+			f := &p.(*peer).failures
 			f.note(f.out, err)
 		},
-	}, list)
+	}, nil)
 	n.Group = n.store.All()
-	for _, p := range n.peers {
-		n.each[p.Name()] = &onePeer{n.store.One(p.Name()), p}
-	}
+	n.roster.Store(&roster{})
 	if cfg.Serve != nil {
-		var err error
-		if n.server, err = n.serve(ctx, *cfg.Serve); err != nil {
-			_ = n.Close()
-			return nil, err
-		}
+		n.server = newServer(n, *cfg.Serve)
+	}
+	next, err := n.Prepare(cfg.Peers)
+	if err == nil {
+		err = next.Apply()
+	}
+	if err == nil && n.server != nil {
+		err = n.server.open(ctx)
+	}
+	if err != nil {
+		_ = n.Close()
+		return nil, err
 	}
 	return n, nil
 }
@@ -152,11 +149,15 @@ func (n *Node) Transports() []string { return []string{via} }
 
 // Close ends calls under way, and what is served.
 func (n *Node) Close() error {
+	n.changing.Lock()
+	n.closed = true
+	n.changing.Unlock()
 	n.end()
 	n.store.Close()
 	if n.server != nil {
 		n.server.close()
 	}
+	n.running.Wait()
 	n.initiator.Close()
 	return n.closePlane()
 }

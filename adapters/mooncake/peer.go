@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,7 +30,12 @@ type peer struct {
 	node     *Node
 	failures failures
 
+	listed context.Context // ends when it is listed no more, and with the Node
+	unlist context.CancelFunc
+
 	mu     sync.Mutex
+	ended  bool // no call begins any more
+	calls  sync.WaitGroup
 	seg    *engine.Segment // nil: not reached yet
 	looked time.Time       // when it was last seen which memory it has
 	place  place           // of its memory
@@ -59,7 +65,39 @@ func placeOf(seg *engine.Segment) place {
 }
 
 func newPeer(n *Node, c PeerConfig) *peer {
-	return &peer{PeerConfig: c, node: n, failures: newFailures()}
+	p := &peer{PeerConfig: c, node: n, failures: newFailures()}
+	p.listed, p.unlist = context.WithCancel(n.life)
+	return p
+}
+
+// call lets a call begin, whose context ends with the peer too.
+func (p *peer) call(ctx context.Context) (within context.Context, leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return nil, nil, p.error(wire.CodeUnreachable, "peer "+p.Name()+" is listed no more", nil)
+	}
+	p.calls.Add(1)
+	within, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(p.listed, cancel)
+	return within, func() {
+		stop()
+		cancel()
+		p.calls.Done()
+	}, nil
+}
+
+// retire ends a peer's calls, and the connections to it unless another peer has them.
+func (p *peer) retire() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	p.unlist()
+	p.calls.Wait()
+	same := func(o *peer) bool { return o.Segment == p.Segment }
+	if !slices.ContainsFunc(p.node.roster.Load().peers, same) {
+		p.node.initiator.Forget(p.Segment)
+	}
 }
 
 // Name is the peer's in the configuration.
@@ -75,6 +113,11 @@ func (p *peer) error(code wire.Code, text string, cause error) *fabric.Error {
 // Reach opens the peer's segment, and says where its memory is. After a restart it is
 // other memory. A peer may register memory long after its segment is there.
 func (p *peer) Reach(ctx context.Context) (lent.Place, error) {
+	ctx, leave, err := p.call(ctx)
+	if err != nil {
+		return lent.Place{}, err
+	}
+	defer leave()
 	seg, err := p.node.initiator.Open(ctx, p.Segment)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -116,7 +159,12 @@ func (p *peer) Read(ctx context.Context, ops []lent.Op)  { p.move(ctx, ops, (*en
 func (p *peer) Write(ctx context.Context, ops []lent.Op) { p.move(ctx, ops, (*engine.Segment).Write) }
 
 func (p *peer) move(ctx context.Context, ops []lent.Op, by func(*engine.Segment, context.Context, []engine.Op)) {
-	seg, err := p.node.initiator.Open(ctx, p.Segment)
+	ctx, leave, err := p.call(ctx)
+	var seg *engine.Segment
+	if err == nil {
+		defer leave()
+		seg, err = p.node.initiator.Open(ctx, p.Segment)
+	}
 	if err != nil {
 		for i := range ops {
 			ops[i].Err, ops[i].Quiet = err, true

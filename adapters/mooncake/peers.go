@@ -30,8 +30,9 @@ func (o *onePeer) Close() error { return nil }
 
 // Peers tells how each listed peer stands. One that was not needed yet is idle.
 func (n *Node) Peers() []fabric.Peer {
-	out := make([]fabric.Peer, len(n.peers))
-	for i, p := range n.peers {
+	peers := n.roster.Load().peers
+	out := make([]fabric.Peer, len(peers))
+	for i, p := range peers {
 		out[i] = p.stands()
 	}
 	return out
@@ -54,7 +55,7 @@ func (p *peer) stands() fabric.Peer {
 
 // Peer is the fabric that leads to a listed peer.
 func (n *Node) Peer(name string) fabric.Fabric {
-	if o := n.each[name]; o != nil {
+	if o := n.roster.Load().each[name]; o != nil {
 		return o
 	}
 	return nil

@@ -75,13 +75,13 @@ func TestPeersOfAMetadataServerShareAnAddressAndNoMemory(t *testing.T) {
 	if _, _, err := h.server.Enter("127.0.0.3", addr, 1, true); err == nil {
 		t.Error("a stranger has a window")
 	}
-	if _, _, err := h.server.Enter("b", h.server.guests["a"].window.Addr+h.server.Window, 1, true); err == nil {
+	if _, _, err := h.server.Enter("b", h.server.guest("a").window.Addr+h.server.Window, 1, true); err == nil {
 		t.Error("beyond its end an address means something")
 	}
 
 	// A name whose entry leads to another peer's address takes nothing from it.
 	plane.Set(func() { plane.Nodes["two"] = plane.Nodes["one"] })
-	h.server.look(t.Context(), nil)
+	h.server.lookAgain(t.Context(), h.roster.Load())
 	if g := h.server.from(netip.MustParseAddr("127.0.0.1")); g == nil || g.Name() != "a" {
 		t.Error("127.0.0.1 is not peer a any more")
 	}

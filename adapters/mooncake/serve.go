@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,8 +60,9 @@ type ServeConfig struct {
 type Observer struct {
 	// Moved is a block that a peer brought (in) or took.
 	Moved func(peer string, in bool, bytes uint64, took time.Duration)
-	// Refused is a connection or request that was turned away.
-	Refused func(peer string, err error)
+	// Refused is a connection or request that was turned away, of a listed peer or of
+	// somebody else.
+	Refused func(peer string, listed bool, err error)
 	// Wrong is a payload that a peer brought and that did not match its checksum.
 	Wrong func(peer string)
 }
@@ -83,13 +85,11 @@ type server struct {
 	allow door.Ranges
 
 	data, at netip.AddrPort
-	guests   map[string]*guest // by name
 	sources
 	daemon    *handshake.Server
 	target    *engine.Target
 	publisher *metadata.Publisher // nil: there is no metadata server
 	storage   *storage            // nil: nothing is lent
-	common    window.Window       // whose address every peer has for its own, on a metadata server
 	began     string              // the timestamp of our descriptor
 	doing     atomic.Int64        // notifies that are being done
 	drains    atomic.Bool
@@ -102,37 +102,37 @@ type guest struct {
 	window window.Window
 	gets   chan struct{} // a place for each request that runs
 	tasks  chan struct{} // a place for each notify that is being done
+
+	mu    sync.Mutex
+	ended bool // it is listed no more
+	doing sync.WaitGroup
 }
 
-func (n *Node) serve(ctx context.Context, c ServeConfig) (*server, error) {
+// enter lets a notify in; false: the peer is listed no more. leave is g.doing.Done.
+func (g *guest) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.ended {
+		g.doing.Add(1)
+	}
+	return !g.ended
+}
+
+// newServer makes one that listens nowhere.
+func newServer(n *Node, c ServeConfig) *server {
 	if c.Gateway == nil {
 		c.Gateway = fabric.NoGateway{}
 	}
-	s := &server{ServeConfig: c, node: n, guests: map[string]*guest{}, began: time.Now().UTC().Format("2006-01-02 15:04:05.000000")}
+	s := &server{ServeConfig: c, node: n, began: time.Now().UTC().Format("2006-01-02 15:04:05.000000")}
 	s.allow.Set(c.Allow)
 	s.target = engine.NewTarget(engine.TargetConfig{Memory: s, Admit: s.admit, Refused: s.refused, Served: n.count.served, Doors: c.Doors})
 	s.daemon = handshake.NewServer(handshake.Config{Descriptor: s.descriptor, Notified: s.notified, Admit: s.admit, Refused: s.refused, Doors: c.Doors})
-	err := s.open(ctx)
-	if err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
+	return s
 }
 
-// open makes the windows first, and the ports when they are there.
+// open opens the ports. The windows of listed peers are there.
 func (s *server) open(ctx context.Context) error {
-	for _, p := range s.node.peers {
-		if err := s.invite(p); err != nil {
-			return fmt.Errorf("peer %s: %w", p.Name(), err)
-		}
-	}
-	if err := s.firstLook(ctx); err != nil {
-		return err
-	}
-	if s.node.cfg.Plane != nil && len(s.node.peers) > 0 {
-		s.common = s.guests[s.node.peers[0].Name()].window
-	}
+	s.keepLooking(ctx)
 	err := s.lend()
 	if err != nil {
 		return fmt.Errorf("store_node_bytes: %w", err)
@@ -150,15 +150,32 @@ func (s *server) open(ctx context.Context) error {
 }
 
 // invite gives a listed peer its window.
-func (s *server) invite(p *peer) (err error) {
+func (s *server) invite(p *peer) (g *guest, err error) {
 	who := quota.Holder{Kind: quota.Peer, Name: p.Name()}
-	g := &guest{peer: p, owner: s.Store.NewOwnerFor(who, 0), gets: make(chan struct{}, getsOfPeer), tasks: make(chan struct{}, notifiesOfPeer)}
-	s.guests[p.Name()] = g
+	g = &guest{peer: p, owner: s.Store.NewOwnerFor(who, 0), gets: make(chan struct{}, getsOfPeer), tasks: make(chan struct{}, notifiesOfPeer)}
 	g.window, err = s.Windows.Open(g.owner, window.Spec{
 		Bytes: s.Window, TTL: window.Forever, Read: true, Write: true, Peers: []string{p.Name()}, For: []quota.Holder{who},
 	})
-	return err
+	if err != nil {
+		s.dismiss(g)
+		return nil, fmt.Errorf("peer %s: %w", p.Name(), err)
+	}
+	return g, nil
 }
+
+// dismiss ends a peer's window, so that late writes are refused, and then what it has of
+// the store, once its notifies are done.
+func (s *server) dismiss(g *guest) {
+	s.Windows.Drop(g.owner)
+	g.mu.Lock()
+	g.ended = true
+	g.mu.Unlock()
+	g.doing.Wait()
+	s.Store.Drop(g.owner)
+}
+
+// guest is the listed peer of a name, as it comes in; nil: there is none.
+func (s *server) guest(name string) *guest { return s.node.roster.Load().guests[name] }
 
 // admit says who comes from an address: a listed peer, or somebody who may look.
 func (s *server) admit(source netip.Addr) (string, error) {
@@ -190,7 +207,7 @@ func (s *server) ourName() string {
 
 // descriptor is our segment as a peer sees it: its own window, if it is listed.
 func (s *server) descriptor(name string) segment.Descriptor {
-	if g := s.guests[name]; g != nil {
+	if g := s.guest(name); g != nil {
 		return s.describe(g.window)
 	}
 	return s.describe(window.Window{})
@@ -210,14 +227,15 @@ func (s *server) describe(w window.Window) segment.Descriptor {
 
 // published is what the metadata server is to have: one descriptor for all peers.
 func (s *server) published() metadata.Node {
-	return metadata.Node{At: metadata.Endpoint{Host: s.ourHost(), Port: s.at.Port(), Epoch: s.Epoch}, Segment: s.describe(s.common)}
+	return metadata.Node{At: metadata.Endpoint{Host: s.ourHost(), Port: s.at.Port(), Epoch: s.Epoch}, Segment: s.describe(s.node.roster.Load().common)}
 }
 
 // own is an address as its peer means it. A metadata server has one descriptor for all,
 // so that each peer reaches its own window by the one address that stands there.
 func (s *server) own(g *guest, addr uint64) uint64 {
-	if g != nil && addr-s.common.Addr < s.common.Len {
-		return g.window.Addr + (addr - s.common.Addr)
+	common := s.node.roster.Load().common
+	if g != nil && addr-common.Addr < common.Len {
+		return g.window.Addr + (addr - common.Addr)
 	}
 	return addr
 }
@@ -227,15 +245,16 @@ func (s *server) Enter(peer string, addr, n uint64, write bool) (b []byte, leave
 	if b, leave, err, ours := s.storage.enter(peer, addr, n, write); ours {
 		return b, leave, err
 	}
-	return s.Windows.Enter(peer, s.own(s.guests[peer], addr), n, write)
+	return s.Windows.Enter(peer, s.own(s.guest(peer), addr), n, write)
 }
 
 func (s *server) refused(peer string, err error) {
 	s.node.count.refusals.Add(1)
-	if g := s.guests[peer]; g != nil {
+	g := s.guest(peer)
+	if g != nil {
 		g.failures.note(g.failures.in, err)
 	}
-	s.Observer.Refused(peer, err)
+	s.Observer.Refused(peer, g != nil, err)
 }
 
 // notified does what a peer asks for, before it is answered.
@@ -245,10 +264,11 @@ func (s *server) notified(c *door.Conn, n handshake.Notify) error {
 	if err != nil {
 		return err
 	}
-	g := s.guests[name]
-	if g == nil {
+	g := s.guest(name)
+	if g == nil || !g.enter() {
 		return fmt.Errorf("mooncake: a notify of %s, which is not listed: %w", name, wire.CodeDenied)
 	}
+	defer g.doing.Done()
 	select {
 	case g.tasks <- struct{}{}:
 		defer func() { <-g.tasks }()
@@ -293,7 +313,7 @@ func (s *server) answer(g *guest, m message, err error) {
 		m.verb = verb + suffixRefused
 		text = m.String() + " " + code.String()
 	}
-	s.node.send(s.node.life, g.peer, text, 1)
+	s.node.send(g.listed, g.peer, text, 1)
 }
 
 // put publishes a payload that lies in a peer's window. A key that is there already is
@@ -340,7 +360,7 @@ func (s *server) get(g *guest, m message) (body uint64, err error) {
 	default:
 		return 0, fmt.Errorf("mooncake: notify to get: %d requests of peer %s run, limit %d: %w", getsOfPeer, g.Name(), getsOfPeer, wire.CodeBusy)
 	}
-	ctx, cancel := context.WithTimeout(s.node.life, getTime)
+	ctx, cancel := context.WithTimeout(g.listed, getTime)
 	defer cancel()
 	v, keys := make([]blocks.View, 1), []wire.Key{m.key}
 	if s.Store.Lookup(m.ns, keys, v) != 1 || v[0].Seg == 0 {
@@ -367,6 +387,11 @@ func (s *server) get(g *guest, m message) (body uint64, err error) {
 // give writes to where a peer has said, if it has registered it. Where that fails, the
 // next call goes by the descriptor that the peer has then.
 func (p *peer) give(ctx context.Context, addr uint64, payload []byte) error {
+	ctx, leave, err := p.call(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	seg, err := p.node.initiator.Open(ctx, p.Segment)
 	if err != nil {
 		return err
@@ -399,10 +424,12 @@ func (s *server) close() {
 	if err := s.storage.close(); err != nil {
 		s.node.cfg.Log.Warn("mooncake store node: the master was not told of the end; it notices by itself", "err", err)
 	}
+	if s.storage == nil && s.Lend != nil { // it was not opened
+		_ = s.Lend.Close()
+	}
 	s.daemon.Close()
 	s.target.Close()
-	for _, g := range s.guests {
-		s.Store.Drop(g.owner)
-		s.Windows.Drop(g.owner)
+	for _, g := range s.node.roster.Load().guests {
+		s.dismiss(g)
 	}
 }

@@ -71,7 +71,7 @@ func newHouseAt(t *testing.T, plane metadata.Plane, peers []PeerConfig, change f
 			Moved: func(peer string, in bool, bytes uint64, _ time.Duration) {
 				h.note(func() { h.moved = append(h.moved, fmt.Sprint(peer, in, bytes)) })
 			},
-			Refused: func(_ string, err error) { h.note(func() { h.refused = append(h.refused, err) }) },
+			Refused: func(_ string, _ bool, err error) { h.note(func() { h.refused = append(h.refused, err) }) },
 			Wrong:   func(peer string) { h.note(func() { h.wrong = append(h.wrong, peer) }) },
 		},
 	}
@@ -194,7 +194,7 @@ func TestAMooncakeOnlyApplicationBringsAndTakesBlocks(t *testing.T) {
 func TestWhatANotifyMayNotAskFor(t *testing.T) {
 	l := newLender(t, 1<<20)
 	h := newHouse(t, []PeerConfig{{"app", l.name}}, nil)
-	w := h.server.guests["app"].window
+	w := h.server.guest("app").window
 	payload := payloadOf(t, 1000, 1)
 	n := uint64(len(payload))
 	in := engine.NewInitiator(engine.InitiatorConfig{Resolver: &handshake.Client{}})
@@ -282,7 +282,7 @@ func TestAStrangerHasNoWindow(t *testing.T) {
 	if err != nil || len(d.Buffers) != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	g := h.server.guests["app"]
+	g := h.server.guest("app")
 	in := engine.NewInitiator(engine.InitiatorConfig{Resolver: &handshake.Client{}})
 	defer in.Close()
 	seg, err := in.Open(t.Context(), h.server.ourName())
@@ -405,7 +405,7 @@ func TestDrainRefusesWhatIsNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ops := []engine.Op{{Addr: h.server.guests["app"].window.Addr, B: make([]byte, 100)}}
+	ops := []engine.Op{{Addr: h.server.guest("app").window.Addr, B: make([]byte, 100)}}
 	if seg.Write(t.Context(), ops); ops[0].Err != nil {
 		t.Fatal(ops[0].Err)
 	}

@@ -93,7 +93,7 @@ const notifyBlocks = 256
 // tell names the blocks that now lie in a peer's memory. They do whether it listens or
 // not.
 func (n *Node) tell(ctx context.Context, to lent.Peer, list []lent.Stored) {
-	p := n.each[to.Name()].peer
+	p := to.(*peer)
 	for len(list) > 0 {
 		k := min(len(list), notifyBlocks)
 		lines := make([]string, k)
@@ -128,7 +128,7 @@ func (n *Node) send(ctx context.Context, p *peer, text string, about int) {
 // Findings implements fabric.Advisor.
 func (n *Node) Findings() []fabric.Finding {
 	var out []fabric.Finding
-	for _, p := range n.peers {
+	for _, p := range n.roster.Load().peers {
 		out = append(out, p.findings()...)
 	}
 	untold := n.count.untold.Load()

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,9 +27,9 @@ const (
 // sources says from which addresses the listed peers come. An address is all that a peer
 // has, so two peers at one address cannot be told apart.
 type sources struct {
-	mu      sync.RWMutex
-	hosts   map[netip.Addr]*guest
-	trouble map[string]error // by peer: why it is not known from where it comes
+	mu    sync.RWMutex
+	hosts map[netip.Addr]*guest
+	found found
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -53,23 +55,16 @@ func (s *sources) from(a netip.Addr) *guest {
 	return s.hosts[a]
 }
 
-// firstLook finds the peers that can be found now, refuses two at one address where the
-// configuration says so, and has the others looked for again for as long as the server
-// runs. A peer whose address is written in the configuration is known for good.
-func (s *server) firstLook(ctx context.Context) error {
-	found := s.look(ctx, nil)
-	fixed := s.node.cfg.Plane == nil
-	for _, p := range s.node.peers {
-		if shared, ok := errors.AsType[*sharedError](s.trouble[p.Name()]); ok && s.node.cfg.Plane == nil {
-			return fmt.Errorf("peer %s: %w", p.Name(), shared)
-		}
-		host, _, _ := segment.SplitName(p.Segment)
-		_, err := netip.ParseAddr(host)
-		fixed = fixed && err == nil
-	}
-	if fixed {
-		return nil
-	}
+// found are the addresses of listed peers, as they were looked up.
+type found struct {
+	addrs   map[string][]netip.Addr // by peer; of one that could not be looked up, those of before
+	hosts   map[netip.Addr]string   // the peer of each
+	trouble map[string]error        // by peer: why it is not known from where it comes
+}
+
+// keepLooking looks for the peers again and again, for as long as the server runs. A peer
+// whose address is written in the configuration is known for good.
+func (s *server) keepLooking(ctx context.Context) {
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.done = make(chan struct{})
 	go func() {
@@ -79,11 +74,43 @@ func (s *server) firstLook(ctx context.Context) error {
 			case <-ctx.Done():
 				return
 			case <-time.After(lookEvery):
-				found = s.look(ctx, found)
+			}
+			if r := s.node.roster.Load(); !s.node.fixed(r.peers) {
+				s.lookAgain(ctx, r)
 			}
 		}
 	}()
-	return nil
+}
+
+// lookAgain looks for the peers of a roster, unless there is another one afterwards.
+func (s *server) lookAgain(ctx context.Context, r *roster) {
+	s.mu.RLock()
+	was := s.found.addrs
+	s.mu.RUnlock()
+	now := s.node.look(ctx, r.peers, was)
+	s.node.changing.Lock()
+	defer s.node.changing.Unlock()
+	if s.node.roster.Load() != r || ctx.Err() != nil {
+		return
+	}
+	if s.learn(now, r.guests) { // who has other addresses now must not be taken for who had them
+		s.identify()
+	}
+}
+
+// identify closes the connections of those who are somebody else now.
+func (s *server) identify() {
+	s.daemon.Identify()
+	s.target.Identify()
+}
+
+// fixed says that the addresses of all peers are written in the configuration.
+func (n *Node) fixed(peers []*peer) bool {
+	return n.cfg.Plane == nil && !slices.ContainsFunc(peers, func(p *peer) bool {
+		host, _, _ := segment.SplitName(p.Segment)
+		_, err := netip.ParseAddr(host)
+		return err != nil
+	})
 }
 
 func (s *sources) close() {
@@ -93,39 +120,60 @@ func (s *sources) close() {
 	}
 }
 
-// look finds the addresses of all peers at the same time. was are those of before.
-func (s *server) look(ctx context.Context, was map[string][]netip.Addr) map[string][]netip.Addr {
+// look finds the addresses of peers at the same time. was are those of before.
+func (n *Node) look(ctx context.Context, peers []*peer, was map[string][]netip.Addr) found {
 	ctx, cancel := context.WithTimeout(ctx, lookWait)
 	defer cancel()
-	addrs, errs := make([][]netip.Addr, len(s.node.peers)), make([]error, len(s.node.peers))
+	addrs, errs := make([][]netip.Addr, len(peers)), make([]error, len(peers))
 	var wg sync.WaitGroup
-	for i, p := range s.node.peers {
-		wg.Go(func() { addrs[i], errs[i] = s.node.sourcesOf(ctx, p) })
+	for i, p := range peers {
+		wg.Go(func() { addrs[i], errs[i] = n.sourcesOf(ctx, p) })
 	}
 	wg.Wait()
-	found, hosts, trouble := map[string][]netip.Addr{}, map[netip.Addr]*guest{}, map[string]error{}
-	for i, p := range s.node.peers {
+	f := found{map[string][]netip.Addr{}, map[netip.Addr]string{}, map[string]error{}}
+	for i, p := range peers {
 		if errs[i] != nil {
-			trouble[p.Name()], addrs[i] = errs[i], was[p.Name()]
+			f.trouble[p.Name()], addrs[i] = errs[i], was[p.Name()]
 		}
-		found[p.Name()] = addrs[i]
+		f.addrs[p.Name()] = addrs[i]
 		for _, a := range addrs[i] {
-			if other := hosts[a]; other != nil {
-				trouble[p.Name()] = &sharedError{other.Name(), a}
+			if other := f.hosts[a]; other != "" {
+				f.trouble[p.Name()] = &sharedError{other, a}
 				continue
 			}
-			hosts[a] = s.guests[p.Name()]
+			f.hosts[a] = p.Name()
 		}
 	}
+	return f
+}
+
+// shared is an address that two peers have by the configuration.
+func (f found) shared() error {
+	for name, err := range f.trouble {
+		if shared, ok := errors.AsType[*sharedError](err); ok {
+			return fmt.Errorf("peer %s: %w", name, shared)
+		}
+	}
+	return nil
+}
+
+// learn puts what was found in force, for these guests, and says whether an address has
+// another peer than before.
+func (s *server) learn(f found, guests map[string]*guest) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, err := range trouble {
-		if s.trouble[name] == nil || s.trouble[name].Error() != err.Error() {
+	for name, err := range f.trouble {
+		if was := s.found.trouble[name]; was == nil || was.Error() != err.Error() {
 			s.node.cfg.Log.Warn("mooncake: it is not known from where a peer comes; it is looked again", "peer", name, "err", err)
 		}
 	}
-	s.hosts, s.trouble = hosts, trouble
-	return found
+	hosts := map[netip.Addr]*guest{}
+	for a, name := range f.hosts {
+		hosts[a] = guests[name]
+	}
+	changed = !maps.Equal(hosts, s.hosts)
+	s.hosts, s.found = hosts, f
+	return changed
 }
 
 // sourcesOf are the addresses of the host where a peer answers handshakes.
@@ -153,9 +201,9 @@ func (s *server) sourceFindings() []fabric.Finding {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var out []fabric.Finding
-	for _, p := range s.node.peers {
+	for _, p := range s.node.roster.Load().peers {
 		f := fabric.Finding{ID: "source." + p.Name(), Severe: true, Subject: "addresses from which peer " + p.Name() + " comes"}
-		if err := s.trouble[p.Name()]; err != nil {
+		if err := s.found.trouble[p.Name()]; err != nil {
 			f.Bad, f.Reason = true, "it can neither bring nor take blocks by itself: "+err.Error()
 			f.Fix = "start the peer, or correct its entry in peers; it is looked again every few seconds"
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,7 +40,7 @@ type mooncakeSettings struct {
 
 var openMooncake = New(
 	config.OpensTenants(config.ListsPeers(config.NewFabricKind(mooncakeKind, "Applications that speak Mooncake's transfer engine over TCP, and nothing else: their registered memory holds blocks, and they bring and take blocks. docs/mooncake.md tells how.", checkMooncake,
-		config.Key("peers", func(s *mooncakeSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter the name of the segment, an IPv6 address in brackets; without :PORT it is 12001. With a metadata server the segment's name may be any. The first buffer of each is memory for blocks. Where two have one address, this daemon cannot serve them, since Mooncake proves nothing else."),
+		config.Key("peers", func(s *mooncakeSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=HOST:PORT, the latter the name of the segment, an IPv6 address in brackets; without :PORT it is 12001. With a metadata server the segment's name may be any. The first buffer of each is memory for blocks. Where two have one address, this daemon cannot serve them, since Mooncake proves nothing else. A reload adds, changes and removes peers; the blocks and the window of one that changes or goes are gone.").Live(),
 		config.Key("memory_bytes", func(s *mooncakeSettings) *uint64 { return &s.memory }, config.Sizes, 0, config.BytesWithin(0, 1<<46), "Bytes of each peer's first buffer, from its begin, that this daemon may write. 0: all of it."),
 		config.Key("lanes", func(s *mooncakeSettings) *int { return &s.lanes }, config.Integers, engine.DefaultLanes, config.Within(1, engine.MaxLanes), "Connections to each peer."),
 		config.Key("notify", func(s *mooncakeSettings) *bool { return &s.notify }, config.Booleans, false, config.Free[bool](), "Tell a peer by a notify which block lies where in its memory. Its engine keeps these until the application takes them."),
@@ -80,7 +79,7 @@ var openMooncake = New(
 	},
 )
 
-// liveNode is a fabric of Mooncake peers whose allow a reload can change.
+// liveNode is a fabric of Mooncake peers whose peers and allow a reload can change.
 type liveNode struct {
 	*mooncake.Node
 	reach door.Ranges // where entries of the metadata server may lead
@@ -90,11 +89,16 @@ var _ Reloader = (*liveNode)(nil)
 
 // Prepare implements Reloader.
 func (l *liveNode) Prepare(c *config.Config) (Prepared, error) {
-	allow := c.Settings(l.Label()).(*mooncakeSettings).allowed()
-	return Prepared{Peers: len(l.Peers()), Apply: func() error {
+	s := c.Settings(l.Label()).(*mooncakeSettings)
+	next, err := l.Node.Prepare(s.listed())
+	if err != nil {
+		return Prepared{}, fmt.Errorf("fabric.%s.peers: %w", l.Label(), err)
+	}
+	return Prepared{Peers: len(s.peers), Cancel: next.Cancel, Apply: func() error {
+		allow := s.allowed()
 		l.reach.Set(allow)
 		l.SetAllow(allow)
-		return nil
+		return next.Apply()
 	}}, nil
 }
 
@@ -102,10 +106,7 @@ func (l *liveNode) Prepare(c *config.Config) (Prepared, error) {
 // server may lead besides this host.
 func mooncakeConfig(at Site, s *mooncakeSettings, allowed func(netip.Addr) bool) (mooncake.Config, error) {
 	c := mooncake.Config{Label: at.Name, Lent: s.memory, Lanes: s.lanes, Notify: s.notify, Log: at.Log, Allow: s.allowed()}
-	for _, p := range s.peers {
-		name, seg, _ := strings.Cut(p, "=")
-		c.Peers = append(c.Peers, mooncake.PeerConfig{Name: name, Segment: seg})
-	}
+	c.Peers = s.listed()
 	if s.listen != "" {
 		c.Serve = mooncakeServe(at, s)
 		c.Serve.Allow = c.Allow
@@ -130,6 +131,15 @@ func mooncakeConfig(at Site, s *mooncakeSettings, allowed func(netip.Addr) bool)
 	return c, nil
 }
 
+// listed are the peers.
+func (s *mooncakeSettings) listed() (out []mooncake.PeerConfig) {
+	for _, p := range s.peers {
+		name, seg, _ := strings.Cut(p, "=")
+		out = append(out, mooncake.PeerConfig{Name: name, Segment: seg})
+	}
+	return out
+}
+
 // allowed is allow.
 func (s *mooncakeSettings) allowed() []netip.Prefix { return prefixes(s.allow) }
 
@@ -151,10 +161,10 @@ func mooncakeServe(at Site, s *mooncakeSettings) *mooncake.ServeConfig {
 			Moved: func(peer string, in bool, bytes uint64, took time.Duration) {
 				at.Observer.Served(Served{Fabric: at.Name, Peer: peer, In: in, Class: fabric.ClassNormal, Via: segment.TCP, Items: 1, Bytes: bytes, Took: took})
 			},
-			Refused: func(peer string, err error) {
+			Refused: func(peer string, listed bool, err error) {
 				at.Observer.Refused(wire.CodeOf(err))
 				who := "from" // strangers are one kind of log line
-				if slices.ContainsFunc(s.peers, func(p string) bool { return strings.HasPrefix(p, peer+"=") }) {
+				if listed {
 					who = "peer"
 				}
 				at.Log.Info("mooncake: a request was refused", who, peer, "err", err)

@@ -44,12 +44,15 @@ func withMetadata(ctx context.Context, n *liveNode, at Site, s *mooncakeSettings
 // Prepare implements Reloader.
 func (m *moonNode) Prepare(c *config.Config) (Prepared, error) {
 	p, err := m.liveNode.Prepare(c)
+	if err != nil {
+		return p, err
+	}
 	allow, apply := c.Settings(m.Label()).(*mooncakeSettings).allowed(), p.Apply
 	p.Apply = func() error {
 		m.meta.SetAllow(allow)
 		return apply()
 	}
-	return p, err
+	return p, nil
 }
 
 // Addresses implements fabric.Server.

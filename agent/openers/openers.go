@@ -62,6 +62,9 @@ type Prepared struct {
 	Changed  []config.Change // what the file's own text does not tell, such as the content of another file
 	// Apply changes all of it, or nothing and says why.
 	Apply func() error
+	// Cancel, where it is set, is called instead of Apply where nothing is to change: it gives
+	// back what Prepare took.
+	Cancel func()
 }
 
 // Observer hears what happens on a fabric without a call of the daemon. Calls may be

@@ -76,7 +76,7 @@ func TestContract(t *testing.T) {
 		return fabrictest.Harness{
 			Fabric: closable{s.All(), s}, NS: wire.Namespace{1}, Peer: "far",
 			Damage: func(it fabric.Item) error {
-				e := s.shelves[0].find(&it)
+				e := s.shelves()[0].find(&it)
 				if e == nil {
 					return errors.New("no such block")
 				}
@@ -173,7 +173,7 @@ func TestBlocksSpreadOverPeersAndAreFoundAtEach(t *testing.T) {
 			t.Errorf("block %d is not at its home: %v", key, it[0].Err)
 		}
 	}
-	for _, one := range s.shelves {
+	for _, one := range s.shelves() {
 		if n, _ := one.count(); n < 10 {
 			t.Errorf("peer %s has %d of 64 blocks", one.Name(), n)
 		}
@@ -247,11 +247,11 @@ func TestForgottenMemoryHasNoBlocks(t *testing.T) {
 		}
 	}
 	late := &fabric.Item{Key: wire.Key{2}}
-	mem, err := s.shelves[0].reach(t.Context())
+	mem, err := s.shelves()[0].reach(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := s.shelves[0].reserve(mem, late, wire.Header{BodyLen: 100})
+	e, err := s.shelves()[0].reserve(mem, late, wire.Header{BodyLen: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestForgottenMemoryHasNoBlocks(t *testing.T) {
 	if s.One("near").Find(t.Context(), it); it[0].Err != nil {
 		t.Errorf("a block in another peer's memory: %v", it[0].Err)
 	}
-	if err := s.shelves[0].publish(late, e); !errors.Is(err, wire.CodeLaneLost) {
+	if err := s.shelves()[0].publish(late, e); !errors.Is(err, wire.CodeLaneLost) {
 		t.Errorf("a write into lost memory: %v", err)
 	}
 	if err := push(t, s.One("far"), 1, 100); err != nil {
@@ -292,5 +292,55 @@ func TestFailuresAreToldByPeer(t *testing.T) {
 	_, _, _ = s.All().Probe(t.Context(), "far")
 	if told[wire.CodeLaneLost] != 2 || len(told) != 1 {
 		t.Errorf("told of %v", told)
+	}
+}
+
+// A peer that is there still keeps its blocks. Those of one that is no more are forgotten,
+// also what is being written; a list does not change under a call.
+func TestPeersThatComeAndGo(t *testing.T) {
+	far, near := &memoryPeer{name: "far", id: "1", b: make([]byte, 1<<20)}, &memoryPeer{name: "near", id: "1", b: make([]byte, 1<<20)}
+	s := New(config(), []Peer{far})
+	defer s.Close()
+	all, toFar := s.All(), s.One("far")
+	if err := push(t, all, 1, 100); err != nil {
+		t.Fatal(err)
+	}
+	s.Set([]Peer{near, far})
+	toNear := s.One("near")
+	if err := push(t, toNear, 2, 100); err != nil {
+		t.Fatal(err)
+	}
+	it := []fabric.Item{{Key: wire.Key{1}}, {Key: wire.Key{2}}}
+	if all.Find(t.Context(), it); it[0].Err != nil || it[1].Err != nil {
+		t.Errorf("%v, %v", it[0].Err, it[1].Err)
+	}
+	mem, err := toFar.shelves()[0].reach(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &fabric.Item{Key: wire.Key{3}}
+	e, err := toFar.shelves()[0].reserve(mem, late, wire.Header{BodyLen: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Set([]Peer{near})
+	if all.Find(t.Context(), it); !errors.Is(it[0].Err, wire.CodeAbsent) || it[1].Err != nil {
+		t.Errorf("%v, %v", it[0].Err, it[1].Err)
+	}
+	if err := toFar.shelves()[0].publish(late, e); !errors.Is(err, wire.CodeLaneLost) {
+		t.Errorf("a write to one that is gone: %v", err)
+	}
+	if err := push(t, toFar, 4, 100); !errors.Is(err, wire.CodeUnreachable) {
+		t.Errorf("a push to one that is gone: %v", err)
+	}
+	if all.Usable(wire.Namespace{}) != nil || toFar.Usable(wire.Namespace{}) == nil {
+		t.Error("which of them can be asked")
+	}
+	s.Set([]Peer{far})
+	if all.Find(t.Context(), it); !errors.Is(it[0].Err, wire.CodeAbsent) {
+		t.Errorf("one that came again has the blocks of before: %v", it[0].Err)
+	}
+	if blocks, bytes := s.Count(); blocks != 0 || bytes != 0 {
+		t.Errorf("%d blocks, %d bytes", blocks, bytes)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"meridian/fabric"
@@ -79,6 +80,8 @@ type shelf struct {
 	Peer
 	cfg *Config
 
+	ended atomic.Bool // it is listed no more
+
 	mu    sync.Mutex
 	mem   *memory // nil: not reached yet
 	byKey map[ident]*entry
@@ -105,17 +108,46 @@ func (s *shelf) said(ctx context.Context, err error) error {
 	if ended := fabric.ContextError(ctx, s.cfg.Label); ended != nil {
 		return ended
 	}
+	if s.ended.Load() {
+		return s.unlisted()
+	}
 	return s.error(wire.CodeOf(err), "peer "+s.Name(), err)
+}
+
+func (s *shelf) unlisted() error {
+	return s.error(wire.CodeUnreachable, "peer "+s.Name()+" is listed no more", nil)
+}
+
+// Usable is why no call should be made now.
+func (s *shelf) Usable() error {
+	if s.ended.Load() {
+		return s.unlisted()
+	}
+	return s.Peer.Usable()
+}
+
+// end is for a peer that is listed no more: its blocks are forgotten, and stay so.
+func (s *shelf) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended.Store(true)
+	s.lose()
 }
 
 // reach makes the peer's memory known. What lay in other memory is forgotten.
 func (s *shelf) reach(ctx context.Context) (*memory, error) {
+	if s.ended.Load() {
+		return nil, s.unlisted()
+	}
 	place, err := s.Reach(ctx)
 	if err != nil {
 		return nil, s.said(ctx, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended.Load() {
+		return nil, s.unlisted()
+	}
 	if s.mem == nil || s.mem.place != place {
 		s.lose()
 		s.mem = &memory{place, NewSpace(place.Size)}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"meridian/fabric"
@@ -39,9 +40,9 @@ type Stored struct {
 
 // Store is blocks in the memory of peers. It is used by Groups of them, and ended once.
 type Store struct {
-	cfg     Config
-	shelves []*shelf // ascending by name
-	seed    maphash.Seed
+	cfg  Config
+	list atomic.Pointer[[]*shelf] // ascending by name; never changed, Set puts another one in its place
+	seed maphash.Seed
 
 	life context.Context
 	end  context.CancelFunc
@@ -55,12 +56,34 @@ type Store struct {
 func New(cfg Config, peers []Peer) *Store {
 	s := &Store{cfg: cfg, seed: maphash.MakeSeed()}
 	s.life, s.end = context.WithCancel(context.Background())
-	for _, p := range peers {
-		s.shelves = append(s.shelves, newShelf(p, &s.cfg))
-	}
-	slices.SortFunc(s.shelves, func(a, b *shelf) int { return cmp.Compare(a.Name(), b.Name()) })
+	s.list.Store(&[]*shelf{})
+	s.Set(peers)
 	return s
 }
+
+// Set makes these the peers, which have different names. One that was there already keeps
+// its blocks; those of one that is no more are forgotten, and its calls fail.
+func (s *Store) Set(peers []Peer) {
+	old := s.shelves()
+	var now []*shelf
+	for _, p := range peers {
+		i := slices.IndexFunc(old, func(one *shelf) bool { return one.Peer == p })
+		if i >= 0 {
+			now = append(now, old[i])
+		} else {
+			now = append(now, newShelf(p, &s.cfg))
+		}
+	}
+	slices.SortFunc(now, func(a, b *shelf) int { return cmp.Compare(a.Name(), b.Name()) })
+	s.list.Store(&now)
+	for _, one := range old {
+		if !slices.Contains(now, one) {
+			one.end()
+		}
+	}
+}
+
+func (s *Store) shelves() []*shelf { return *s.list.Load() }
 
 // Close ends the calls under way, and waits for them.
 func (s *Store) Close() {
@@ -74,7 +97,7 @@ func (s *Store) Close() {
 // Count is how many blocks there are, and how many bytes are given out for them and for
 // writes under way.
 func (s *Store) Count() (blocks int, bytes uint64) {
-	for _, one := range s.shelves {
+	for _, one := range s.shelves() {
 		n, b := one.count()
 		blocks, bytes = blocks+n, bytes+b
 	}
@@ -83,7 +106,7 @@ func (s *Store) Count() (blocks int, bytes uint64) {
 
 // Forget is for a peer that was seen to have lost its memory: so are the blocks in it.
 func (s *Store) Forget(name string) {
-	for _, one := range s.shelves {
+	for _, one := range s.shelves() {
 		if one.Name() == name {
 			one.mu.Lock()
 			one.lose()
@@ -94,16 +117,24 @@ func (s *Store) Forget(name string) {
 
 // Group is some of a store's peers as one fabric.
 type Group struct {
-	store   *Store
-	shelves []*shelf
+	store *Store
+	some  []*shelf // where it is not all that there are
+	all   bool
 }
 
-// All are all peers.
-func (s *Store) All() Group { return Group{s, s.shelves} }
+// All are all peers that there are at the time of a call.
+func (s *Store) All() Group { return Group{store: s, all: true} }
 
-// One is the peer of a name.
+// One is the peer that has the name now.
 func (s *Store) One(name string) Group {
-	return Group{s, slices.DeleteFunc(slices.Clone(s.shelves), func(one *shelf) bool { return one.Name() != name })}
+	return Group{store: s, some: slices.DeleteFunc(slices.Clone(s.shelves()), func(one *shelf) bool { return one.Name() != name })}
+}
+
+func (g Group) shelves() []*shelf {
+	if g.all {
+		return g.store.shelves()
+	}
+	return g.some
 }
 
 // Label is the store's.
@@ -136,15 +167,15 @@ func (g Group) begin(ctx context.Context, it []fabric.Item) (within context.Cont
 	within, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.store.life, cancel)
 	entered := g.enter()
-	ended := fabric.ContextError(ctx, g.store.cfg.Label)
+	ended, list := fabric.ContextError(ctx, g.store.cfg.Label), g.shelves()
 	for i := range it {
 		err := cmp.Or(entered, ended)
 		if limit := g.store.cfg.MaxBatch; err == nil && i >= limit {
 			err = &fabric.Error{Code: wire.CodeTooMany, Fabric: g.store.cfg.Label, Have: uint64(limit), Need: uint64(len(it))}
 		}
 		via := "none"
-		if len(g.shelves) > 0 {
-			via = g.shelves[0].Via()
+		if len(list) > 0 {
+			via = list[0].Via()
 		}
 		it[i].Via, it[i].Loose, it[i].Err = via, false, err
 	}
@@ -232,7 +263,7 @@ func (g Group) accept(it *fabric.Item, parts map[*shelf]*part) error {
 func (g Group) home(ns wire.Namespace, key wire.Key) (best *shelf) {
 	var most uint64
 	for _, usable := range []bool{true, false} {
-		for _, s := range g.shelves {
+		for _, s := range g.shelves() {
 			if usable && s.Usable() != nil {
 				continue
 			}
@@ -290,7 +321,7 @@ func (g Group) Pull(ctx context.Context, it []fabric.Item) {
 
 // want finds what an item names and adds it to its peer's part.
 func (g Group) want(it *fabric.Item, parts map[*shelf]*part) error {
-	for _, s := range g.shelves {
+	for _, s := range g.shelves() {
 		e := s.use(it)
 		if e == nil {
 			continue
@@ -315,7 +346,7 @@ func (g Group) Find(ctx context.Context, it []fabric.Item) {
 			continue
 		}
 		it[i].Err = g.absent()
-		for _, s := range g.shelves {
+		for _, s := range g.shelves() {
 			if e := s.find(&it[i]); e != nil {
 				it[i].H, it[i].Head, it[i].Att, it[i].Via, it[i].Err = e.h, e.head, e.att, s.Via(), nil
 				break
@@ -329,7 +360,7 @@ func (g Group) Drop(ctx context.Context, it []fabric.Item) {
 	_, leave := g.begin(ctx, it)
 	defer leave()
 	for i := range it {
-		if it[i].Err == nil && !slices.ContainsFunc(g.shelves, func(s *shelf) bool { return s.drop(&it[i]) }) {
+		if it[i].Err == nil && !slices.ContainsFunc(g.shelves(), func(s *shelf) bool { return s.drop(&it[i]) }) {
 			it[i].Err = g.absent()
 		}
 	}
@@ -341,7 +372,7 @@ func (g Group) List(ctx context.Context, f func(fabric.Item) bool) error {
 		return err
 	}
 	defer g.store.calls.Done()
-	for _, s := range g.shelves {
+	for _, s := range g.shelves() {
 		for _, e := range s.all() {
 			if err := fabric.ContextError(ctx, g.store.cfg.Label); err != nil {
 				return err
@@ -369,7 +400,7 @@ func (s *shelf) all() []*entry {
 // Usable says whether one peer at least can be asked.
 func (g Group) Usable(wire.Namespace) error {
 	var last error = g.error(wire.CodeUnreachable, "no peer is listed")
-	for _, s := range g.shelves {
+	for _, s := range g.shelves() {
 		if last = s.Usable(); last == nil {
 			return nil
 		}
@@ -379,7 +410,7 @@ func (g Group) Usable(wire.Namespace) error {
 
 // Keeps says that the block is still in the index, and that its peer can be asked.
 func (g Group) Keeps(h fabric.Handle) bool {
-	return slices.ContainsFunc(g.shelves, func(s *shelf) bool {
+	return slices.ContainsFunc(g.shelves(), func(s *shelf) bool {
 		return s.find(&fabric.Item{H: h}) != nil && s.Usable() == nil
 	})
 }
@@ -392,7 +423,7 @@ func (g Group) Quiesce(ctx context.Context) error {
 // Probe writes 64 KiB into the memory of a peer, reads them back and compares them; ""
 // is the first peer.
 func (g Group) Probe(ctx context.Context, name string) (via string, gbps float64, err error) {
-	for _, s := range g.shelves {
+	for _, s := range g.shelves() {
 		if s.Name() != name && name != "" {
 			continue
 		}
@@ -415,7 +446,7 @@ func (g Group) Probe(ctx context.Context, name string) (via string, gbps float64
 
 // Where is where the payload of a handle lies; zero: there is none.
 func (s *Store) Where(h fabric.Handle) Stored {
-	for _, one := range s.shelves {
+	for _, one := range s.shelves() {
 		if e := one.find(&fabric.Item{H: h}); e != nil {
 			return Stored{e.ns, e.key, e.addr(), e.size()}
 		}

@@ -124,8 +124,12 @@ func (d *Door) enter(nc net.Conn) {
 	if err == nil {
 		err = d.room(c)
 	}
-	if err == nil { // Recheck may have passed before the connection was there
-		if _, err = d.cfg.Admit(from); err != nil {
+	if err == nil { // a recheck may have passed before the connection was there
+		var now string
+		if now, err = d.cfg.Admit(from); err == nil && now != peer {
+			err = net.ErrClosed
+		}
+		if err != nil {
 			c.leave()
 		}
 	}
@@ -238,12 +242,22 @@ func now() time.Duration { return time.Since(began) }
 
 // Recheck asks Admit again for each connection, after it has other answers, and closes
 // those that would be turned away now.
-func (d *Door) Recheck() {
+func (d *Door) Recheck() { d.recheck(false) }
+
+// Identify is Recheck that also closes the connections of those who would be taken for
+// somebody else now: what a connection may do hangs on whose it is.
+func (d *Door) Identify() { d.recheck(true) }
+
+func (d *Door) recheck(others bool) {
 	d.mu.Lock()
 	conns := slices.Collect(maps.Keys(d.conns))
 	d.mu.Unlock()
 	for _, c := range conns {
-		if _, err := d.cfg.Admit(sourceOf(c.RemoteAddr()).Addr()); err != nil {
+		peer, err := d.cfg.Admit(sourceOf(c.RemoteAddr()).Addr())
+		if err == nil && others && peer != c.Peer {
+			err = net.ErrClosed
+		}
+		if err != nil {
 			c.place.Leave()
 			c.putOut(err)
 		}

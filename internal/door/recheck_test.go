@@ -57,3 +57,31 @@ func TestARecheckClosesWhoIsNotAllowedAnyMore(t *testing.T) {
 		}
 	})
 }
+
+// One that is somebody else now has to come again, since what it may do hangs on whose its
+// connection is; Recheck leaves it.
+func TestOneThatIsSomebodyElseNowComesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := pipenet.New()
+		var name atomic.Value
+		name.Store("a")
+		d := echo(l, 8, 8, func(error) {})
+		d.cfg.Admit = func(netip.Addr) (string, error) { return name.Load().(string), nil }
+		defer d.Close()
+		c, err := l.From(t.Context(), "10.0.0.1:9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		d.Identify()
+		name.Store("b")
+		d.Recheck()
+		if n := d.Len(); n != 1 {
+			t.Errorf("%d connections", n)
+		}
+		d.Identify()
+		if _, err := c.Read(make([]byte, 1)); err == nil || d.Len() != 0 {
+			t.Errorf("%v, %d connections", err, d.Len())
+		}
+	})
+}

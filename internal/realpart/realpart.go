@@ -54,6 +54,19 @@ func Packages(t testing.TB, name string) string {
 	return dir
 }
 
+// MooncakeVariable names a folder with another release of Mooncake's wheel, which tests
+// then use; internal/ci/mooncake-versions.sh sets it.
+const MooncakeVariable = "MERIDIAN_TEST_MOONCAKE"
+
+// Mooncake is the folder of the Python package mooncake.
+func Mooncake(t testing.TB) string {
+	t.Helper()
+	if dir := os.Getenv(MooncakeVariable); dir != "" {
+		return dir
+	}
+	return Packages(t, "peers")
+}
+
 // Etcd is the path of an etcd server.
 func Etcd(t testing.TB) string {
 	t.Helper()
@@ -67,7 +80,7 @@ func Etcd(t testing.TB) string {
 // host and without a metadata server; it logs to its standard error.
 func TransferBench(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
-	dir := filepath.Join(Packages(t, "peers"), "mooncake")
+	dir := filepath.Join(Mooncake(t), "mooncake")
 	cmd := exec.Command(filepath.Join(dir, "transfer_engine_bench"), append([]string{
 		"--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1", "--protocol=tcp", "--logtostderr",
 	}, args...)...)

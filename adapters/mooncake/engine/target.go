@@ -88,6 +88,9 @@ func (t *Target) Drain() {
 // Recheck closes the connections that Admit would turn away now.
 func (t *Target) Recheck() { t.door.Recheck() }
 
+// Identify closes those too that Admit would take for somebody else now.
+func (t *Target) Identify() { t.door.Identify() }
+
 // Close ends all, and returns when no memory is touched any more.
 func (t *Target) Close() { t.door.Close() }
 

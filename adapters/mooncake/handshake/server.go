@@ -66,6 +66,9 @@ func (s *Server) Open(l net.Listener) bool { return s.door.Open(l) }
 // Recheck closes the connections that Admit would turn away now.
 func (s *Server) Recheck() { s.door.Recheck() }
 
+// Identify closes those too that Admit would take for somebody else now.
+func (s *Server) Identify() { s.door.Identify() }
+
 // Close ends listeners and connections, and returns when all are gone.
 func (s *Server) Close() { s.door.Close() }
 

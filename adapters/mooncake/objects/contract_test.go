@@ -34,7 +34,7 @@ func newLender(t *testing.T, master *realstore.Master) *lender {
 	n, err := mooncake.New(t.Context(), mooncake.Config{Label: "node", Serve: &mooncake.ServeConfig{
 		Listen: at, Data: at[:len(at)-len(at[bytes.LastIndexByte([]byte(at), ':'):])] + ":0",
 		Lend:     &mooncake.LendConfig{Masters: m, Bytes: room, Close: closing},
-		Observer: mooncake.Observer{Refused: func(peer string, err error) { t.Logf("refused %s: %v", peer, err) }},
+		Observer: mooncake.Observer{Refused: func(peer string, _ bool, err error) { t.Logf("refused %s: %v", peer, err) }},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -67,14 +67,14 @@ func Python(t *testing.T, port string) string {
 // StartPython is Python, and what kills it before the test ends.
 func StartPython(t *testing.T, port string) (url string, kill func()) {
 	// The module of the server alone: the package's __init__ loads what it does not need.
-	cmd := exec.Command(realpart.Python(t), filepath.Join(realpart.Packages(t, "peers"), "mooncake", "http_metadata_server.py"), "--host", "127.0.0.1", "--port", port)
+	cmd := exec.Command(realpart.Python(t), filepath.Join(realpart.Mooncake(t), "mooncake", "http_metadata_server.py"), "--host", "127.0.0.1", "--port", port)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+realpart.Packages(t, "aiohttp"))
 	return started(t, "python", cmd, "http://127.0.0.1:"+port+metadata.HTTPPath)
 }
 
 func masterServer(t *testing.T) string {
 	port := FreePort(t)
-	cmd := exec.Command(filepath.Join(realpart.Packages(t, "peers"), "mooncake", "mooncake_master"),
+	cmd := exec.Command(filepath.Join(realpart.Mooncake(t), "mooncake", "mooncake_master"),
 		"--rpc_address=127.0.0.1", "--rpc_port="+FreePort(t), "--metrics_host=127.0.0.1", "--metrics_port="+FreePort(t), "--rpc_thread_num=2",
 		"--enable_http_metadata_server=true", "--http_metadata_server_host=127.0.0.1", "--http_metadata_server_port="+port, "--logtostderr=1")
 	url, _ := started(t, "mooncake_master", cmd, "http://127.0.0.1:"+port+metadata.HTTPPath)

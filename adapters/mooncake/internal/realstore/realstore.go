@@ -73,7 +73,7 @@ func StartStandby(t testing.TB, flags ...string) *Master {
 // Start starts it again, on the same ports.
 func (m *Master) Start() {
 	m.t.Helper()
-	packages := realpart.Packages(m.t, "peers")
+	packages := realpart.Mooncake(m.t)
 	rpcHost, rpcPort, _ := net.SplitHostPort(m.Address)
 	adminHost, adminPort, _ := net.SplitHostPort(m.admin)
 	cmd := exec.Command(filepath.Join(packages, "mooncake", "mooncake_master"), append([]string{
@@ -137,7 +137,7 @@ type Client struct {
 // StartClient starts one that lends so many bytes itself.
 func StartClient(t testing.TB, master string, segment int, env ...string) *Client {
 	t.Helper()
-	packages := realpart.Packages(t, "peers")
+	packages := realpart.Mooncake(t)
 	cmd := exec.Command(realpart.Python(t), "-c", script)
 	cmd.Env = append(append(os.Environ(), "PYTHONPATH="+packages+":"+filepath.Join(realpart.Root(t), "conformance", "python"), "PYTHONDONTWRITEBYTECODE=1"), env...)
 	dir := t.TempDir()

@@ -72,7 +72,7 @@ func Joins(t testing.TB, name, server string) bool {
 
 func run(t testing.TB, env []string) *Engine {
 	t.Helper()
-	python, packages := realpart.Python(t), realpart.Packages(t, "peers")
+	python, packages := realpart.Python(t), realpart.Mooncake(t)
 	e := &Engine{t: t, Host: "127.0.0.1"}
 	e.cmd = exec.Command(python, "-c", script)
 	e.cmd.Env = append(append(os.Environ(), "PYTHONPATH="+packages), env...)
