@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -340,6 +339,13 @@ func (a *mooncakeApp) brings(h *house, key wire.Key, n int) {
 		Notify: fmt.Sprintf("mrdn put %v %v %d %d", space, key, window, n)})
 }
 
+// gives is brings of a payload that the test has made.
+func (a *mooncakeApp) gives(h *house, key wire.Key, payload []byte) {
+	a.t.Helper()
+	a.Put(4<<20, payload)
+	a.brings(h, key, len(payload))
+}
+
 func (a *mooncakeApp) asks(h *house, key wire.Key, n int) []byte {
 	a.t.Helper()
 	a.Move(realengine.Move{Peer: h.mooncake(), Write: true, Here: []int{7 << 20}, There: []uint64{a.First(h.mooncake())}, Sizes: []int{64}, Sender: "app",
@@ -384,5 +390,3 @@ func same(t *testing.T, what string, left, arrived []byte) {
 		t.Errorf("%s: other bytes arrived", what)
 	}
 }
-
-var helperPID = regexp.MustCompile(`pid=(\d+)`)
