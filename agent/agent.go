@@ -67,6 +67,7 @@ type Agent struct {
 	engines *engine.Server
 	fabrics fabric.Registry
 	routes  *fabric.Routes
+	added   atomic.Int64 // of the routes: the first ones, which no file has
 	mover   *transfer.Mover
 
 	metrics   *metrics
@@ -343,6 +344,7 @@ func (a *Agent) Drain(ctx context.Context) error {
 	}
 	err := a.engines.Drain(ctx)
 	wg.Wait()
+	a.mover.Forwarded(ctx) // what peers were told is here goes on
 	a.drain.Store(int32(drained))
 	return err
 }

@@ -1,17 +1,12 @@
 package agent
 
 import (
-	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
 
 	"meridian/agent/openers"
-	"meridian/agent/transfer"
 	"meridian/fabric"
 	"meridian/internal/door"
-	"meridian/wire"
 )
 
 // openFabrics adds the caller's fabrics, and those of the configuration that the
@@ -124,41 +119,4 @@ func (a *Agent) peers() []fabric.Peer {
 		}
 	}
 	return out
-}
-
-// openRoutes turns the config's routes into the table; disagg.fabric is short
-// for one last route.
-func (a *Agent) openRoutes(context.Context) error {
-	var rules []fabric.Route
-	for i, r := range a.cfg.Routes {
-		rule := fabric.Route{From: r.From, Peer: r.Peer, MinBytes: r.MinBytes, MaxBytes: r.MaxBytes, Fabric: r.Fabric, Require: r.Require}
-		if r.Tier != "" {
-			tier, err := wire.ParseTier(r.Tier)
-			if err != nil {
-				return fmt.Errorf("route %d: %w", i, err)
-			}
-			rule.Tiers = []wire.Tier{tier}
-		}
-		if r.Namespace != "" {
-			b, err := hex.DecodeString(r.Namespace)
-			if err != nil || len(b) != len(rule.NS) {
-				return fmt.Errorf("route %d: namespace %q: want 64 hexadecimal digits", i, r.Namespace)
-			}
-			copy(rule.NS[:], b)
-		}
-		rules = append(rules, rule)
-	}
-	if a.cfg.Disagg.Enabled {
-		rules = append(rules, fabric.Route{Fabric: a.cfg.Disagg.Fabric})
-	}
-	var err error
-	if a.routes, err = fabric.NewRoutes(&a.fabrics, rules); err != nil {
-		return err
-	}
-	a.mover = transfer.New(transfer.Config{
-		Store: a.store, Fabrics: &a.fabrics, Routes: a.routes, Observer: moveObserver{a}, Tracer: a.tracer, Log: a.logLimited,
-		FindWithin: a.cfg.Agent.FindTimeout, LoadBytes: a.cfg.KVMemory.Capacity / 4,
-		BridgeBytes: cmp.Or(a.cfg.Gateway.Queue, a.cfg.KVMemory.Capacity/8), LookWithin: a.cfg.Gateway.Look,
-	})
-	return nil
 }

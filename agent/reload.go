@@ -158,6 +158,9 @@ func (a *Agent) apply(now *config.Config, parts map[string]openers.Prepared, r r
 			return err
 		}
 	}
+	if err := a.replaceRoutes(now); err != nil {
+		return err
+	}
 	a.running.Store(now)
 	a.live.set(now.Agent)
 	if a.opt.Level != nil {

@@ -2,7 +2,7 @@
 // state, verifies and probes; block bytes never travel here (they go through
 // the engine socket), and nothing here changes a block. An object of a foreign
 // client, which ReadObject reads, is no block.
-// Reload is the one call that changes anything.
+// Reload and AddRoute are the calls that change anything.
 //
 // Ids, keys, namespaces and checksums are lower-case hexadecimal strings.
 // Sizes are bytes, times are milliseconds unless the name says otherwise.
@@ -2792,6 +2792,740 @@ func (x *DeviceUse) GetTakesChoice() bool {
 	return false
 }
 
+// Route is a rule as [[route]] has it. What is empty holds for everything.
+type Route struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`           // fabric, or FABRIC/PEER, whose peers bring the blocks; empty: engines
+	Tier          string                 `protobuf:"bytes,2,opt,name=tier,proto3" json:"tier,omitempty"`           // think_complete, think_active, output_critical
+	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"` // hexadecimal
+	Peer          string                 `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`
+	MinBytes      uint64                 `protobuf:"varint,5,opt,name=min_bytes,json=minBytes,proto3" json:"min_bytes,omitempty"`
+	MaxBytes      uint64                 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // 0: no limit
+	Fabric        string                 `protobuf:"bytes,7,opt,name=fabric,proto3" json:"fabric,omitempty"`
+	Require       bool                   `protobuf:"varint,8,opt,name=require,proto3" json:"require,omitempty"` // fail rather than fall back
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Route) Reset() {
+	*x = Route{}
+	mi := &file_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Route) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Route) ProtoMessage() {}
+
+func (x *Route) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Route.ProtoReflect.Descriptor instead.
+func (*Route) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Route) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Route) GetTier() string {
+	if x != nil {
+		return x.Tier
+	}
+	return ""
+}
+
+func (x *Route) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Route) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *Route) GetMinBytes() uint64 {
+	if x != nil {
+		return x.MinBytes
+	}
+	return 0
+}
+
+func (x *Route) GetMaxBytes() uint64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *Route) GetFabric() string {
+	if x != nil {
+		return x.Fabric
+	}
+	return ""
+}
+
+func (x *Route) GetRequire() bool {
+	if x != nil {
+		return x.Require
+	}
+	return false
+}
+
+type ListRoutesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRoutesRequest) Reset() {
+	*x = ListRoutesRequest{}
+	mi := &file_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRoutesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRoutesRequest) ProtoMessage() {}
+
+func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRoutesRequest.ProtoReflect.Descriptor instead.
+func (*ListRoutesRequest) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{32}
+}
+
+type ListRoutesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Routes        []*RouteState          `protobuf:"bytes,1,rep,name=routes,proto3" json:"routes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRoutesResponse) Reset() {
+	*x = ListRoutesResponse{}
+	mi := &file_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRoutesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRoutesResponse) ProtoMessage() {}
+
+func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRoutesResponse.ProtoReflect.Descriptor instead.
+func (*ListRoutesResponse) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListRoutesResponse) GetRoutes() []*RouteState {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+type RouteState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Route         *Route                 `protobuf:"bytes,1,opt,name=route,proto3" json:"route,omitempty"`
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`      // the rule as a line
+	Taken         uint64                 `protobuf:"varint,3,opt,name=taken,proto3" json:"taken,omitempty"`   // blocks for which it was chosen
+	Passed        uint64                 `protobuf:"varint,4,opt,name=passed,proto3" json:"passed,omitempty"` // blocks for which it held, and its fabric could not take them
+	Origin        string                 `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`  // file, disagg.fabric, added
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouteState) Reset() {
+	*x = RouteState{}
+	mi := &file_admin_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouteState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouteState) ProtoMessage() {}
+
+func (x *RouteState) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouteState.ProtoReflect.Descriptor instead.
+func (*RouteState) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *RouteState) GetRoute() *Route {
+	if x != nil {
+		return x.Route
+	}
+	return nil
+}
+
+func (x *RouteState) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *RouteState) GetTaken() uint64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *RouteState) GetPassed() uint64 {
+	if x != nil {
+		return x.Passed
+	}
+	return 0
+}
+
+func (x *RouteState) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+// RouteQuery is a block, or what one would be.
+type RouteQuery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`                              // fabric, or FABRIC/PEER, that brings it; empty: an engine
+	Tier          Tier                   `protobuf:"varint,2,opt,name=tier,proto3,enum=meridian.admin.v1.Tier" json:"tier,omitempty"` // unspecified: think_complete
+	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`                    // hexadecimal; empty: none that a rule names
+	Peer          string                 `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`                              // who shall have it; empty: whom the rule names
+	Bytes         uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`                           // of the body
+	Key           string                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`                                // of a block that is here: it has the tier, namespace and size
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouteQuery) Reset() {
+	*x = RouteQuery{}
+	mi := &file_admin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouteQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouteQuery) ProtoMessage() {}
+
+func (x *RouteQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouteQuery.ProtoReflect.Descriptor instead.
+func (*RouteQuery) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *RouteQuery) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *RouteQuery) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+func (x *RouteQuery) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RouteQuery) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *RouteQuery) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *RouteQuery) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type RouteStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"` // the rule as a line
+	Chosen        bool                   `protobuf:"varint,2,opt,name=chosen,proto3" json:"chosen,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouteStep) Reset() {
+	*x = RouteStep{}
+	mi := &file_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouteStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouteStep) ProtoMessage() {}
+
+func (x *RouteStep) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouteStep.ProtoReflect.Descriptor instead.
+func (*RouteStep) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RouteStep) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *RouteStep) GetChosen() bool {
+	if x != nil {
+		return x.Chosen
+	}
+	return false
+}
+
+func (x *RouteStep) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ExplainRouteResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Steps         []*RouteStep           `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	Fabric        string                 `protobuf:"bytes,2,opt,name=fabric,proto3" json:"fabric,omitempty"` // where it would go; empty: nowhere
+	Peer          string                 `protobuf:"bytes,3,opt,name=peer,proto3" json:"peer,omitempty"`     // of the fabric, where that is known
+	Wanted        string                 `protobuf:"bytes,4,opt,name=wanted,proto3" json:"wanted,omitempty"` // the first fabric that was passed over, if one was
+	Code          uint32                 `protobuf:"varint,5,opt,name=code,proto3" json:"code,omitempty"`    // 0 OK
+	Text          string                 `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`     // why it would go nowhere, or not to wanted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRouteResponse) Reset() {
+	*x = ExplainRouteResponse{}
+	mi := &file_admin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRouteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRouteResponse) ProtoMessage() {}
+
+func (x *ExplainRouteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRouteResponse.ProtoReflect.Descriptor instead.
+func (*ExplainRouteResponse) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ExplainRouteResponse) GetSteps() []*RouteStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *ExplainRouteResponse) GetFabric() string {
+	if x != nil {
+		return x.Fabric
+	}
+	return ""
+}
+
+func (x *ExplainRouteResponse) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *ExplainRouteResponse) GetWanted() string {
+	if x != nil {
+		return x.Wanted
+	}
+	return ""
+}
+
+func (x *ExplainRouteResponse) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *ExplainRouteResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type RouteAttempt struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Fabric          string                 `protobuf:"bytes,1,opt,name=fabric,proto3" json:"fabric,omitempty"`
+	Peer            string                 `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	Ok              bool                   `protobuf:"varint,3,opt,name=ok,proto3" json:"ok,omitempty"`
+	Via             string                 `protobuf:"bytes,4,opt,name=via,proto3" json:"via,omitempty"` // transport really used
+	DurationNs      uint64                 `protobuf:"varint,5,opt,name=duration_ns,json=durationNs,proto3" json:"duration_ns,omitempty"`
+	GbytesPerSecond float64                `protobuf:"fixed64,6,opt,name=gbytes_per_second,json=gbytesPerSecond,proto3" json:"gbytes_per_second,omitempty"`
+	Code            uint32                 `protobuf:"varint,7,opt,name=code,proto3" json:"code,omitempty"` // 0 OK
+	Text            string                 `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RouteAttempt) Reset() {
+	*x = RouteAttempt{}
+	mi := &file_admin_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouteAttempt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouteAttempt) ProtoMessage() {}
+
+func (x *RouteAttempt) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouteAttempt.ProtoReflect.Descriptor instead.
+func (*RouteAttempt) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RouteAttempt) GetFabric() string {
+	if x != nil {
+		return x.Fabric
+	}
+	return ""
+}
+
+func (x *RouteAttempt) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *RouteAttempt) GetOk() bool {
+	if x != nil {
+		return x.Ok
+	}
+	return false
+}
+
+func (x *RouteAttempt) GetVia() string {
+	if x != nil {
+		return x.Via
+	}
+	return ""
+}
+
+func (x *RouteAttempt) GetDurationNs() uint64 {
+	if x != nil {
+		return x.DurationNs
+	}
+	return 0
+}
+
+func (x *RouteAttempt) GetGbytesPerSecond() float64 {
+	if x != nil {
+		return x.GbytesPerSecond
+	}
+	return 0
+}
+
+func (x *RouteAttempt) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *RouteAttempt) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type TestRouteResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempts      []*RouteAttempt        `protobuf:"bytes,1,rep,name=attempts,proto3" json:"attempts,omitempty"` // the last one is where a block goes, if it is ok
+	Code          uint32                 `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`        // why there is no further attempt; 0 OK
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestRouteResponse) Reset() {
+	*x = TestRouteResponse{}
+	mi := &file_admin_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestRouteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestRouteResponse) ProtoMessage() {}
+
+func (x *TestRouteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestRouteResponse.ProtoReflect.Descriptor instead.
+func (*TestRouteResponse) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *TestRouteResponse) GetAttempts() []*RouteAttempt {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+func (x *TestRouteResponse) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *TestRouteResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type AddRouteRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Route         *Route                 `protobuf:"bytes,1,opt,name=route,proto3" json:"route,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddRouteRequest) Reset() {
+	*x = AddRouteRequest{}
+	mi := &file_admin_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddRouteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddRouteRequest) ProtoMessage() {}
+
+func (x *AddRouteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddRouteRequest.ProtoReflect.Descriptor instead.
+func (*AddRouteRequest) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *AddRouteRequest) GetRoute() *Route {
+	if x != nil {
+		return x.Route
+	}
+	return nil
+}
+
+type AddRouteResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Toml          string                 `protobuf:"bytes,1,opt,name=toml,proto3" json:"toml,omitempty"` // what keeps the rule: for the file
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddRouteResponse) Reset() {
+	*x = AddRouteResponse{}
+	mi := &file_admin_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddRouteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddRouteResponse) ProtoMessage() {}
+
+func (x *AddRouteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddRouteResponse.ProtoReflect.Descriptor instead.
+func (*AddRouteResponse) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *AddRouteResponse) GetToml() string {
+	if x != nil {
+		return x.Toml
+	}
+	return ""
+}
+
 type ReadObjectRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fabric        string                 `protobuf:"bytes,1,opt,name=fabric,proto3" json:"fabric,omitempty"`
@@ -2802,7 +3536,7 @@ type ReadObjectRequest struct {
 
 func (x *ReadObjectRequest) Reset() {
 	*x = ReadObjectRequest{}
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +3548,7 @@ func (x *ReadObjectRequest) String() string {
 func (*ReadObjectRequest) ProtoMessage() {}
 
 func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +3561,7 @@ func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadObjectRequest.ProtoReflect.Descriptor instead.
 func (*ReadObjectRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{31}
+	return file_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReadObjectRequest) GetFabric() string {
@@ -2855,7 +3589,7 @@ type ObjectPart struct {
 
 func (x *ObjectPart) Reset() {
 	*x = ObjectPart{}
-	mi := &file_admin_proto_msgTypes[32]
+	mi := &file_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +3601,7 @@ func (x *ObjectPart) String() string {
 func (*ObjectPart) ProtoMessage() {}
 
 func (x *ObjectPart) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[32]
+	mi := &file_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +3614,7 @@ func (x *ObjectPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectPart.ProtoReflect.Descriptor instead.
 func (*ObjectPart) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{32}
+	return file_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ObjectPart) GetSize() uint64 {
@@ -2912,7 +3646,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_admin_proto_msgTypes[33]
+	mi := &file_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2924,7 +3658,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[33]
+	mi := &file_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2937,7 +3671,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{33}
+	return file_admin_proto_rawDescGZIP(), []int{44}
 }
 
 type DoctorResponse struct {
@@ -2949,7 +3683,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_admin_proto_msgTypes[34]
+	mi := &file_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3695,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[34]
+	mi := &file_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3708,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{34}
+	return file_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -2997,7 +3731,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_admin_proto_msgTypes[35]
+	mi := &file_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3743,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[35]
+	mi := &file_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3756,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{35}
+	return file_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Finding) GetId() string {
@@ -3069,7 +3803,7 @@ type ReloadRequest struct {
 
 func (x *ReloadRequest) Reset() {
 	*x = ReloadRequest{}
-	mi := &file_admin_proto_msgTypes[36]
+	mi := &file_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +3815,7 @@ func (x *ReloadRequest) String() string {
 func (*ReloadRequest) ProtoMessage() {}
 
 func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[36]
+	mi := &file_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +3828,7 @@ func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadRequest.ProtoReflect.Descriptor instead.
 func (*ReloadRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{36}
+	return file_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReloadRequest) GetDryRun() bool {
@@ -3116,7 +3850,7 @@ type ReloadResponse struct {
 
 func (x *ReloadResponse) Reset() {
 	*x = ReloadResponse{}
-	mi := &file_admin_proto_msgTypes[37]
+	mi := &file_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3862,7 @@ func (x *ReloadResponse) String() string {
 func (*ReloadResponse) ProtoMessage() {}
 
 func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[37]
+	mi := &file_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3875,7 @@ func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadResponse.ProtoReflect.Descriptor instead.
 func (*ReloadResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{37}
+	return file_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReloadResponse) GetFile() string {
@@ -3185,7 +3919,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_admin_proto_msgTypes[38]
+	mi := &file_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3931,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[38]
+	mi := &file_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3944,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{38}
+	return file_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Change) GetKey() string {
@@ -3462,7 +4196,63 @@ const file_admin_proto_rawDesc = "" +
 	"\tDeviceUse\x12\x16\n" +
 	"\x06fabric\x18\x01 \x01(\tR\x06fabric\x12\x18\n" +
 	"\adevices\x18\x02 \x01(\tR\adevices\x12!\n" +
-	"\ftakes_choice\x18\x03 \x01(\bR\vtakesChoice\"=\n" +
+	"\ftakes_choice\x18\x03 \x01(\bR\vtakesChoice\"\xcd\x01\n" +
+	"\x05Route\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x12\n" +
+	"\x04tier\x18\x02 \x01(\tR\x04tier\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04peer\x18\x04 \x01(\tR\x04peer\x12\x1b\n" +
+	"\tmin_bytes\x18\x05 \x01(\x04R\bminBytes\x12\x1b\n" +
+	"\tmax_bytes\x18\x06 \x01(\x04R\bmaxBytes\x12\x16\n" +
+	"\x06fabric\x18\a \x01(\tR\x06fabric\x12\x18\n" +
+	"\arequire\x18\b \x01(\bR\arequire\"\x13\n" +
+	"\x11ListRoutesRequest\"K\n" +
+	"\x12ListRoutesResponse\x125\n" +
+	"\x06routes\x18\x01 \x03(\v2\x1d.meridian.admin.v1.RouteStateR\x06routes\"\x96\x01\n" +
+	"\n" +
+	"RouteState\x12.\n" +
+	"\x05route\x18\x01 \x01(\v2\x18.meridian.admin.v1.RouteR\x05route\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x14\n" +
+	"\x05taken\x18\x03 \x01(\x04R\x05taken\x12\x16\n" +
+	"\x06passed\x18\x04 \x01(\x04R\x06passed\x12\x16\n" +
+	"\x06origin\x18\x05 \x01(\tR\x06origin\"\xa7\x01\n" +
+	"\n" +
+	"RouteQuery\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12+\n" +
+	"\x04tier\x18\x02 \x01(\x0e2\x17.meridian.admin.v1.TierR\x04tier\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04peer\x18\x04 \x01(\tR\x04peer\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\"O\n" +
+	"\tRouteStep\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
+	"\x06chosen\x18\x02 \x01(\bR\x06chosen\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xb6\x01\n" +
+	"\x14ExplainRouteResponse\x122\n" +
+	"\x05steps\x18\x01 \x03(\v2\x1c.meridian.admin.v1.RouteStepR\x05steps\x12\x16\n" +
+	"\x06fabric\x18\x02 \x01(\tR\x06fabric\x12\x12\n" +
+	"\x04peer\x18\x03 \x01(\tR\x04peer\x12\x16\n" +
+	"\x06wanted\x18\x04 \x01(\tR\x06wanted\x12\x12\n" +
+	"\x04code\x18\x05 \x01(\rR\x04code\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\"\xd1\x01\n" +
+	"\fRouteAttempt\x12\x16\n" +
+	"\x06fabric\x18\x01 \x01(\tR\x06fabric\x12\x12\n" +
+	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x0e\n" +
+	"\x02ok\x18\x03 \x01(\bR\x02ok\x12\x10\n" +
+	"\x03via\x18\x04 \x01(\tR\x03via\x12\x1f\n" +
+	"\vduration_ns\x18\x05 \x01(\x04R\n" +
+	"durationNs\x12*\n" +
+	"\x11gbytes_per_second\x18\x06 \x01(\x01R\x0fgbytesPerSecond\x12\x12\n" +
+	"\x04code\x18\a \x01(\rR\x04code\x12\x12\n" +
+	"\x04text\x18\b \x01(\tR\x04text\"x\n" +
+	"\x11TestRouteResponse\x12;\n" +
+	"\battempts\x18\x01 \x03(\v2\x1f.meridian.admin.v1.RouteAttemptR\battempts\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\rR\x04code\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"A\n" +
+	"\x0fAddRouteRequest\x12.\n" +
+	"\x05route\x18\x01 \x01(\v2\x18.meridian.admin.v1.RouteR\x05route\"&\n" +
+	"\x10AddRouteResponse\x12\x12\n" +
+	"\x04toml\x18\x01 \x01(\tR\x04toml\"=\n" +
 	"\x11ReadObjectRequest\x12\x16\n" +
 	"\x06fabric\x18\x01 \x01(\tR\x06fabric\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\"y\n" +
@@ -3527,7 +4317,8 @@ const file_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x11\n" +
 	"\rSEVERITY_WARN\x10\x02\x12\x10\n" +
-	"\fSEVERITY_ERR\x10\x032\x90\b\n" +
+	"\fSEVERITY_ERR\x10\x032\xea\n" +
+	"\n" +
 	"\x05Admin\x12M\n" +
 	"\x06Status\x12 .meridian.admin.v1.StatusRequest\x1a!.meridian.admin.v1.StatusResponse\x12V\n" +
 	"\tListPeers\x12#.meridian.admin.v1.ListPeersRequest\x1a$.meridian.admin.v1.ListPeersResponse\x12N\n" +
@@ -3538,7 +4329,12 @@ const file_admin_proto_rawDesc = "" +
 	"\rListTransfers\x12'.meridian.admin.v1.ListTransfersRequest\x1a(.meridian.admin.v1.ListTransfersResponse\x12\\\n" +
 	"\vListFabrics\x12%.meridian.admin.v1.ListFabricsRequest\x1a&.meridian.admin.v1.ListFabricsResponse\x12\\\n" +
 	"\vProbeFabric\x12%.meridian.admin.v1.ProbeFabricRequest\x1a&.meridian.admin.v1.ProbeFabricResponse\x12S\n" +
-	"\bTopology\x12\".meridian.admin.v1.TopologyRequest\x1a#.meridian.admin.v1.TopologyResponse\x12S\n" +
+	"\bTopology\x12\".meridian.admin.v1.TopologyRequest\x1a#.meridian.admin.v1.TopologyResponse\x12Y\n" +
+	"\n" +
+	"ListRoutes\x12$.meridian.admin.v1.ListRoutesRequest\x1a%.meridian.admin.v1.ListRoutesResponse\x12V\n" +
+	"\fExplainRoute\x12\x1d.meridian.admin.v1.RouteQuery\x1a'.meridian.admin.v1.ExplainRouteResponse\x12P\n" +
+	"\tTestRoute\x12\x1d.meridian.admin.v1.RouteQuery\x1a$.meridian.admin.v1.TestRouteResponse\x12S\n" +
+	"\bAddRoute\x12\".meridian.admin.v1.AddRouteRequest\x1a#.meridian.admin.v1.AddRouteResponse\x12S\n" +
 	"\n" +
 	"ReadObject\x12$.meridian.admin.v1.ReadObjectRequest\x1a\x1d.meridian.admin.v1.ObjectPart0\x01\x12M\n" +
 	"\x06Doctor\x12 .meridian.admin.v1.DoctorRequest\x1a!.meridian.admin.v1.DoctorResponse\x12M\n" +
@@ -3557,7 +4353,7 @@ func file_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_admin_proto_goTypes = []any{
 	(DrainState)(0),               // 0: meridian.admin.v1.DrainState
 	(Tier)(0),                     // 1: meridian.admin.v1.Tier
@@ -3597,14 +4393,25 @@ var file_admin_proto_goTypes = []any{
 	(*DeviceChoice)(nil),          // 35: meridian.admin.v1.DeviceChoice
 	(*DeviceRejection)(nil),       // 36: meridian.admin.v1.DeviceRejection
 	(*DeviceUse)(nil),             // 37: meridian.admin.v1.DeviceUse
-	(*ReadObjectRequest)(nil),     // 38: meridian.admin.v1.ReadObjectRequest
-	(*ObjectPart)(nil),            // 39: meridian.admin.v1.ObjectPart
-	(*DoctorRequest)(nil),         // 40: meridian.admin.v1.DoctorRequest
-	(*DoctorResponse)(nil),        // 41: meridian.admin.v1.DoctorResponse
-	(*Finding)(nil),               // 42: meridian.admin.v1.Finding
-	(*ReloadRequest)(nil),         // 43: meridian.admin.v1.ReloadRequest
-	(*ReloadResponse)(nil),        // 44: meridian.admin.v1.ReloadResponse
-	(*Change)(nil),                // 45: meridian.admin.v1.Change
+	(*Route)(nil),                 // 38: meridian.admin.v1.Route
+	(*ListRoutesRequest)(nil),     // 39: meridian.admin.v1.ListRoutesRequest
+	(*ListRoutesResponse)(nil),    // 40: meridian.admin.v1.ListRoutesResponse
+	(*RouteState)(nil),            // 41: meridian.admin.v1.RouteState
+	(*RouteQuery)(nil),            // 42: meridian.admin.v1.RouteQuery
+	(*RouteStep)(nil),             // 43: meridian.admin.v1.RouteStep
+	(*ExplainRouteResponse)(nil),  // 44: meridian.admin.v1.ExplainRouteResponse
+	(*RouteAttempt)(nil),          // 45: meridian.admin.v1.RouteAttempt
+	(*TestRouteResponse)(nil),     // 46: meridian.admin.v1.TestRouteResponse
+	(*AddRouteRequest)(nil),       // 47: meridian.admin.v1.AddRouteRequest
+	(*AddRouteResponse)(nil),      // 48: meridian.admin.v1.AddRouteResponse
+	(*ReadObjectRequest)(nil),     // 49: meridian.admin.v1.ReadObjectRequest
+	(*ObjectPart)(nil),            // 50: meridian.admin.v1.ObjectPart
+	(*DoctorRequest)(nil),         // 51: meridian.admin.v1.DoctorRequest
+	(*DoctorResponse)(nil),        // 52: meridian.admin.v1.DoctorResponse
+	(*Finding)(nil),               // 53: meridian.admin.v1.Finding
+	(*ReloadRequest)(nil),         // 54: meridian.admin.v1.ReloadRequest
+	(*ReloadResponse)(nil),        // 55: meridian.admin.v1.ReloadResponse
+	(*Change)(nil),                // 56: meridian.admin.v1.Change
 }
 var file_admin_proto_depIdxs = []int32{
 	10, // 0: meridian.admin.v1.StatusResponse.reasons:type_name -> meridian.admin.v1.Reason
@@ -3629,40 +4436,54 @@ var file_admin_proto_depIdxs = []int32{
 	35, // 19: meridian.admin.v1.TopologyResponse.choice:type_name -> meridian.admin.v1.DeviceChoice
 	37, // 20: meridian.admin.v1.TopologyResponse.uses:type_name -> meridian.admin.v1.DeviceUse
 	36, // 21: meridian.admin.v1.DeviceChoice.rejected:type_name -> meridian.admin.v1.DeviceRejection
-	5,  // 22: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
-	42, // 23: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
-	6,  // 24: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
-	45, // 25: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
-	45, // 26: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
-	8,  // 27: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
-	14, // 28: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
-	17, // 29: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
-	19, // 30: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
-	20, // 31: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
-	22, // 32: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
-	25, // 33: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
-	28, // 34: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
-	31, // 35: meridian.admin.v1.Admin.Topology:input_type -> meridian.admin.v1.TopologyRequest
-	38, // 36: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
-	40, // 37: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
-	43, // 38: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
-	9,  // 39: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
-	15, // 40: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
-	18, // 41: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
-	18, // 42: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
-	21, // 43: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
-	23, // 44: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
-	26, // 45: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
-	29, // 46: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
-	32, // 47: meridian.admin.v1.Admin.Topology:output_type -> meridian.admin.v1.TopologyResponse
-	39, // 48: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
-	41, // 49: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
-	44, // 50: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
-	39, // [39:51] is the sub-list for method output_type
-	27, // [27:39] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	41, // 22: meridian.admin.v1.ListRoutesResponse.routes:type_name -> meridian.admin.v1.RouteState
+	38, // 23: meridian.admin.v1.RouteState.route:type_name -> meridian.admin.v1.Route
+	1,  // 24: meridian.admin.v1.RouteQuery.tier:type_name -> meridian.admin.v1.Tier
+	43, // 25: meridian.admin.v1.ExplainRouteResponse.steps:type_name -> meridian.admin.v1.RouteStep
+	45, // 26: meridian.admin.v1.TestRouteResponse.attempts:type_name -> meridian.admin.v1.RouteAttempt
+	38, // 27: meridian.admin.v1.AddRouteRequest.route:type_name -> meridian.admin.v1.Route
+	5,  // 28: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
+	53, // 29: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
+	6,  // 30: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
+	56, // 31: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
+	56, // 32: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
+	8,  // 33: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
+	14, // 34: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
+	17, // 35: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
+	19, // 36: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
+	20, // 37: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
+	22, // 38: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
+	25, // 39: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
+	28, // 40: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
+	31, // 41: meridian.admin.v1.Admin.Topology:input_type -> meridian.admin.v1.TopologyRequest
+	39, // 42: meridian.admin.v1.Admin.ListRoutes:input_type -> meridian.admin.v1.ListRoutesRequest
+	42, // 43: meridian.admin.v1.Admin.ExplainRoute:input_type -> meridian.admin.v1.RouteQuery
+	42, // 44: meridian.admin.v1.Admin.TestRoute:input_type -> meridian.admin.v1.RouteQuery
+	47, // 45: meridian.admin.v1.Admin.AddRoute:input_type -> meridian.admin.v1.AddRouteRequest
+	49, // 46: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
+	51, // 47: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
+	54, // 48: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
+	9,  // 49: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
+	15, // 50: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
+	18, // 51: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
+	18, // 52: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
+	21, // 53: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
+	23, // 54: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
+	26, // 55: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
+	29, // 56: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
+	32, // 57: meridian.admin.v1.Admin.Topology:output_type -> meridian.admin.v1.TopologyResponse
+	40, // 58: meridian.admin.v1.Admin.ListRoutes:output_type -> meridian.admin.v1.ListRoutesResponse
+	44, // 59: meridian.admin.v1.Admin.ExplainRoute:output_type -> meridian.admin.v1.ExplainRouteResponse
+	46, // 60: meridian.admin.v1.Admin.TestRoute:output_type -> meridian.admin.v1.TestRouteResponse
+	48, // 61: meridian.admin.v1.Admin.AddRoute:output_type -> meridian.admin.v1.AddRouteResponse
+	50, // 62: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
+	52, // 63: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
+	55, // 64: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
+	49, // [49:65] is the sub-list for method output_type
+	33, // [33:49] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_admin_proto_init() }
@@ -3676,7 +4497,7 @@ func file_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_admin_proto_rawDesc), len(file_admin_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   39,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2,7 +2,7 @@
 // state, verifies and probes; block bytes never travel here (they go through
 // the engine socket), and nothing here changes a block. An object of a foreign
 // client, which ReadObject reads, is no block.
-// Reload is the one call that changes anything.
+// Reload and AddRoute are the calls that change anything.
 //
 // Ids, keys, namespaces and checksums are lower-case hexadecimal strings.
 // Sizes are bytes, times are milliseconds unless the name says otherwise.
@@ -38,6 +38,10 @@ const (
 	Admin_ListFabrics_FullMethodName   = "/meridian.admin.v1.Admin/ListFabrics"
 	Admin_ProbeFabric_FullMethodName   = "/meridian.admin.v1.Admin/ProbeFabric"
 	Admin_Topology_FullMethodName      = "/meridian.admin.v1.Admin/Topology"
+	Admin_ListRoutes_FullMethodName    = "/meridian.admin.v1.Admin/ListRoutes"
+	Admin_ExplainRoute_FullMethodName  = "/meridian.admin.v1.Admin/ExplainRoute"
+	Admin_TestRoute_FullMethodName     = "/meridian.admin.v1.Admin/TestRoute"
+	Admin_AddRoute_FullMethodName      = "/meridian.admin.v1.Admin/AddRoute"
 	Admin_ReadObject_FullMethodName    = "/meridian.admin.v1.Admin/ReadObject"
 	Admin_Doctor_FullMethodName        = "/meridian.admin.v1.Admin/Doctor"
 	Admin_Reload_FullMethodName        = "/meridian.admin.v1.Admin/Reload"
@@ -71,6 +75,18 @@ type AdminClient interface {
 	// reason for each that it does not use. Code CONFIG when the topology file is
 	// wrong, and BUSY when another caller's look lasts too long.
 	Topology(ctx context.Context, in *TopologyRequest, opts ...grpc.CallOption) (*TopologyResponse, error)
+	// ListRoutes lists the rules in force, the first one first, with their counts.
+	ListRoutes(ctx context.Context, in *ListRoutesRequest, opts ...grpc.CallOption) (*ListRoutesResponse, error)
+	// ExplainRoute says where a block would go, and why: what each rule has to say
+	// about it. A block that no fabric would take is an answer with its code.
+	ExplainRoute(ctx context.Context, in *RouteQuery, opts ...grpc.CallOption) (*ExplainRouteResponse, error)
+	// TestRoute moves one checked block of the daemon's own over the path to which a
+	// block would go, and where that fails over the next one that the rules name. A path
+	// that fails is an answer with its code.
+	TestRoute(ctx context.Context, in *RouteQuery, opts ...grpc.CallOption) (*TestRouteResponse, error)
+	// AddRoute puts one rule above all others, until the next restart or reload. It is
+	// checked as one of the file. Code CONFIG, with every problem, when it is refused.
+	AddRoute(ctx context.Context, in *AddRouteRequest, opts ...grpc.CallOption) (*AddRouteResponse, error)
 	// ReadObject reads one object that a foreign client has put into the store of
 	// a fabric. The first message says its size and whether a checksum proved it,
 	// and has no bytes; those that follow have at most 256 KiB each. Code DENIED
@@ -193,6 +209,46 @@ func (c *adminClient) Topology(ctx context.Context, in *TopologyRequest, opts ..
 	return out, nil
 }
 
+func (c *adminClient) ListRoutes(ctx context.Context, in *ListRoutesRequest, opts ...grpc.CallOption) (*ListRoutesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRoutesResponse)
+	err := c.cc.Invoke(ctx, Admin_ListRoutes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ExplainRoute(ctx context.Context, in *RouteQuery, opts ...grpc.CallOption) (*ExplainRouteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainRouteResponse)
+	err := c.cc.Invoke(ctx, Admin_ExplainRoute_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) TestRoute(ctx context.Context, in *RouteQuery, opts ...grpc.CallOption) (*TestRouteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TestRouteResponse)
+	err := c.cc.Invoke(ctx, Admin_TestRoute_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) AddRoute(ctx context.Context, in *AddRouteRequest, opts ...grpc.CallOption) (*AddRouteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddRouteResponse)
+	err := c.cc.Invoke(ctx, Admin_AddRoute_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminClient) ReadObject(ctx context.Context, in *ReadObjectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObjectPart], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[1], Admin_ReadObject_FullMethodName, cOpts...)
@@ -260,6 +316,18 @@ type AdminServer interface {
 	// reason for each that it does not use. Code CONFIG when the topology file is
 	// wrong, and BUSY when another caller's look lasts too long.
 	Topology(context.Context, *TopologyRequest) (*TopologyResponse, error)
+	// ListRoutes lists the rules in force, the first one first, with their counts.
+	ListRoutes(context.Context, *ListRoutesRequest) (*ListRoutesResponse, error)
+	// ExplainRoute says where a block would go, and why: what each rule has to say
+	// about it. A block that no fabric would take is an answer with its code.
+	ExplainRoute(context.Context, *RouteQuery) (*ExplainRouteResponse, error)
+	// TestRoute moves one checked block of the daemon's own over the path to which a
+	// block would go, and where that fails over the next one that the rules name. A path
+	// that fails is an answer with its code.
+	TestRoute(context.Context, *RouteQuery) (*TestRouteResponse, error)
+	// AddRoute puts one rule above all others, until the next restart or reload. It is
+	// checked as one of the file. Code CONFIG, with every problem, when it is refused.
+	AddRoute(context.Context, *AddRouteRequest) (*AddRouteResponse, error)
 	// ReadObject reads one object that a foreign client has put into the store of
 	// a fabric. The first message says its size and whether a checksum proved it,
 	// and has no bytes; those that follow have at most 256 KiB each. Code DENIED
@@ -309,6 +377,18 @@ func (UnimplementedAdminServer) ProbeFabric(context.Context, *ProbeFabricRequest
 }
 func (UnimplementedAdminServer) Topology(context.Context, *TopologyRequest) (*TopologyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Topology not implemented")
+}
+func (UnimplementedAdminServer) ListRoutes(context.Context, *ListRoutesRequest) (*ListRoutesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRoutes not implemented")
+}
+func (UnimplementedAdminServer) ExplainRoute(context.Context, *RouteQuery) (*ExplainRouteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainRoute not implemented")
+}
+func (UnimplementedAdminServer) TestRoute(context.Context, *RouteQuery) (*TestRouteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TestRoute not implemented")
+}
+func (UnimplementedAdminServer) AddRoute(context.Context, *AddRouteRequest) (*AddRouteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddRoute not implemented")
 }
 func (UnimplementedAdminServer) ReadObject(*ReadObjectRequest, grpc.ServerStreamingServer[ObjectPart]) error {
 	return status.Error(codes.Unimplemented, "method ReadObject not implemented")
@@ -495,6 +575,78 @@ func _Admin_Topology_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_ListRoutes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRoutesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ListRoutes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ListRoutes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ListRoutes(ctx, req.(*ListRoutesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ExplainRoute_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RouteQuery)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ExplainRoute(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ExplainRoute_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ExplainRoute(ctx, req.(*RouteQuery))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_TestRoute_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RouteQuery)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).TestRoute(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_TestRoute_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).TestRoute(ctx, req.(*RouteQuery))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_AddRoute_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddRouteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).AddRoute(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_AddRoute_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).AddRoute(ctx, req.(*AddRouteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_ReadObject_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ReadObjectRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -580,6 +732,22 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Topology",
 			Handler:    _Admin_Topology_Handler,
+		},
+		{
+			MethodName: "ListRoutes",
+			Handler:    _Admin_ListRoutes_Handler,
+		},
+		{
+			MethodName: "ExplainRoute",
+			Handler:    _Admin_ExplainRoute_Handler,
+		},
+		{
+			MethodName: "TestRoute",
+			Handler:    _Admin_TestRoute_Handler,
+		},
+		{
+			MethodName: "AddRoute",
+			Handler:    _Admin_AddRoute_Handler,
 		},
 		{
 			MethodName: "Doctor",

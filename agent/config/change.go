@@ -43,8 +43,11 @@ func Changes(running, next *Config) []Change {
 	for _, s := range old {
 		before[s.key] = s
 	}
-	for i := range now {
-		now[i].live = now[i].live && !running.replaced(next, now[i].entry)
+	unfit := running.unfit(next)
+	for _, list := range [][]compared{old, now} {
+		for i := range list {
+			list[i].live = list[i].live && !running.replaced(next, list[i].entry) && !below(list[i].Key, unfit)
+		}
 	}
 	told := map[string]bool{}
 	entry := func(s compared, other map[string]bool, what string) bool {
@@ -122,6 +125,21 @@ func (c *Config) kindOf(name string) string {
 	return ""
 }
 
+// unfit are the forms whose entries what runs cannot take over from next.
+func (c *Config) unfit(next *Config) (paths []string) {
+	for _, f := range formsOf(c.kinds) {
+		if f.fits != nil && !f.fits(c, next) {
+			paths = append(paths, f.path)
+		}
+	}
+	return paths
+}
+
+// below says whether a key is of an entry of one of some forms.
+func below(key string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool { return strings.HasPrefix(key, path+"[") })
+}
+
 // takeFabrics takes over what can change in the tables of fabrics that both have.
 func (l *loader) takeFabrics(next *Config) {
 	for _, f := range l.cfg.Fabrics {
@@ -147,9 +165,10 @@ func (c *Config) With(next *Config) (*Config, error) {
 			}
 		}
 	}
+	unfit := c.unfit(next)
 	var lists []string
 	for _, f := range formsOf(c.kinds) {
-		if f.take != nil {
+		if f.take != nil && !slices.Contains(unfit, f.path) {
 			f.take(out, next)
 			lists = append(lists, f.path+"[")
 		}
@@ -162,7 +181,7 @@ func (c *Config) With(next *Config) (*Config, error) {
 	for _, k := range next.origins {
 		if listed(k) {
 			entries = append(entries, k)
-		} else if k.live && !c.replaced(next, k.Key[:strings.LastIndexByte(k.Key, '.')]) {
+		} else if k.live && !below(k.Key, unfit) && !c.replaced(next, k.Key[:strings.LastIndexByte(k.Key, '.')]) {
 			fresh[k.Key] = k
 		}
 	}
@@ -178,7 +197,7 @@ func (c *Config) With(next *Config) (*Config, error) {
 	out.origins = append(out.origins, entries...)
 	l := &loader{cfg: out, from: map[string]source{}}
 	l.takeFabrics(next)
-	for _, check := range []func(){l.checkNames, l.checkQuota, l.checkFixed, l.checkLlama} {
+	for _, check := range []func(){l.checkNames, l.checkQuota, l.checkFixed, l.checkRoutes, l.checkLlama} {
 		check()
 	}
 	if len(l.problems) > 0 {

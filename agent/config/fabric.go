@@ -123,10 +123,6 @@ var fabricName = rule[string]{"1 to 32 lower-case letters, digits or hyphens", f
 
 var fabricOrNone = rule[string]{"none, or the name of a fabric", func(s string) bool { return s != "" && fabricName.ok(s) }}
 
-var fromForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?)?$`)
-
-var fromName = rule[string]{"the name of a fabric, or FABRIC/PEER", fromForm.MatchString}
-
 const fabricDoc = "One table a fabric, named as routes, metrics and the command line shall know it. Two tables of one kind are two fabrics."
 
 var kindKey = described{
@@ -270,6 +266,9 @@ func (l *loader) fabricNames() []string {
 	for _, f := range l.fabrics {
 		names = append(names, f.Name)
 	}
+	for _, f := range l.cfg.Fabrics { // those that run
+		names = append(names, f.Name)
+	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -290,19 +289,7 @@ func (l *loader) checkFabrics() {
 	if d.Fabric != "none" {
 		l.checkFabric("disagg.fabric", d.Fabric, d.Enabled)
 	}
-	for i, r := range l.cfg.Routes {
-		key := fmt.Sprintf("route[%d]", i)
-		if r.Fabric == "" {
-			l.fail(key+".fabric", "missing: one of %s", strings.Join(l.fabricNames(), ", "))
-		} else {
-			l.checkFabric(key+".fabric", r.Fabric, true)
-		}
-		if r.MaxBytes != 0 && r.MaxBytes < r.MinBytes {
-			l.fail(key+".max_bytes", "%d is below min_bytes, which is %d: the route matches nothing", r.MaxBytes, r.MinBytes)
-		}
-		l.checkRoutePeer(key+".peer", r)
-		l.checkFrom(key+".from", r)
-	}
+	l.checkRoutes()
 }
 
 // checkTenantsOf tests whose blocks a table opens to its peers.
@@ -320,8 +307,7 @@ func (l *loader) checkTenantsOf(f *oneFabric) {
 
 // carriesNoBlocks says that a fabric of the file cannot take blocks.
 func (l *loader) carriesNoBlocks(name string) bool {
-	f := l.fabric(name)
-	return f != nil && slices.ContainsFunc(l.cfg.kinds, func(k FabricKind) bool { return k.Name == f.Kind && k.noBlocks })
+	return slices.ContainsFunc(l.cfg.kinds, func(k FabricKind) bool { return k.Name == l.cfg.kindOf(name) && k.noBlocks })
 }
 
 // checkFabric tests a name that a key uses; one that is not in use may lack peers.
@@ -339,49 +325,6 @@ func (l *loader) checkFabric(key, fabric string, used bool) {
 			}
 		}
 	}
-}
-
-// checkRoutePeer tests that the fabric of a route lists its peer, or, where its kind
-// lists none, that some fabric does: one peer can be reached over several.
-func (l *loader) checkRoutePeer(key string, r Route) {
-	if r.Peer == "" || l.tried[r.Fabric] && l.fabric(r.Fabric) == nil {
-		return // or what is wrong has been said
-	}
-	names, where := l.peersOf(r.Fabric)
-	if where == "" {
-		names, where = l.cfg.Peers(), "peer that any fabric lists"
-	}
-	if !slices.Contains(names, r.Peer) {
-		l.fail(key, "%q is no %s%s", r.Peer, where, didYouMean(Nearest(r.Peer, names)))
-	}
-}
-
-// checkFrom tests that the fabric whose peers bring a route's blocks has peers, and that
-// the route does not lead back to them.
-func (l *loader) checkFrom(key string, r Route) {
-	name, peer, one := strings.Cut(r.From, "/")
-	if name == "" || l.tried[name] && l.fabric(name) == nil {
-		return
-	}
-	names, where := l.peersOf(name)
-	switch {
-	case where == "":
-		l.fail(key, "%q is no fabric of the file whose peers bring blocks%s", name, didYouMean(Nearest(name, l.peered())))
-	case one && !slices.Contains(names, peer):
-		l.fail(key, "%q is no %s%s", peer, where, didYouMean(Nearest(peer, names)))
-	case one && r.Fabric == name && r.Peer == peer:
-		l.fail(key, "the route leads back to where its blocks come from")
-	}
-}
-
-// peered are the fabrics that list peers.
-func (l *loader) peered() (out []string) {
-	for _, f := range l.cfg.Fabrics {
-		if _, where := l.peersOf(f.Name); where != "" {
-			out = append(out, f.Name)
-		}
-	}
-	return out
 }
 
 // peersOf are the peers that a fabric lists, and where; "" for one that lists none.

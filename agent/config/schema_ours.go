@@ -2,7 +2,6 @@ package config
 
 import (
 	"log/slog"
-	"regexp"
 	"time"
 )
 
@@ -72,26 +71,4 @@ var ourTables = []table[Config]{
 		key("think_open", func(c *Config) *bool { return &c.Llama.ThinkOpen }, booleans, false, free[bool](), "Append think_start to each chat prompt, for a template that does not."),
 		key("signal_probs", func(c *Config) *int { return &c.Llama.SignalProbs }, integers, 0, between(0, 1<<20), "Probabilities that a probe of the entropy signals asks llama-server for. The whole vocabulary is exact and slow. 0: no signals."),
 	}},
-}
-
-var routeTable = table[Route]{"route", "`[[route]]`: which fabric carries which blocks; the first match wins. Not settable from the environment.", []field[Route]{
-	key("from", func(r *Route) *string { return &r.From }, words, "", orEmpty(fromName), "Blocks that peers of this fabric bring, or FABRIC/PEER one of them: they go on to the route's fabric, and what these peers ask for is looked for there. Empty: blocks of this daemon's engines."),
-	key("tier", func(r *Route) *string { return &r.Tier }, words, "", orEmpty(oneOf("think_complete", "think_active", "output_critical")), "Only this tier. Empty: any."),
-	key("namespace", func(r *Route) *string { return &r.Namespace }, words, "", hexID(32), "Only this namespace. Empty: any."),
-	key("peer", func(r *Route) *string { return &r.Peer }, words, "", free[string](), "Only to this peer. Empty: any."),
-	key("min_bytes", func(r *Route) *uint64 { return &r.MinBytes }, sizes, 0, free[uint64](), "Only bodies of at least so many bytes."),
-	key("max_bytes", func(r *Route) *uint64 { return &r.MaxBytes }, sizes, 0, free[uint64](), "Only bodies of at most so many bytes. 0: no bound."),
-	key("fabric", func(r *Route) *string { return &r.Fabric }, words, "", fabricName, "The fabric: link, a [fabric.NAME] of the file, or a kind of fabric that needs no table. Required."),
-	key("require", func(r *Route) *bool { return &r.Require }, booleans, false, free[bool](), "Fail rather than fall back to another fabric."),
-}}
-
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-
-// nameRule is that of a DNS name's labels and dots, since a certificate
-// carries the name.
-var nameRule = rule[string]{"1 to 63 letters, digits, dots, hyphens or underscores", nameForm.MatchString}
-
-var extentRule = rule[uint64]{
-	"a multiple of 64 KiB between " + FormatBytes(minCapacity) + " and 1 GiB",
-	func(v uint64) bool { return v%(64<<10) == 0 && v >= minCapacity && v <= 1<<30 },
 }

@@ -22,6 +22,8 @@ type form struct {
 	entries func(c *Config) []entry
 	names   func(c *Config) []string // by which the entries are known; nil: by their paths
 	take    func(dst, src *Config)   // copies the entries at a reload; nil: that takes a restart
+	// fits says whether what runs can take over the entries of next; nil: it can.
+	fits func(running, next *Config) bool
 }
 
 // entry is one table of a form, and the path of its keys: route[0], model.r1.
@@ -37,7 +39,7 @@ func formsOf(kinds []FabricKind) []form {
 	for k := range fixedKinds(kinds) {
 		out = append(out, k.fixed.forms...)
 	}
-	return append(out, array(routeTable, "routes", "", func(c *Config) *[]Route { return &c.Routes }))
+	return append(out, routeForm())
 }
 
 func (l *loader) forms() []form { return formsOf(l.cfg.kinds) }

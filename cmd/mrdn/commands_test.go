@@ -356,3 +356,22 @@ func TestCertificatesProveNameAndTenants(t *testing.T) {
 	}
 	handshake(t, "pki", "prefill-1", "decode-1")
 }
+
+// The routes are shown with their counts; a block that would go nowhere, and a path that
+// does not work, are failures.
+func TestRoutesAreAskedTestedAndAdded(t *testing.T) {
+	s := newShell(t, newDaemon())
+	expect(t, s.run(t, "fabric", "routes"), exitOK, "from=nixl -> prefer mooncake", "")
+	expect(t, s.run(t, "route", "explain", "--bytes", "1MiB"), exitOK, "to mooncake/app", "")
+	expect(t, s.run(t, "route", "explain", "--from", "nixl"), exitOK, "since link cannot take it: UNREACHABLE", "")
+	expect(t, s.run(t, "route", "explain", "--from", "link"), exitFailed, "nowhere: no route is left", "the block would go nowhere")
+	expect(t, s.run(t, "route", "explain", "--tier", "hot"), exitUsage, "", "--tier")
+	expect(t, s.run(t, "route", "explain", "--bytes", "many"), exitUsage, "", "--bytes")
+	expect(t, s.run(t, "route", "test"), exitOK, "UNREACHABLE no lane", "")
+	expect(t, s.run(t, "route", "test"), exitOK, "1.5ms", "")
+	expect(t, s.run(t, "route", "test", "--from", "link"), exitFailed, "failed", "no path works")
+	expect(t, s.run(t, "route", "test", "--from", "bad"), exitIntegrity, "failed", "CHECKSUM")
+	expect(t, s.run(t, "route", "add"), exitUsage, "", "--fabric is missing")
+	expect(t, s.run(t, "route", "add", "--fabric", "link", "--min-bytes", "x"), exitUsage, "", "--min-bytes")
+	expect(t, s.run(t, "route", "add", "--fabric", "link", "--tier", "ThinkActive"), exitOK, "tier = \"think_active\"", "")
+}

@@ -129,6 +129,38 @@ func (d *daemon) ListFabrics(context.Context, *adminpb.ListFabricsRequest) (*adm
 	return &adminpb.ListFabricsResponse{Fabrics: []*adminpb.Fabric{{Label: "link", Enabled: true, Via: []string{"tcp"}, Verified: true, Probes: true}, {Label: "nixl", Reason: "not in this build"}}}, d.err
 }
 
+func (d *daemon) ListRoutes(context.Context, *adminpb.ListRoutesRequest) (*adminpb.ListRoutesResponse, error) {
+	return &adminpb.ListRoutesResponse{Routes: []*adminpb.RouteState{
+		{Route: &adminpb.Route{From: "nixl", Fabric: "mooncake"}, Text: "from=nixl -> prefer mooncake", Taken: 12, Passed: 3, Origin: "file"},
+	}}, d.err
+}
+
+func (d *daemon) ExplainRoute(_ context.Context, q *adminpb.RouteQuery) (*adminpb.ExplainRouteResponse, error) {
+	out := &adminpb.ExplainRouteResponse{Steps: []*adminpb.RouteStep{{Text: "from=nixl -> prefer mooncake", Chosen: true, Reason: "matches, and the fabric can take the block"}}, Fabric: "mooncake", Peer: "app"}
+	switch q.GetFrom() {
+	case "link":
+		return &adminpb.ExplainRouteResponse{Steps: out.Steps, Code: 207, Text: "no route is left"}, d.err
+	case "nixl":
+		out.Wanted, out.Text = "link", "UNREACHABLE: no peer is ready"
+	}
+	return out, d.err
+}
+
+func (d *daemon) TestRoute(_ context.Context, q *adminpb.RouteQuery) (*adminpb.TestRouteResponse, error) {
+	failed := &adminpb.RouteAttempt{Fabric: "link", Peer: "b", Code: 207, Text: "no lane"}
+	if q.GetFrom() == "link" {
+		return &adminpb.TestRouteResponse{Attempts: []*adminpb.RouteAttempt{failed}, Code: 207, Text: "no route is left"}, d.err
+	}
+	if q.GetFrom() == "bad" {
+		failed.Code = 104
+	}
+	return &adminpb.TestRouteResponse{Attempts: []*adminpb.RouteAttempt{failed, {Fabric: "mooncake", Peer: "app", Ok: true, Via: "tcp", DurationNs: 1_500_000, GbytesPerSecond: 0.5}}}, d.err
+}
+
+func (d *daemon) AddRoute(_ context.Context, r *adminpb.AddRouteRequest) (*adminpb.AddRouteResponse, error) {
+	return &adminpb.AddRouteResponse{Toml: "[[route]]\ntier = \"" + r.GetRoute().GetTier() + "\"\nfabric = \"" + r.GetRoute().GetFabric() + "\"\n"}, d.err
+}
+
 func (d *daemon) ProbeFabric(context.Context, *adminpb.ProbeFabricRequest) (*adminpb.ProbeFabricResponse, error) {
 	return &adminpb.ProbeFabricResponse{Probes: d.probes}, d.err
 }

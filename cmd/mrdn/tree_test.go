@@ -26,6 +26,7 @@ var arguments = map[string][]string{
 	"mrdn block put":     {"-"},
 	"mrdn block get":     {"KEY-OF-PUT"},
 	"mrdn errors lookup": {"CHECKSUM"},
+	"mrdn route add":     {"--fabric", "link"},
 
 	"mrdn fabric object get": {"attic", "page"},
 	"mrdn cert issue":        {"--name", "prefill-1", "--tenant", "acme"},
