@@ -30,8 +30,18 @@ type Varz struct {
 	Gateway          transfer.BridgeStats    `json:"gateway"`
 	Blocks           blocks.Stats            `json:"blocks"`
 	Fabrics          map[string]fabric.Stats `json:"fabrics"`
+	Metadata         map[string]MetadataVarz `json:"metadata,omitempty"` // of fabrics at which others keep theirs
 	Engine           engine.Stats            `json:"engine"`
 }
+
+// MetadataVarz is what others keep at a fabric.
+type MetadataVarz struct {
+	Count   int            `json:"count"`
+	Entries []fabric.Entry `json:"entries"` // maxEntries at most
+}
+
+// maxEntries is how many entries of a fabric are shown.
+const maxEntries = 4096
 
 // MovedBytes are the body bytes of one path since the start.
 type MovedBytes struct {
@@ -92,6 +102,13 @@ func (a *Agent) varz() Varz {
 	for name, f := range a.whole {
 		if c, ok := f.(fabric.Counter); ok {
 			v.Fabrics[name] = c.Stats()
+		}
+		if m, ok := f.(fabric.MetadataServer); ok {
+			all := m.Entries()
+			if v.Metadata == nil {
+				v.Metadata = map[string]MetadataVarz{}
+			}
+			v.Metadata[name] = MetadataVarz{len(all), all[:min(len(all), maxEntries)]}
 		}
 	}
 	for _, r := range a.unready() {

@@ -197,6 +197,24 @@ type Failures struct {
 	Out  map[wire.Code]uint64 // of what this agent asked the peer for
 }
 
+// MetadataServer is a fabric at which others keep what they tell each other about
+// themselves.
+type MetadataServer interface {
+	// Entries are what is kept there, in an order that does not change.
+	Entries() []Entry
+}
+
+// Entry is what somebody keeps at a MetadataServer. Its texts are safe to print.
+type Entry struct {
+	Name  string    `json:"name"`
+	Label string    `json:"label"`
+	From  string    `json:"from"` // HOST:PORT from which it came
+	PID   uint32    `json:"pid"`  // of who put it, as that told
+	Since time.Time `json:"since"`
+	Bytes int       `json:"bytes"`
+	Alive bool      `json:"alive"` // who put it is connected; else it ends soon
+}
+
 // Relay is a fabric that carries requests of others to others, and has none of their
 // bytes.
 type Relay interface {

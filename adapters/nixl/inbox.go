@@ -194,7 +194,7 @@ func (s *sent) load(blob []byte) error {
 			s.in.from[m.Agent] = s
 			s.in.mu.Unlock()
 			s.c.Proved()
-			s.in.log.Info("NIXL agent has sent its metadata", "agent", m.Agent, "from", s.c.RemoteAddr().String())
+			s.in.log.Info("NIXL agent has sent its metadata", "nixl_agent", m.Agent, "from", s.c.RemoteAddr().String())
 			return nil
 		}
 		other.mu.Lock()

@@ -1,10 +1,13 @@
 package nixl_test
 
 import (
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 
 	"meridian/adapters/nixl/internal/wheel"
+	"meridian/internal/realpart/etcdnode"
 )
 
 // at is the address of a kind that the daemon says it listens at.
@@ -27,4 +30,46 @@ func TestADaemonSharesBlocksWithAnAgentThatSendsItsMetadata(t *testing.T) {
 	at := h.at("nixl", "nixl://")
 	a.Send(at)
 	sharesBlocks(t, a, h, func(from string) { a.Fetch(from, at) })
+}
+
+// An unmodified agent and the daemon find each other by name, on a hub that is another
+// fabric of the daemon: no listener of either, and neither knows where the other is.
+func TestADaemonSharesBlocksWithAnAgentOfTheHub(t *testing.T) {
+	at := freePort(t)
+	h := newHouse(t, nixlTable(t, "app=tcpstore://app", fmt.Sprintf("tcpstore = %q", at), "[fabric.hub]", `kind = "nixl-hub"`, fmt.Sprintf("listen = %q", at)))
+	a := &app{Agent: wheel.Start(t, "app", 8<<20, "NIXL_TCPSTORE_ENDPOINT="+at), t: t}
+	a.Send("")
+	sharesBlocks(t, a, h, func(from string) { a.Fetch(from, "") })
+	if got := h.at("hub", "tcpstore://"); got != at {
+		t.Errorf("the hub says that it is at %s, and is at %s", got, at)
+	}
+}
+
+// freePort is an address at which nobody listens now.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// The same by a real etcd: what the daemon puts there ends with it, and what it reads is
+// where the released wheel puts it.
+func TestADaemonSharesBlocksWithAnAgentOfEtcd(t *testing.T) {
+	for name, namespace := range map[string]string{"NIXL's own namespace": "", "another one": "/cluster-7"} {
+		t.Run(name, func(t *testing.T) {
+			n := etcdnode.Start(t)
+			lines, env := []string{fmt.Sprintf("etcd = [%q]", n.Endpoint)}, []string{"NIXL_ETCD_ENDPOINTS=http://" + n.Endpoint}
+			if namespace != "" {
+				lines, env = append(lines, fmt.Sprintf("etcd_namespace = %q", namespace)), append(env, "NIXL_ETCD_NAMESPACE="+namespace)
+			}
+			a := &app{Agent: wheel.Start(t, "app", 8<<20, env...), t: t}
+			a.Send("")
+			h := newHouse(t, nixlTable(t, "app=etcd://app", lines...))
+			sharesBlocks(t, a, h, func(from string) { a.Fetch(from, "") })
+		})
+	}
 }

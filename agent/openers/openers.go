@@ -107,7 +107,7 @@ func New[S any](kind config.FabricKind, open func(ctx context.Context, s Site, s
 }
 
 // shipped are the kinds of every daemon.
-var shipped = []Opener{openSynthetic, openNIXL, openMooncake, openMooncakeStore, openMooncakeRelay, openLink}
+var shipped = []Opener{openSynthetic, openNIXL, openNIXLHub, openMooncake, openMooncakeStore, openMooncakeRelay, openLink}
 
 // Kinds are the kinds of every daemon, and those of others that it is given, for
 // config.Options.

@@ -33,7 +33,7 @@ func readFile(t *testing.T, path string) string {
 // daemonRooms are the folders of which a goroutine runs in the daemon.
 var daemonRooms = []string{"agent", "agent/engine", "agent/llama", "agent/openai", "agent/openers", "agent/transfer", "adapters/link", "adapters/mooncake", "adapters/mooncake/engine",
 	"adapters/mooncake/handshake", "internal/door", "adapters/mooncake/metadata", "adapters/mooncake/objects", "adapters/mooncake/relay",
-	"adapters/nixl", "adapters/nixl/control", "adapters/nixl/plane", "blocks", "blocks/quota",
+	"adapters/nixl", "adapters/nixl/control", "adapters/nixl/hub", "adapters/nixl/plane", "blocks", "blocks/quota",
 	"blocks/spaces", "blocks/window", "fabric", "fabric/lent", "fabric/synthetic", "scheduler", "internal/child", "internal/halfopen", "internal/httpguard", "internal/loglimit", "internal/logwriter"}
 
 var goStatement = regexp.MustCompile(`(?m)^\s*(go |.*\b(wg|running|flown)\.Go\(|.*\ba\.background\()`)

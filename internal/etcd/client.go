@@ -82,7 +82,12 @@ func Open(cfg Config) (*Client, error) {
 }
 
 // Close ends the client and its watches. Leases that are not closed lapse.
-func (c *Client) Close() error { return c.c.Close() }
+func (c *Client) Close() error {
+	if err := c.c.Close(); !errors.Is(err, context.Canceled) { // of the client's own context, which Close ends
+		return err
+	}
+	return nil
+}
 
 func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.call)
