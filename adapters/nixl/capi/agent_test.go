@@ -179,6 +179,62 @@ func TestTwoAgentsMoveABatchAndTellIt(t *testing.T) {
 	b.close(t)
 }
 
+// A transfer of prepared lists is posted again and again, and moves what is there then.
+func TestPreparedListsServeManyTransfers(t *testing.T) {
+	l := real(t)
+	if !l.Prepares() {
+		t.Fatal("the wheel's library prepares no lists")
+	}
+	a, b := newSide(t, l, "prep-a", nil), newSide(t, l, "prep-b", nil)
+	md, err := b.Metadata()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Load(md); err != nil {
+		t.Fatal(err)
+	}
+	here, err := a.Prepare(a.backend, "", []Span{a.span(0, 5000), a.span(9000, 100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := a.Prepare(a.backend, "prep-b", []Span{b.span(1000, 5000), b.span(0, 100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Prepare(a.backend, "nobody", []Span{b.span(0, 1)}); err == nil {
+		t.Error("a list of an unknown agent was prepared")
+	}
+	if _, err := a.Prepare(a.backend, "prep-b", []Span{b.span(1<<20, 1)}); err == nil {
+		t.Error("a list of memory that is not registered was prepared")
+	}
+	r, err := a.NewPreparedRequest(a.backend, Write, here, there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 3 {
+		for i := range a.mem {
+			a.mem[i] = byte(i*7 + round)
+		}
+		done, err := r.Post()
+		testbed.Until(t, "the transfer ends", func() bool {
+			if err == nil && !done {
+				done, err = r.Poll()
+			}
+			return done || err != nil
+		})
+		if err != nil || !bytes.Equal(a.mem[:5000], b.mem[1000:6000]) || !bytes.Equal(a.mem[9000:9100], b.mem[:100]) {
+			t.Fatalf("round %d: other bytes were written, or %v", round, err)
+		}
+	}
+	for _, release := range []func() error{r.Release, here.Release, there.Release, func() error { return a.Forget("prep-b") }} {
+		if err := release(); err != nil {
+			t.Error(err)
+		}
+	}
+	a.close(t)
+	b.close(t)
+}
+
 func TestMetadataThatIsCutIsRefused(t *testing.T) {
 	l := real(t)
 	a, b := newSide(t, l, "cut-a", nil), newSide(t, l, "cut-b", nil)
@@ -220,9 +276,12 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		t.Errorf("no library: %v", err)
 	}
 	l := real(t)
-	l.at[genNotif] = 0
+	l.at[genNotif], l.at[makeXferReq] = 0, 0
 	if got := l.Missing(); !slices.Equal(got, []string{"nixl_capi_gen_notif"}) {
 		t.Errorf("missing are %q", got)
+	}
+	if l.Prepares() {
+		t.Error("it prepares lists without nixl_capi_make_xfer_req")
 	}
 	if err := l.do(genNotif); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "nixl_capi_gen_notif") {
 		t.Error(err)

@@ -6,6 +6,7 @@
 //	library.go  opening it, and one call
 //	agent.go    agent, backends, memory, metadata of peers
 //	transfer.go reads and writes
+//	prepared.go lists of ranges for many of them
 //	notify.go   notifications
 //
 // The library has no version of its API, so each function is looked up by itself:

@@ -85,7 +85,7 @@ func Open(path string) (*Library, error) {
 	if l.free, err = purego.Dlsym(purego.RTLD_DEFAULT, "free"); err != nil {
 		return nil, fmt.Errorf("nixl: %w", err)
 	}
-	if len(l.Missing()) == int(symbols) {
+	if len(l.Missing()) == int(symbols)-len(optional) {
 		return nil, fmt.Errorf("nixl: %s is not NIXL's C API: it has none of its functions", path)
 	}
 	if l.at[isStub] != 0 {
@@ -119,15 +119,26 @@ func LineBuffered() error {
 // Path is what it was opened as.
 func (l *Library) Path() string { return l.path }
 
-// Missing names the functions that the library does not have.
+// Missing names the functions that the library does not have and that it cannot be used
+// without.
 func (l *Library) Missing() []string {
 	var out []string
 	for s := range symbols {
-		if l.at[s] == 0 {
+		if l.at[s] == 0 && !optional[s] {
 			out = append(out, s.String())
 		}
 	}
 	return out
+}
+
+// Prepares says whether lists can be prepared.
+func (l *Library) Prepares() bool {
+	for s := range optional {
+		if l.at[s] == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // call calls a function that returns a status.

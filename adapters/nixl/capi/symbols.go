@@ -47,6 +47,9 @@ const (
 	getNotifs
 	genNotif
 	isStub
+	prepXferDlist
+	makeXferReq
+	releaseXferDlistHandle
 	symbols
 )
 
@@ -94,6 +97,14 @@ var names = [symbols]string{
 	getNotifs:             "get_notifs",
 	genNotif:              "gen_notif",
 	isStub:                "is_stub",
+
+	prepXferDlist:          "prep_xfer_dlist",
+	makeXferReq:            "make_xfer_req",
+	releaseXferDlistHandle: "release_xfer_dlist_handle",
 }
+
+// optional are functions without which a library can be used all the same: Prepares says
+// whether they are there.
+var optional = map[symbol]bool{prepXferDlist: true, makeXferReq: true, releaseXferDlistHandle: true}
 
 func (s symbol) String() string { return "nixl_capi_" + names[s] }

@@ -4,6 +4,7 @@
 //	server.go  the loop: requests of the daemon, transfers under way, notifications
 //	apply.go   each request: checked against what is there, then done
 //	engine.go  what is done, by the library
+//	prepared.go  transfers that are kept for another time
 //	output.go  what the library writes to the standard output
 //	transport.go  which transports UCX tells there
 //

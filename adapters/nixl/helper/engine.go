@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -30,9 +31,11 @@ type transfer interface {
 
 // nixl is the library's engine.
 type nixl struct {
-	agent   *capi.Agent
-	backend *capi.Backend
-	box     *capi.Mailbox
+	agent    *capi.Agent
+	backend  *capi.Backend
+	box      *capi.Mailbox
+	prepares bool // the library has prepared lists
+	kept     kept
 }
 
 // UserHome is the variable with the home of the daemon's user. HOME is another folder,
@@ -58,7 +61,7 @@ func open(m *control.Start) (e engine, answer *control.Started, stays bool, err 
 	if missing := lib.Missing(); len(missing) > 0 {
 		return nil, nil, true, fmt.Errorf("%s lacks %s: it is of a NIXL that this build does not know", lib.Path(), strings.Join(missing, ", "))
 	}
-	n := &nixl{}
+	n := &nixl{prepares: lib.Prepares()}
 	if n.agent, err = lib.NewAgent(m.Agent); err != nil {
 		return nil, nil, false, err
 	}
@@ -87,11 +90,35 @@ func (n *nixl) Register(b []byte) (uint64, error) {
 
 func (n *nixl) Metadata() ([]byte, error)          { return n.agent.Metadata() }
 func (n *nixl) Load(blob []byte) (string, error)   { return n.agent.Load(blob) }
-func (n *nixl) Forget(peer string) error           { return n.agent.Forget(peer) }
 func (n *nixl) Notify(peer string, b []byte) error { return n.agent.Notify(n.backend, peer, b) }
 func (n *nixl) Take(f func(capi.Notif)) error      { return n.box.Take(f) }
 
+func (n *nixl) Forget(peer string) error {
+	n.kept.forget(peer)
+	return n.agent.Forget(peer)
+}
+
+// prepare has the library look ranges up, for as many transfers as there will be.
+func (n *nixl) prepare(op capi.Op, local, remote []capi.Span, peer string) (request, []releaser, error) {
+	here, err := n.agent.Prepare(n.backend, "", local)
+	if err != nil {
+		return nil, nil, err
+	}
+	there, err := n.agent.Prepare(n.backend, peer, remote)
+	if err != nil {
+		return nil, nil, errors.Join(err, here.Release())
+	}
+	r, err := n.agent.NewPreparedRequest(n.backend, op, here, there)
+	if err != nil {
+		return nil, nil, errors.Join(err, here.Release(), there.Release())
+	}
+	return r, []releaser{here, there}, nil
+}
+
 func (n *nixl) Begin(op capi.Op, local, remote []capi.Span, peer string, notif []byte) (transfer, bool, error) {
+	if n.prepares && len(notif) == 0 {
+		return n.kept.begin(keyOf(op, peer, local, remote), peer, func() (request, []releaser, error) { return n.prepare(op, local, remote, peer) })
+	}
 	r, err := n.agent.NewRequest(n.backend, op, local, remote, peer, notif)
 	if err != nil {
 		return nil, true, err
