@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -312,4 +313,80 @@ func TestReadinessNamesAPathOfNIXLThatFails(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// A payload of which a part is missing in the window is refused by its checksum, and is no
+// block; a notification that is lost can be sent again, and one that comes twice is as good.
+func TestAPutThatIsHalfWrittenOrHalfTold(t *testing.T) {
+	a := &app{Agent: wheel.Listen(t, "app", 1<<20), t: t}
+	h := newHouse(t, fmt.Sprintf("peers = [\"app=%s\"]\nlibrary = %q\nhelper = %q\n", a.Listen, realpart.Packages(t, "peers"), helperPath(t)))
+	from, text := a.hear("mrdn window ")
+	var window uint64
+	var n int
+	scan(t, text, &window, &n)
+	key := wire.KeyOf(h.space, []byte("half"))
+	payload, err := wire.AppendPayload(nil, wire.ThinkActive, content(60_000, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Put(0, payload)
+	what := fmt.Sprintf("%v %v %d %d", h.space, key, window, len(payload))
+	a.Write(from, 0, window, len(payload)/2, "mrdn put "+what)
+	if _, rest := a.hear("mrdn put-refused "); rest != what+" CHECKSUM" {
+		t.Errorf("half of a payload: %s", rest)
+	}
+	absent := func(when string) {
+		t.Helper()
+		lease, err := h.engine.Acquire(t.Context(), h.ns, []wire.Key{key}, client.AcquireOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Release()
+		if lease.Blocks[0].Err == nil {
+			t.Errorf("%s it is a block", when)
+		}
+	}
+	absent("half of it written,")
+	a.Write(from, 0, window, len(payload), "")
+	absent("without a notification")
+	for range 2 {
+		a.Notify(from, "mrdn put "+what)
+		a.hear("mrdn put-done " + what)
+	}
+	if !bytes.Equal(h.body(key), payload[wire.HeaderLen:]) {
+		t.Error("the engine reads other bytes than the application brought")
+	}
+}
+
+// A helper that cannot serve is named with the library's own reason, and the daemon goes on.
+func TestADaemonNamesWhyNIXLCannotServe(t *testing.T) {
+	for name, c := range map[string]struct {
+		table string
+		want  []string
+	}{
+		"a plugin that does not load":    {"backend = \"GDS\"\n", []string{"plugin GDS cannot be loaded", "plugins of"}},
+		"a plugin that is not there":     {"backend = \"NONE\"\n", []string{"plugin NONE cannot be loaded", "UCX"}},
+		"UCX without a usable transport": {"environment = [\"UCX_TLS=nothing\"]\n", []string{"backend UCX", "UCX said: no usable transports/devices (asked nothing on network:lo"}},
+		"a device that is not there":     {"devices = \"none0\"\ninsecure = true\n", []string{"backend UCX", "UCX said: no active messages transport"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, fmt.Sprintf("peers = [\"app=127.0.0.1:1\"]\nlibrary = %q\nhelper = %q\n", realpart.Packages(t, "peers"), helperPath(t))+c.table)
+			testbed.Until(t, "the list of fabrics says why", func() bool {
+				list, err := h.admin.ListFabrics(t.Context(), &adminpb.ListFabricsRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range list.GetFabrics() {
+					if f.GetLabel() == "nixl" && !f.GetEnabled() {
+						return !slices.ContainsFunc(c.want, func(want string) bool { return !strings.Contains(f.GetReason(), want) })
+					}
+				}
+				return false
+			})
+			key := wire.KeyOf(h.space, []byte(name))
+			if err := h.engine.Put(t.Context(), []client.Block{{NS: h.ns, Key: key, Tier: wire.ThinkActive, Body: content(1000, 3)}})[0]; err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,100 +26,6 @@ func item(t *testing.T, key uint64, n int) fabric.Item {
 	it := fabric.Item{NS: wire.Namespace{1}, M: fabric.Mem{B: payload(t, n, key)}}
 	binary.LittleEndian.PutUint64(it.Key[:], key)
 	return it
-}
-
-// helperOf is the helper that serves now.
-func helperOf(t *testing.T, n *Node) *session {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testbed.Patience)
-	defer cancel()
-	s := n.await(ctx)
-	if s == nil {
-		t.Fatal("no helper")
-	}
-	return s
-}
-
-// The helper is killed again and again in the middle of 1,000 pushes and pulls: each ends
-// once, none with a wrong byte, and all succeed when they are made again.
-func TestAThousandTransfersWhoseHelperIsKilled(t *testing.T) {
-	const blocks, workers, kills = 1000, 8, 3
-	far := newLender(t, "far", 64<<20)
-	n := newNode(t, config(t, PeerConfig{"far", far.addr}))
-	lends(t, n, "far")
-	ctx, cancel := context.WithTimeout(t.Context(), testbed.Patience)
-	defer cancel()
-	var mu sync.Mutex
-	outcome := map[string]int{}
-	begun := make(chan struct{}, blocks)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for key := uint64(w); key < blocks; key += workers {
-				begun <- struct{}{}
-				result := oneTransfer(ctx, t, n, key)
-				mu.Lock()
-				outcome[result]++
-				mu.Unlock()
-			}
-		})
-	}
-	names := map[string]bool{}
-	for range kills {
-		for range blocks / (kills + 1) {
-			<-begun
-		}
-		s := helperOf(t, n)
-		names[s.agent] = true
-		_ = syscall.Kill(s.Pid(), syscall.SIGKILL)
-		<-s.quit
-	}
-	wg.Wait()
-	t.Log(outcome)
-	total := 0
-	for _, n := range outcome {
-		total += n
-	}
-	if total != blocks || outcome["at once"]+outcome["made again"] != blocks || len(names) != kills || n.restarts.Load() != kills {
-		t.Errorf("%d outcomes of %d: %v; %d agents were killed, %d restarts", total, blocks, outcome, len(names), n.restarts.Load())
-	}
-}
-
-// oneTransfer pushes and pulls a block until that succeeds, and says how it went.
-func oneTransfer(ctx context.Context, t *testing.T, n *Node, key uint64) string {
-	want := item(t, key, 4000)
-	result := "at once"
-	for stage := 0; stage < 2; {
-		it := want
-		if stage == 0 {
-			it.M.B = bytes.Clone(want.M.B)
-		} else {
-			it.M.B = make([]byte, len(want.M.B))
-		}
-		list := []fabric.Item{it}
-		if stage == 0 {
-			n.Push(ctx, list)
-		} else {
-			n.Pull(ctx, list)
-		}
-		switch err := list[0].Err; {
-		case err == nil && !bytes.Equal(list[0].M.B, want.M.B):
-			return "wrong bytes"
-		case err == nil, stage == 0 && errors.Is(err, wire.CodeExists):
-			stage++
-		case ctx.Err() != nil:
-			return "lost: " + err.Error()
-		case !errors.Is(err, wire.CodeUnreachable) && !errors.Is(err, wire.CodeLaneLost):
-			return "another error: " + err.Error()
-		default:
-			result = "made again"
-			select {
-			case <-ctx.Done():
-			case <-time.After(5 * time.Millisecond):
-			}
-		}
-	}
-	return result
 }
 
 // A peer that dies is seen, and its blocks are not found; the agent that comes in its

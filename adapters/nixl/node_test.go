@@ -56,12 +56,13 @@ func newLender(t *testing.T, agent string, n uint64) *lender {
 		t.Fatal(err)
 	}
 	l.blob = blob.Blob
-	l.listen(t)
+	l.addr = listen(t, l.answer)
 	return l
 }
 
-// listen is the listener of a NIXL agent.
-func (l *lender) listen(t *testing.T) {
+// listen accepts connections until the test ends, and returns the address. What answers
+// one may keep it.
+func listen(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -74,7 +75,6 @@ func (l *lender) listen(t *testing.T) {
 		stop()
 		conns.Wait()
 	})
-	l.addr = ln.Addr().String()
 	conns.Go(func() {
 		for {
 			c, err := ln.Accept()
@@ -84,10 +84,16 @@ func (l *lender) listen(t *testing.T) {
 			conns.Go(func() {
 				defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 				defer c.Close()
-				l.answer(c)
+				answer(c)
 			})
 		}
 	})
+	return ln.Addr().String()
+}
+
+// tell answers a listener's question for metadata.
+func tell(c net.Conn, blob []byte) {
+	_, _ = c.Write(plane.Frame{Verb: plane.Load, Body: blob}.Append(nil))
 }
 
 func (l *lender) answer(c net.Conn) {
@@ -98,9 +104,8 @@ func (l *lender) answer(c net.Conn) {
 		}
 		if f.Verb == plane.Send {
 			l.mu.Lock()
-			answer := plane.Frame{Verb: plane.Load, Body: l.blob}
+			tell(c, l.blob)
 			l.mu.Unlock()
-			_, _ = c.Write(answer.Append(nil))
 			continue
 		}
 		loaded, err := ask[*control.Loaded](context.Background(), l.process, &control.Load{Blob: f.Body}, -1)

@@ -21,7 +21,10 @@ const (
 	stuckTime = 10 * time.Second // a transfer that has outlived its caller for so long keeps new ones from its peer
 	firstWait = time.Second      // before a peer that failed is tried again; doubled, up to
 	lastWait  = 15 * time.Second
-	heard     = 64 // notifications of a peer that wait
+	// helperWait is how long a peer waits whose helper has ended, before it looks for the
+	// next one.
+	helperWait = 50 * time.Millisecond
+	heard      = 64 // notifications of a peer that wait
 
 	pieceBytes = 1 << 20 // of a piece, and
 	moveBytes  = 4 << 20 // of a transfer
@@ -238,12 +241,17 @@ func (p *peer) run(ctx context.Context) {
 		p.refuse = errors.Is(err, wire.CodeConfig) || errors.Is(err, wire.CodeInvalid)
 		p.mu.Unlock()
 		p.node.changed()
-		select { // not at once: see attend
-		case <-ctx.Done():
-		case <-time.After(wait):
+		pause := wait // see attend
+		wait = min(2*wait, lastWait)
+		switch {
+		case s.err() != nil: // the peer is new to the next helper
+			pause, wait = helperWait, firstWait
+		case errors.Is(err, plane.ErrAbsent): // it costs nothing to look
+			wait = firstWait
 		}
-		if wait = min(2*wait, lastWait); errors.Is(err, plane.ErrAbsent) {
-			wait = firstWait // it costs nothing to look
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
 		}
 	}
 }

@@ -192,10 +192,8 @@ type refusal struct{ control.Failed }
 
 func (r *refusal) Error() string { return r.Text }
 
-// Is matches what has a code: nothing is said of why the library refuses.
-func (r *refusal) Is(target error) bool {
-	return target == error(wire.CodeUnreachable) || target == child.ErrFailed && r.Stays
-}
+// Unwrap gives it a code: the library does not say why it refuses.
+func (r *refusal) Unwrap() error { return wire.CodeUnreachable }
 
 // ask makes a request and waits for the answer.
 func ask[A control.Message](ctx context.Context, p *process, m control.Numbered, fd int) (answer A, err error) {

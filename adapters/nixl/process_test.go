@@ -31,9 +31,9 @@ type faulty struct {
 	addr uint64
 }
 
-func newFaulty(t *testing.T, hang time.Duration) *faulty {
+func newFaulty(t *testing.T, hang time.Duration, without ...string) *faulty {
 	t.Helper()
-	c := fakeConfig(t)
+	c := fakeConfig(t, without...)
 	c.hang = hang
 	f := &faulty{t: t}
 	f.process, f.box = newProcess(t, c, "house")
@@ -83,12 +83,20 @@ func failedText(t *testing.T, m control.Message, quiet bool) string {
 }
 
 func TestATransferEndsOnceHoweverItEnds(t *testing.T) {
-	f := newFaulty(t, 0)
-	copy(f.mem, content(100, 1))
-	if m := <-f.move("good"); !bytes.Equal(f.mem[1000:1100], f.mem[:100]) {
-		t.Errorf("%#v, and the bytes are others", m)
+	t.Run("with prepared lists", func(t *testing.T) { transfersEndOnce(t, newFaulty(t, 0), "nixl_capi_prep_xfer_dlist") })
+	t.Run("without", func(t *testing.T) {
+		transfersEndOnce(t, newFaulty(t, 0, "prep_xfer_dlist"), "nixl_capi_create_xfer_req")
+	})
+}
+
+func transfersEndOnce(t *testing.T, f *faulty, call string) {
+	for round := range uint64(3) {
+		copy(f.mem, content(100, round))
+		if m := <-f.move("good"); !bytes.Equal(f.mem[1000:1100], f.mem[:100]) {
+			t.Errorf("%#v, and the bytes are others", m)
+		}
 	}
-	if text := failedText(t, <-f.move("fail"), true); !strings.Contains(text, "nixl_capi_create_xfer_req: backend error (-2)") {
+	if text := failedText(t, <-f.move("fail"), true); !strings.Contains(text, call+": backend error (-2)") {
 		t.Error(text)
 	}
 	if text := failedText(t, <-f.move("breaks"), false); !strings.Contains(text, "nixl_capi_get_xfer_status") {
