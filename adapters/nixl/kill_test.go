@@ -33,10 +33,10 @@ func helperOf(t *testing.T, n *Node) *session {
 
 // What becomes of a transfer whose helper may be killed.
 const (
-	atOnce   = "at once"
-	repeated = "after recovery"
-	wrong    = "with wrong bytes"
-	lost     = "not at all"
+	atOnce   = "done at once"
+	repeated = "done after recovery"
+	wrong    = "done with wrong bytes"
+	lost     = "not done"
 )
 
 // attemptTime is the deadline of one attempt.
@@ -91,7 +91,7 @@ func TestAThousandTransfersWhoseHelperIsKilled(t *testing.T) {
 	sum := 0
 	t.Logf("%d transfers, %d helpers killed or stopped:", total, kills)
 	for _, result := range []string{atOnce, repeated, lost, wrong} {
-		t.Logf("%6d  succeeded %s", outcome[result], result)
+		t.Logf("%6d  %s", outcome[result], result)
 		sum += outcome[result]
 	}
 	t.Logf("%6d  in all", sum)
