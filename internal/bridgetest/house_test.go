@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -236,17 +237,14 @@ func (a *nixlApp) meet() {
 func (a *nixlApp) hear(begin string) (from, rest string) {
 	a.t.Helper()
 	testbed.Until(a.t, "the NIXL application is told "+begin, func() bool {
-		a.told = append(a.told, a.Notifs()...)
-		for i, n := range a.told {
-			for _, line := range strings.Split(n[1], "\n") {
-				if text, ours := strings.CutPrefix(line, begin); ours {
-					from, rest = n[0], text
-					a.told = append(a.told[:i], a.told[i+1:]...)
-					return true
-				}
-			}
+		a.told = append(a.told, lines(a.Notifs())...)
+		i := slices.IndexFunc(a.told, func(n [2]string) bool { return strings.HasPrefix(n[1], begin) })
+		if i < 0 {
+			return false
 		}
-		return false
+		from, rest = a.told[i][0], strings.TrimPrefix(a.told[i][1], begin)
+		a.told = slices.Delete(a.told, i, i+1)
+		return true
 	})
 	return from, rest
 }
@@ -277,6 +275,16 @@ func (a *nixlApp) asks(key wire.Key, n int) []byte {
 	return a.Get(6<<20, n)
 }
 
+// lines are notifications, each line with its sender.
+func lines(told [][2]string) (out [][2]string) {
+	for _, n := range told {
+		for line := range strings.SplitSeq(n[1], "\n") {
+			out = append(out, [2]string{n[0], line})
+		}
+	}
+	return out
+}
+
 // mooncakeTable is the table of a fabric whose peers are engines.
 func mooncakeTable(engines ...*realengine.Engine) string {
 	var peers []string
@@ -296,17 +304,14 @@ type mooncakeApp struct {
 func (a *mooncakeApp) hear(begin string) (rest string) {
 	a.t.Helper()
 	testbed.Until(a.t, "the Mooncake application is told "+begin, func() bool {
-		a.told = append(a.told, a.Notifies()...)
-		for i, n := range a.told {
-			for _, line := range strings.Split(n[1], "\n") {
-				if text, ours := strings.CutPrefix(line, begin); ours {
-					rest = text
-					a.told = append(a.told[:i], a.told[i+1:]...)
-					return true
-				}
-			}
+		a.told = append(a.told, lines(a.Notifies())...)
+		i := slices.IndexFunc(a.told, func(n [2]string) bool { return strings.HasPrefix(n[1], begin) })
+		if i < 0 {
+			return false
 		}
-		return false
+		rest = strings.TrimPrefix(a.told[i][1], begin)
+		a.told = slices.Delete(a.told, i, i+1)
+		return true
 	})
 	return rest
 }
