@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 
 	"meridian/agent/config"
@@ -60,6 +59,7 @@ type Agent struct {
 	log     *slog.Logger
 	started time.Time
 	tracer  trace.Tracer
+	traces  traces
 
 	store   *blocks.Store
 	spaces  *spaces.Registry
@@ -105,7 +105,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	if opt.LogLost == nil {
 		opt.LogLost = func() uint64 { return 0 }
 	}
-	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), selftest: newSelfTest(), reloading: make(chan struct{}, 1), tracer: otel.Tracer("meridian/agent")}
+	a := &Agent{cfg: cfg, opt: opt, started: time.Now(), selftest: newSelfTest(), reloading: make(chan struct{}, 1)}
 	a.setQuotas(cfg.Quota)
 	a.live.set(cfg.Agent)
 	a.running.Store(cfg)
@@ -121,7 +121,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a.log = loglimit.Logger(opt.Log, cfg.Quota.LogLines).With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
-	for _, step := range []func(context.Context) error{a.openStore, a.openRoutes, a.openFabrics, a.openEngines, a.openEndpoints, a.openLlama} {
+	for _, step := range []func(context.Context) error{a.openTraces, a.openStore, a.openRoutes, a.openFabrics, a.openEngines, a.openEndpoints, a.openLlama} {
 		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {
 			return nil, err
 		}
@@ -386,6 +386,7 @@ func (a *Agent) close() (err error) {
 	if a.mover != nil {
 		loose = a.mover.Close(ctx)
 	}
+	a.traces.close()
 	for name := range a.opt.Fabrics {
 		a.fabrics.Remove(name) // the caller closes it
 	}

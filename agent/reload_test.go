@@ -205,8 +205,8 @@ func TestTheAdminAPIReloads(t *testing.T) {
 	if res, err := adm.Reload(t.Context(), &adminpb.ReloadRequest{}); err != nil || len(res.Applied) != 0 || len(res.Restart) != 1 {
 		t.Errorf("again: %v, %v; want only what needs a restart", res, err)
 	}
-	r.write("[telemetry]\notlp_enabled = true\n")
-	if res, err := adm.Reload(t.Context(), &adminpb.ReloadRequest{DryRun: true}); err != nil || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "one.toml:") || !strings.Contains(res.Warnings[0], "telemetry.otlp_enabled: this build has no") {
+	r.write("[scheduler]\nthink_batch_multiplier = 3.9\n")
+	if res, err := adm.Reload(t.Context(), &adminpb.ReloadRequest{DryRun: true}); err != nil || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "one.toml:") || !strings.Contains(res.Warnings[0], "scheduler.think_batch_multiplier: 3.9 is above") {
 		t.Errorf("%v, %v; want the warning of the file", res, err)
 	}
 	for what, damage := range map[string]func(){

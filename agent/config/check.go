@@ -52,9 +52,6 @@ func (l *loader) checkNumbers() {
 	if u, err := url.Parse(l.cfg.Telemetry.OTLPEndpoint); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		l.fail("telemetry.otlp_endpoint", "%q must be an http or https URL", l.cfg.Telemetry.OTLPEndpoint)
 	}
-	if l.cfg.Telemetry.OTLPEnabled {
-		l.warn("telemetry.otlp_enabled", "this build has no OTLP exporter: nothing is sent")
-	}
 }
 
 // impossible is how many times the memory there is an arena may have. Up to there

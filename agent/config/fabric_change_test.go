@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,5 +84,44 @@ func TestALiveKeyOfAFabricsTableIsTakenOver(t *testing.T) {
 	}
 	if _, err := loadReel(t, table("a", "reel", "")).With(loadReel(t, table("a", "reel", "path = \"/a\"\nguests = [\"y\"]"))); err == nil || !strings.Contains(err.Error(), "fabric.a.guests") {
 		t.Errorf("guests that do not fit the path in force: %v", err)
+	}
+}
+
+// Routes are taken over where all the fabrics run that they name; else all of them wait
+// for a restart, and those that are in force stay.
+func TestRoutesAreTakenOverTogether(t *testing.T) {
+	table := func(name string) string { return fmt.Sprintf("[fabric.%s]\nkind = \"reel\"\n", name) }
+	route := func(fabric string) string { return fmt.Sprintf("[[route]]\nfabric = %q\n", fabric) }
+	base := loadReel(t, table("a")+table("b")+route("a"))
+	for _, c := range []struct{ text, live, restart, now string }{
+		{table("a") + table("b") + route("b"), "route[0].fabric", "", "b"},
+		{table("a") + table("b") + route("b") + route("a"), "route[0].fabric route[1]", "", "b a"},
+		{table("a") + table("b"), "route[0]", "", ""},
+		{table("a") + table("b") + table("c") + route("b") + route("c"), "", "fabric.c route[0].fabric route[1]", "a"},
+	} {
+		next := loadReel(t, c.text)
+		var live, restart []string
+		for _, one := range config.Changes(base, next) {
+			if one.Live {
+				live = append(live, one.Key)
+			} else {
+				restart = append(restart, one.Key)
+			}
+		}
+		now, err := base.With(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fabrics []string
+		for _, r := range now.Routes {
+			fabrics = append(fabrics, r.Fabric)
+		}
+		slices.Sort(restart)
+		if strings.Join(live, " ") != c.live || strings.Join(restart, " ") != c.restart || strings.Join(fabrics, " ") != c.now {
+			t.Errorf("%s: live %q, restart %q, in force %q", c.text, live, restart, fabrics)
+		}
+		if left := config.Changes(now, next); c.restart == "" && len(left) != 0 {
+			t.Errorf("%s: %v is left after it was taken over", c.text, left)
+		}
 	}
 }

@@ -114,6 +114,15 @@ func TestARoutesPeerIsOneThatAFabricLists(t *testing.T) {
 		"peer = \"b\"\nfabric = \"s\"":       "",
 		"peer = \"right\"\nfabric = \"s\"":   "",
 		"peer = \"c\"\nfabric = \"s\"":       `route[0].peer: "c" is no peer that any fabric lists`,
+
+		"from = \"r\"\nfabric = \"s\"":                        "",
+		"from = \"r/left\"\nfabric = \"r\"\npeer = \"right\"": "",
+		"from = \"link/b\"\nfabric = \"r\"":                   "",
+		"from = \"s\"\nfabric = \"r\"":                        `route[0].from: "s" is no fabric of the file whose peers bring blocks`,
+		"from = \"lin\"\nfabric = \"r\"":                      `route[0].from: "lin" is no fabric of the file whose peers bring blocks; did you mean link?`,
+		"from = \"r/lef\"\nfabric = \"s\"":                    `route[0].from: "lef" is no peer of [fabric.r]; did you mean left?`,
+		"from = \"r/left\"\nfabric = \"r\"\npeer = \"left\"":  `route[0].from: the route leads back to where its blocks come from`,
+		"from = \"r/left/x\"\nfabric = \"s\"":                 `must be empty, or the name of a fabric, or FABRIC/PEER`,
 	} {
 		_, _, err := loadText(t, tables+"[[route]]\n"+route+"\n")
 		if got := fmt.Sprint(err); (err == nil) != (want == "") || err != nil && !strings.Contains(got, want) {

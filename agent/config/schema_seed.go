@@ -35,8 +35,8 @@ var seedTables = []table[Config]{
 		key("write_through", func(c *Config) *bool { return &c.Disagg.WriteThrough }, booleans, false, free[bool](), "Copy prompt blocks to the routed fabric too, before the engine's PUT is acknowledged: for a fabric that other nodes read from."),
 	}},
 	{"telemetry", "OpenTelemetry.", []field[Config]{
-		key("otlp_enabled", func(c *Config) *bool { return &c.Telemetry.OTLPEnabled }, booleans, false, free[bool](), "Send traces and metrics by OTLP. This build has no exporter: true is a warning."),
-		key("otlp_endpoint", func(c *Config) *string { return &c.Telemetry.OTLPEndpoint }, words, "http://localhost:4318", free[string](), "Where to: an http or https URL."),
+		key("otlp_enabled", func(c *Config) *bool { return &c.Telemetry.OTLPEnabled }, booleans, false, free[bool](), "Send traces by OTLP over HTTP: a span for each load and each block that goes on to another fabric, with one below it for each attempt. Metrics are at /metrics of admin.http."),
+		key("otlp_endpoint", func(c *Config) *string { return &c.Telemetry.OTLPEndpoint }, words, "http://localhost:4318", free[string](), "Where to: an http or https URL, to which /v1/traces is added."),
 		key("service_name", func(c *Config) *string { return &c.Telemetry.ServiceName }, words, "meridian", nonEmpty, "Name of the service in traces."+unread),
 	}},
 }

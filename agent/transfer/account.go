@@ -52,7 +52,7 @@ func (m *Mover) call(ctx context.Context, w what, items []fabric.Item, do func(c
 			m.failed(&w, r.Code, it)
 		}
 	}
-	span.SetAttributes(attribute.String("transport", r.Via), attribute.Int64("bytes", int64(r.Bytes)), attribute.Int("failed", r.Failed))
+	span.SetAttributes(attribute.String("transport", r.Via), attribute.Int64("bytes", int64(r.Bytes)), attribute.Int("failed", r.Failed), attribute.String("code", r.Code.String()))
 	if r.Code != wire.CodeOK {
 		span.SetStatus(otelcodes.Error, r.Code.String())
 	}

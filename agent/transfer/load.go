@@ -5,6 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -80,6 +83,8 @@ func (m *Mover) load(ctx context.Context, job Job, errs []error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	ctx, span := m.cfg.Tracer.Start(ctx, "meridian.load", trace.WithAttributes(attribute.Int("blocks", len(job.Keys)), attribute.Bool("transient", job.Transient)))
+	defer span.End()
 	q := m.ask(ctx, job.NS, job.Keys, job.Among)
 	defer q.close()
 	l := &load{
@@ -94,9 +99,13 @@ func (m *Mover) load(ctx context.Context, job Job, errs []error) {
 	}
 	l.results = make(chan *pulling, most) // so that no pull waits for a load that has left
 	l.run()
+	missing := 0
 	for i := range l.wants {
-		errs[i] = l.wants[i].err
+		if errs[i] = l.wants[i].err; errs[i] != nil {
+			missing++
+		}
 	}
+	span.SetAttributes(attribute.Int("missing", missing))
 }
 
 // width is how many pulls run at a holder at the same time: one a lane, and one

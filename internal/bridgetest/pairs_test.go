@@ -208,3 +208,20 @@ func (h *house) think(key wire.Key, body []byte) {
 		return status.Code(err) == codes.NotFound
 	})
 }
+
+// What one application brings goes to another one of the same fabric, which the route
+// names, and not back to it.
+func TestABlockGoesFromOneApplicationToAnother(t *testing.T) {
+	a, b := newNIXLApp(t, "a"), newNIXLApp(t, "b")
+	h := start(t, "house", nixlTable(t, a, b)+"[[route]]\nfrom = \"nixl\"\nfabric = \"nixl\"\npeer = \"b\"\n")
+	a.meet()
+	b.meet()
+	payload := payloadOf(t, wire.ThinkActive, content(40_000, 1))
+	a.brings(keyOf("one"), payload)
+	same(t, "NIXL to NIXL", payload, b.takes(keyOf("one")))
+	b.brings(keyOf("two"), payloadOf(t, wire.ThinkActive, content(40_000, 2)))
+	h.shows(`meridian_gateway_blocks_total{from="nixl",outcome="forwarded",to="nixl"} 1`)
+	if v := h.metric(`meridian_gateway_attempts_total{from="nixl",reason="OK",to="nixl"}`); v != "1" {
+		t.Errorf("%s pushes", v)
+	}
+}

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"meridian/wire"
+)
+
+// Bounds of traces: the data path never waits for them.
+const (
+	spansWaiting  = 2048 // above, spans are dropped
+	spansAtATime  = 256
+	spansEvery    = time.Second
+	spansTime     = 5 * time.Second // one request to the collector; it is not repeated
+	spansOnClose  = time.Second
+	tracesLibrary = "meridian/agent"
+)
+
+// traces sends spans to a collector of OpenTelemetry, or makes none.
+type traces struct {
+	provider *trace.TracerProvider // nil: there is no collector
+}
+
+// openTraces makes the tracer.
+func (a *Agent) openTraces(ctx context.Context) error {
+	a.tracer = noop.NewTracerProvider().Tracer(tracesLibrary)
+	if !a.cfg.Telemetry.OTLPEnabled {
+		return nil
+	}
+	to, err := url.Parse(a.cfg.Telemetry.OTLPEndpoint)
+	if err != nil {
+		return fmt.Errorf("telemetry.otlp_endpoint: %w: %w", err, wire.CodeConfig)
+	}
+	e, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to.JoinPath("v1", "traces").String()), otlptracehttp.WithTimeout(spansTime),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}))
+	if err != nil {
+		return fmt.Errorf("telemetry.otlp_endpoint: %w", err)
+	}
+	a.traces.provider = trace.NewTracerProvider(
+		trace.WithBatcher(exporter{e, a}, trace.WithMaxQueueSize(spansWaiting), trace.WithMaxExportBatchSize(spansAtATime), trace.WithBatchTimeout(spansEvery), trace.WithExportTimeout(spansTime)),
+		trace.WithResource(resource.NewSchemaless(attribute.String("service.name", "meridiand"), attribute.String("service.version", a.opt.Version),
+			attribute.String("service.instance.id", a.id.name))),
+	)
+	a.tracer = a.traces.provider.Tracer(tracesLibrary)
+	return nil
+}
+
+// close sends what waits, for a moment.
+func (t *traces) close() {
+	if t.provider == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), spansOnClose)
+	defer cancel()
+	_ = t.provider.Shutdown(ctx) // what it cannot send is logged by the exporter
+}
+
+// exporter logs what a collector does not take.
+type exporter struct {
+	trace.SpanExporter
+	a *Agent
+}
+
+// ExportSpans implements trace.SpanExporter.
+func (e exporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
+	err := e.SpanExporter.ExportSpans(ctx, spans)
+	if err != nil {
+		e.a.logLimited(slog.LevelWarn, "traces", "the collector does not take traces: they are dropped", "endpoint", e.a.cfg.Telemetry.OTLPEndpoint, "spans", len(spans), "err", err)
+	}
+	return nil
+}

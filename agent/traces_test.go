@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	tracespb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"meridian/fabric"
+	"meridian/fabric/synthetic"
+	"meridian/wire"
+)
+
+// receiver takes traces as a collector does.
+type receiver struct {
+	mu    sync.Mutex
+	spans []*otlp.Span
+	names []string // of services
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	b, err := io.ReadAll(req.Body)
+	var m tracespb.ExportTraceServiceRequest
+	if err == nil {
+		err = proto.Unmarshal(b, &m)
+	}
+	if err != nil || req.URL.Path != "/base/v1/traces" {
+		http.Error(w, fmt.Sprint(req.URL.Path, err), http.StatusBadRequest)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rs := range m.GetResourceSpans() {
+		for _, a := range rs.GetResource().GetAttributes() {
+			if a.GetKey() == "service.instance.id" {
+				r.names = append(r.names, a.GetValue().GetStringValue())
+			}
+		}
+		for _, ss := range rs.GetScopeSpans() {
+			r.spans = append(r.spans, ss.GetSpans()...)
+		}
+	}
+}
+
+// tree has a line for each span of a name: its attributes of these keys, and below it
+// those of its children.
+func (r *receiver) tree(name, child string, keys ...string) (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := func(s *otlp.Span) string {
+		var words []string
+		for _, k := range keys {
+			for _, a := range s.GetAttributes() {
+				if a.GetKey() == k {
+					words = append(words, a.GetValue().GetStringValue())
+				}
+			}
+		}
+		return strings.Join(words, " ")
+	}
+	for _, s := range r.spans {
+		if s.GetName() != name {
+			continue
+		}
+		line := []string{text(s)}
+		for _, c := range r.spans {
+			if c.GetName() == child && string(c.GetParentSpanId()) == string(s.GetSpanId()) && string(c.GetTraceId()) == string(s.GetTraceId()) {
+				line = append(line, text(c))
+			}
+		}
+		out = append(out, strings.Join(line, ": "))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func tracesTo(url string) string {
+	return fmt.Sprintf("[telemetry]\notlp_enabled = true\notlp_endpoint = %q\n", url)
+}
+
+// A load, and a block that goes on to another fabric, are spans at a real collector, with
+// a child for each attempt.
+func TestTracesHaveAChildForEachAttempt(t *testing.T) {
+	r := &receiver{}
+	srv := httptest.NewServer(r)
+	t.Cleanup(srv.Close)
+	dir := shortDir(t)
+	prefill := startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
+	decode := startNode(t, dir, "decode", dialler(prefill.Ports()["link"][0], "prefill")+tracesTo(srv.URL+"/base"))
+	decode.ready(t)
+	a, b := prefill.engine(t), decode.engine(t)
+	prompt := a.keys("prompt", 2)
+	a.put(t, prompt, 64<<10, wire.OutputCritical, 0)
+	b.mustFetch(t, prompt)
+
+	small := synthetic.New(synthetic.Options{Capacity: 16 << 10})
+	for name, f := range map[string]fabric.Fabric{"small": small, "large": synthetic.New(synthetic.Options{})} {
+		if err := decode.fabrics.Add(name, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := decode.routes.Replace([]fabric.Route{{From: linkFabric, Fabric: "small"}, {From: linkFabric, Fabric: "large"}}); err != nil {
+		t.Fatal(err)
+	}
+	keys := b.keys("bridged", 1)
+	b.put(t, keys, 32<<10, wire.ThinkActive, 0)
+	end, err := decode.mover.Bring(fabric.Hop{Fabric: linkFabric, Peer: "prefill"}, fabric.Brought{NS: b.ns, Key: keys[0], Tier: wire.ThinkActive, Bytes: 32 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(nil)
+	until(t, "the block went on", func() bool { return decode.mover.BridgeStats().Forwarded == 1 })
+	until(t, "the spans came", func() bool { return len(r.tree("meridian.forward", "")) == 1 && len(r.tree("meridian.load", "")) > 0 })
+	if got, want := r.tree("meridian.forward", "meridian.attempt", "from", "to", "outcome", "fabric", "code"), "[link large forwarded: small FULL: large OK]"; fmt.Sprint(got) != want && fmt.Sprint(got) != "[link large forwarded: small TOO_LARGE: large OK]" {
+		t.Errorf("%v, want %s", got, want)
+	}
+	if got := r.tree("meridian.load", "meridian.transfer", "fabric", "peer", "transport", "code"); fmt.Sprint(got) != "[: link prefill tcp OK]" {
+		t.Error(got)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.ContainsFunc(r.names, func(n string) bool { return n != "decode" }) {
+		t.Error("spans of", r.names)
+	}
+}
+
+// A collector that answers nothing, and one that is not there, hold up nobody; what they
+// do not take is logged.
+func TestACollectorThatDoesNotAnswerHoldsUpNobody(t *testing.T) {
+	hang := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))
+	t.Cleanup(srv.Close)
+	t.Cleanup(func() { close(hang) })
+	for name, url := range map[string]string{"silent": srv.URL, "gone": "http://127.0.0.1:1"} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortDir(t)
+			n := startNode(t, dir, "one", tracesTo(url)+linkTable)
+			e := n.engine(t)
+			for i := range 2 * spansWaiting {
+				if errs := e.fetch(t, e.keys(fmt.Sprint("absent", i), 1)); errs[0] == nil {
+					t.Fatal("a block that nobody has")
+				}
+			}
+			if name == "gone" {
+				until(t, "the loss is logged", func() bool { return strings.Contains(n.log.String(), "the collector does not take traces") })
+			}
+			if err := n.Close(); err != nil { // while the collector is still silent
+				t.Error(err)
+			}
+		})
+	}
+}
