@@ -86,6 +86,9 @@ type Config struct {
 	// TCPStore and Etcd are where agents look for ours, and where listed ones have
 	// theirs; nil: nowhere. The Node closes them.
 	TCPStore, Etcd plane.Store
+	// Reap has the metadata of listed agents taken out of etcd when they are dead.
+	Reap     bool
+	reapTime time.Duration // 0: reapTime
 
 	Store    Store
 	Windows  *window.Table

@@ -47,6 +47,8 @@ type peer struct {
 	was    link // the last one
 	owes   bool // a lend-done, when it is connected anew
 	ways   ways
+
+	dead dead // the loop's
 }
 
 // link is a peer's agent as it is loaded in one helper.
@@ -280,7 +282,9 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 	}
 	defer s.disclaim(m.Agent)
 	defer s.forget(m.Agent)
-	if err := s.load(ctx, m, blob); err != nil {
+	err = s.load(ctx, m, blob)
+	p.reap(ctx, blob, err)
+	if err != nil {
 		return err
 	}
 	if err := l.give(s.blob); err != nil {
@@ -342,6 +346,7 @@ func (p *peer) attend(ctx context.Context, l source, s *session, m plane.Metadat
 			if _, err := p.same(ctx, l, m); err != nil {
 				return err
 			}
+			p.touch(ctx, l)
 		case t := <-p.box:
 			if t.s != s {
 				continue // of an earlier helper

@@ -1,12 +1,16 @@
 package nixl
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"meridian/adapters/nixl/plane"
+	"meridian/fabric/lent"
 	"meridian/wire"
 )
 
@@ -76,3 +80,61 @@ func (e *entry) metadata(ctx context.Context) ([]byte, error) {
 func (e *entry) give([]byte) error { return nil }
 
 func (e *entry) close() {}
+
+// touch reads a byte of the memory that a peer of a store has lent: no connection says by
+// its end that the peer is gone, and a transfer that fails does.
+func (p *peer) touch(ctx context.Context, l source) {
+	if _, found := l.(*entry); !found {
+		return
+	}
+	p.mu.Lock()
+	at := p.link.lent
+	p.mu.Unlock()
+	if at.Len == 0 {
+		return // none of our blocks is there
+	}
+	ctx, cancel := context.WithTimeout(ctx, exchangeTime)
+	defer cancel()
+	p.Read(ctx, []lent.Op{{Addr: at.Off, B: make([]byte, 1)}})
+}
+
+// dead is an agent of etcd that cannot be loaded, since nobody is where it was.
+type dead struct {
+	blob  []byte
+	since time.Time
+	times int
+}
+
+const (
+	// Metadata are taken out of etcd when nobody was at their agent's address so often,
+	// for so long.
+	reapTimes = 3
+	reapTime  = 30 * time.Second
+
+	// nobodyThere is how UCX says that the host lives and the process does not.
+	nobodyThere = "Connection refused"
+)
+
+// reap takes a dead agent's metadata out of etcd, where they are for ever else. err is that
+// of loading it.
+func (p *peer) reap(ctx context.Context, blob []byte, err error) {
+	by, agent := Planned(p.Address)
+	reaper, can := p.node.cfg.Etcd.(plane.Reaper)
+	if !can || !p.node.cfg.Reap || by != ByEtcd || err == nil || !strings.Contains(err.Error(), nobodyThere) {
+		p.dead = dead{}
+		return
+	}
+	if !bytes.Equal(blob, p.dead.blob) {
+		p.dead = dead{blob: blob, since: time.Now()}
+	}
+	if p.dead.times++; p.dead.times < reapTimes || time.Since(p.dead.since) < cmp.Or(p.node.cfg.reapTime, reapTime) {
+		return
+	}
+	since, log := p.dead.since, p.node.cfg.Helper.Log.With("nixl_agent", agent, "peer", p.Name())
+	p.dead = dead{}
+	if err := reaper.Reap(ctx, agent, blob); err != nil {
+		log.Warn("the metadata of a dead NIXL agent could not be taken out of etcd", "err", err)
+		return
+	}
+	log.Warn("NIXL agent is dead: its metadata were taken out of etcd", "refused_since", since, "err", err)
+}

@@ -32,7 +32,7 @@ type nixlSettings struct {
 	window, staging                     uint64
 	emulation                           string
 	lanes                               int
-	notify, insecure                    bool
+	notify, insecure, etcdReap          bool
 }
 
 var openNIXL = New(
@@ -43,6 +43,7 @@ var openNIXL = New(
 		config.Key("tcpstore", func(s *nixlSettings) *string { return &s.tcpstore }, config.Words, "", config.Free[string](), "HOST:PORT of a TCPStore, such as listen of a nixl-hub, where agents with NIXL_TCPSTORE_ENDPOINT find the daemon's agent, and the daemon theirs."),
 		config.Key("etcd", func(s *nixlSettings) *[]string { return &s.etcd }, config.Lists, nil, config.Free[[]string](), "HOST:PORT of each endpoint of an etcd, where agents with NIXL_ETCD_ENDPOINTS find the daemon's agent, and the daemon theirs."),
 		config.Key("etcd_namespace", func(s *nixlSettings) *string { return &s.etcdNamespace }, config.Words, plane.DefaultNamespace, config.Free[string](), "What the agents have as NIXL_ETCD_NAMESPACE."),
+		config.Key("etcd_reap", func(s *nixlSettings) *bool { return &s.etcdReap }, config.Booleans, false, config.Free[bool](), "Delete the metadata of a listed agent from etcd once the address in them has refused all connections for 30 s: nothing else ever does, where an agent was killed. A firewall that refuses connections looks the same."),
 		config.Key("library", func(s *nixlSettings) *string { return &s.library }, config.Words, "", config.Free[string](), "libnixl_capi.so: the file, its folder, or a folder of Python packages. Empty: it is looked for where pip installs packages, and by the dynamic linker."),
 		config.Key("helper", func(s *nixlSettings) *string { return &s.helper }, config.Words, "", config.Free[string](), "Path of meridian-ffi. Empty: beside meridiand, else in PATH."),
 		config.Key("backend", func(s *nixlSettings) *string { return &s.backend }, config.Words, "UCX", config.Free[string](), "NIXL's plugin."),

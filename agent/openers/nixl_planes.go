@@ -34,7 +34,7 @@ func openPlanes(at Site, s *nixlSettings, c *nixl.Config) (err error) {
 	if len(s.etcd) > 0 {
 		var e *plane.Etcd
 		if e, err = plane.NewEtcd(s.etcd, s.etcdNamespace); err == nil {
-			c.Etcd = e
+			c.Etcd, c.Reap = e, s.etcdReap
 		}
 	}
 	return err
@@ -60,6 +60,9 @@ func checkPlanes(s *nixlSettings, bad config.Bad) {
 				bad(key, "%q is beyond loopback, and proves nothing of what it says: set insecure = true", at)
 			}
 		}
+	}
+	if s.etcdReap && len(s.etcd) == 0 {
+		bad("etcd_reap", "true is of no use without etcd")
 	}
 	if len(s.etcd) > 0 && s.etcdNamespace == "" {
 		bad("etcd_namespace", "empty: it is what the agents have as NIXL_ETCD_NAMESPACE")

@@ -31,6 +31,7 @@ func TestWhatANIXLTableMayNotSay(t *testing.T) {
 		`tcpstore: "10.0.0.1:1" is beyond`:                      func(s *nixlSettings) { s.tcpstore = "10.0.0.1:1" },
 		`etcd: "" must be HOST:PORT`:                            func(s *nixlSettings) { s.etcd = []string{""} },
 		`etcd: "10.0.0.1:1" is beyond loopback`:                 func(s *nixlSettings) { s.etcd = []string{"10.0.0.1:1"} },
+		`etcd_reap: true is of no use`:                          func(s *nixlSettings) { s.etcdReap = true },
 		`etcd_namespace: empty`:                                 func(s *nixlSettings) { s.etcd, s.etcdNamespace = []string{"127.0.0.1:2379"}, "" },
 		`devices: "all" is beyond loopback`:                     func(s *nixlSettings) { s.devices = "all" },
 		`params: "x" must be NAME=VALUE`:                        func(s *nixlSettings) { s.params = []string{"x"} },
@@ -43,6 +44,23 @@ func TestWhatANIXLTableMayNotSay(t *testing.T) {
 		change(s)
 		var said []string
 		checkNIXL(s, func(key, format string, args ...any) { said = append(said, key+": "+fmt.Sprintf(format, args...)) })
+		if got := strings.Join(said, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestWhatATableOfAHubMayNotSay(t *testing.T) {
+	for want, s := range map[string]hubSettings{
+		"":                                       {listen: "127.0.0.1:29500"},
+		`listen: "x" must be HOST:PORT`:          {listen: "x"},
+		`listen: "0.0.0.0:1" is beyond loopback`: {listen: "0.0.0.0:1"},
+		`allow: empty, and listen "0.0.0.0:1"`:   {listen: "0.0.0.0:1", insecure: true},
+		`allow: "10.0.0.0" must be ADDRESS/BITS`: {listen: "127.0.0.1:1", allow: []string{"10.0.0.0"}},
+		`allow: "10.0.0.0/8" is beyond loopback`: {listen: "127.0.0.1:1", allow: []string{"10.0.0.0/8"}},
+	} {
+		var said []string
+		checkHub(&s, func(key, format string, args ...any) { said = append(said, key+": "+fmt.Sprintf(format, args...)) })
 		if got := strings.Join(said, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}

@@ -128,9 +128,7 @@ func (e *Etcd) Withdraw(ctx context.Context, _ string) error {
 	return nil
 }
 
-// Reap takes out all that an agent has there, if its whole metadata are still those of
-// blob: those who have loaded them forget the agent, and it gets its name again when it
-// comes back.
+// Reap implements Reaper: those who have loaded the metadata forget the agent.
 func (e *Etcd) Reap(ctx context.Context, agent string, blob []byte) error {
 	was, err := e.client.Get(ctx, Key{Whole, agent}.Etcd(e.namespace))
 	if err != nil {

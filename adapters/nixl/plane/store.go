@@ -24,3 +24,10 @@ type Store interface {
 	String() string
 	Close() error
 }
+
+// Reaper is a store from which the metadata of the dead can be taken out.
+type Reaper interface {
+	// Reap takes out all that an agent has there, if its whole metadata are still those of
+	// blob.
+	Reap(ctx context.Context, agent string, blob []byte) error
+}

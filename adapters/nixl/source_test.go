@@ -1,0 +1,213 @@
+package nixl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"meridian/adapters/nixl/internal/wheel"
+	"meridian/adapters/nixl/plane"
+	"meridian/fabric"
+	"meridian/internal/etcd"
+	"meridian/internal/realpart/etcdnode"
+	"meridian/internal/testbed"
+	"meridian/wire"
+)
+
+// memStore is a store in memory that can fail.
+type memStore struct {
+	mu   sync.Mutex
+	has  map[string][]byte
+	down error
+}
+
+func newStore() *memStore { return &memStore{has: map[string][]byte{}} }
+
+func (m *memStore) Get(_ context.Context, agent string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch b := m.has[agent]; {
+	case m.down != nil:
+		return nil, m.down
+	case b == nil:
+		return nil, plane.ErrAbsent
+	default:
+		return b, nil
+	}
+}
+
+func (m *memStore) Publish(_ context.Context, agent string, blob []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down == nil {
+		m.has[agent] = blob
+	}
+	return m.down
+}
+
+func (m *memStore) Withdraw(_ context.Context, agent string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.has, agent)
+	return nil
+}
+
+func (m *memStore) String() string { return "tcpstore://memory" }
+func (m *memStore) Close() error   { return nil }
+
+func (m *memStore) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.down = err
+}
+
+// finding is one of a node's.
+func finding(n *Node, id string) (f fabric.Finding) {
+	for _, one := range n.Findings() {
+		if one.ID == id {
+			f = one
+		}
+	}
+	return f
+}
+
+func TestAPeerOfAStoreComesAndGoesWithItsMetadata(t *testing.T) {
+	far := newLender(t, "far", 1<<20)
+	store := newStore()
+	c := config(t, PeerConfig{"far", ByTCPStore + "far"})
+	c.TCPStore = store
+	n := newNode(t, c)
+	peer := func() fabric.Peer { return n.Peers()[0] }
+	until := func(what string, cond func(p fabric.Peer) bool) {
+		t.Helper()
+		testbed.Until(t, what, func() bool { return cond(peer()) })
+	}
+	until("it says that nothing is there", func(p fabric.Peer) bool {
+		return p.State == fabric.PeerConnecting && strings.Contains(p.Text, plane.ErrAbsent.Error()) && p.Addr == "tcpstore://far"
+	})
+	testbed.Until(t, "ours are there", func() bool {
+		n.mu.Lock()
+		s := n.session
+		n.mu.Unlock()
+		if s == nil {
+			return false
+		}
+		b, err := store.Get(t.Context(), s.agent)
+		return err == nil && string(b) == string(s.blob)
+	})
+	_ = store.Publish(t.Context(), "far", far.blob)
+	until("it is connected", func(p fabric.Peer) bool { return p.State == fabric.PeerReady })
+
+	store.fail(fmt.Errorf("%w: the store is down", wire.CodeUnreachable))
+	testbed.Until(t, "the store's end is told", func() bool { return finding(n, "metadata.tcpstore").Bad })
+	if p := peer(); p.State != fabric.PeerReady {
+		t.Error("the peer went with the store:", p.Text)
+	}
+	store.fail(nil)
+	testbed.Until(t, "the store is back", func() bool { return !finding(n, "metadata.tcpstore").Bad })
+
+	_ = store.Withdraw(t.Context(), "far")
+	until("it is gone", func(p fabric.Peer) bool { return p.State == fabric.PeerConnecting })
+	other := newLender(t, "other", 1<<16)
+	_ = store.Publish(t.Context(), "far", other.blob)
+	until("another agent under its name is refused", func(p fabric.Peer) bool {
+		return p.State == fabric.PeerRefused && p.Code == wire.CodeInvalid && strings.Contains(p.Text, `"other"`)
+	})
+	_ = n.Close()
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	if len(store.has) != 1 {
+		t.Errorf("ours are still there: %d entries", len(store.has))
+	}
+}
+
+// Agents put their metadata into etcd for ever. One that was killed is seen by a read of
+// what it has lent, and its metadata are taken out once nobody is at its address.
+func TestADeadAgentOfEtcdIsSeenAndReaped(t *testing.T) {
+	server := etcdnode.Start(t)
+	e, err := plane.NewEtcd([]string{server.Endpoint}, plane.DefaultNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config(t, PeerConfig{"app", ByEtcd + "app"})
+	c.Etcd, c.Reap, c.reapTime = e, true, time.Second
+	n := newNode(t, c)
+	env := "NIXL_ETCD_ENDPOINTS=http://" + server.Endpoint
+	app, third := wheel.Start(t, "app", 1<<20, env), wheel.Start(t, "third", 1<<16, env)
+	app.Send("")
+	third.Fetch("app", "")
+	from := ""
+	testbed.Until(t, "the application is told of its window", func() bool {
+		for _, told := range app.Notifs() {
+			from = told[0]
+		}
+		return from != "" && third.Knows("app")
+	})
+	app.Fetch(from, "")
+	testbed.Until(t, "it knows the daemon's agent", func() bool { return app.Knows(from) })
+	app.Notify(from, fmt.Sprintf("mrdn lend %d %d", app.Addr, 1<<20))
+	lends(t, n, "app")
+	app.Kill()
+	testbed.Until(t, "the death is seen", func() bool { return n.Peers()[0].State != fabric.PeerReady })
+	bare, err := etcd.Open(etcd.Config{Endpoints: []string{server.Endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = bare.Close() }()
+	testbed.Until(t, "its metadata are taken out", func() bool {
+		all, _, err := bare.List(t.Context(), plane.Key{Agent: "app"}.Etcd(plane.DefaultNamespace), 10)
+		return err == nil && len(all) == 0
+	})
+	testbed.Until(t, "another agent that had them forgets it", func() bool { return !third.Knows("app") })
+	if _, err := e.Get(t.Context(), from); err != nil {
+		t.Error("ours are gone too:", err)
+	}
+	again := wheel.Start(t, "app", 1<<20, env)
+	again.Send("")
+	testbed.Until(t, "one that is started again is connected", func() bool { return n.Peers()[0].State == fabric.PeerReady })
+	_ = n.Close()
+	if all, _, err := bare.List(t.Context(), "/nixl/agents//meridian-", 10); err != nil || len(all) != 0 {
+		t.Error("ours did not end with the daemon:", all, err)
+	}
+}
+
+// An address that refuses connections for a short while, or only once, is no dead agent.
+func TestAnAgentIsNotReapedTooSoon(t *testing.T) {
+	reaped := 0
+	n := &Node{cfg: Config{Reap: true, Etcd: &reapStore{memStore: newStore(), reaped: &reaped}, reapTime: time.Hour, Helper: HelperConfig{Log: testLog(t)}}}
+	p := newPeer(n, PeerConfig{"app", ByEtcd + "app"})
+	refused := errors.New("connect() failed: " + nobodyThere)
+	for range 10 {
+		p.reap(t.Context(), []byte("a"), refused)
+	}
+	n.cfg.reapTime = 1
+	for _, one := range []struct {
+		blob string
+		err  error
+	}{{"b", refused}, {"b", refused}, {"b", errors.New("no route to host")}, {"b", refused}, {"b", refused}, {"c", refused}, {"c", refused}, {"c", nil}} {
+		p.reap(t.Context(), []byte(one.blob), one.err)
+	}
+	if reaped != 0 {
+		t.Errorf("reaped %d times", reaped)
+	}
+	for range reapTimes {
+		p.reap(t.Context(), []byte("d"), refused)
+	}
+	if reaped != 1 {
+		t.Errorf("reaped %d times, want once", reaped)
+	}
+}
+
+type reapStore struct {
+	*memStore
+	reaped *int
+}
+
+func (r *reapStore) Reap(context.Context, string, []byte) error {
+	*r.reaped++
+	return nil
+}
