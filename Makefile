@@ -1,7 +1,7 @@
 # Two commands do everything: `go run ./cmd/mrdn demo` and `make test`.
 GO ?= go
 
-.PHONY: test test-full need setup build bench bench-peers bench-mooncake regressions mutation lint generate clean
+.PHONY: test test-full need setup build bench bench-peers bench-mooncake bench-bridge regressions mutation lint generate clean
 
 # Everything: sets up what the tests need, then runs them all.
 test: need setup
@@ -42,6 +42,11 @@ bench-peers:
 # some minutes. FLAGS are those of `mrdn bench mooncake`, such as FLAGS="--json".
 bench-mooncake:
 	./internal/ci/bench-peers.sh mooncake $(FLAGS)
+
+# Blocks that go from one fabric to another through a daemon, compared with both legs:
+# some minutes. FLAGS are those of `mrdn bench bridge`, such as FLAGS="--json".
+bench-bridge:
+	./internal/ci/bench-peers.sh bridge $(FLAGS)
 
 # Each fault that once was: its test fails on COMMIT and passes here. FLAGS are
 # those of regressions.sh, such as FLAGS="-only 1,2 -v".

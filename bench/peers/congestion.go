@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// congestionInUse asks the two ends of a new loopback connection which
+// CongestionInUse asks the two ends of a new loopback connection which
 // congestion control they have: what a sysctl says need not hold, since a route
 // can name another one.
-func congestionInUse() (string, error) {
+func CongestionInUse() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err

@@ -90,7 +90,7 @@ func (r *run) describe() (Report, error) {
 	}
 	rep.Machine, rep.Kernel = measure.Machine()
 	var err error
-	rep.Congestion, err = congestionInUse()
+	rep.Congestion, err = CongestionInUse()
 	for _, s := range r.systems("") {
 		rep.Systems = append(rep.Systems, SystemInfo{Name: s.name, About: s.about, Read: s.read, Write: s.write, Verify: s.verify, Bound: s.bound})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"meridian/agent/config"
+	"meridian/bench/bridge"
 	"meridian/bench/linkbench"
 	"meridian/bench/loadbench"
 	"meridian/bench/peers"
@@ -21,13 +22,16 @@ import (
 const benchProcess = "bench-process"
 
 // playHolder is the whole of such a process: one of the peers' pairs, a daemon or
-// plain server of `bench load`, or the holder of `bench link`.
+// plain server of `bench load`, a daemon of `bench bridge`, or the holder of `bench link`.
 func playHolder(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) > 0 && args[0] == peersProcess {
 		return peers.Play(ctx, args[1:], in, out)
 	}
 	if len(args) > 0 && args[0] == loadProcess {
 		return loadbench.Play(ctx, args[1:], in)
+	}
+	if len(args) > 0 && args[0] == bridgeProcess {
+		return bridge.Play(ctx, args[1:])
 	}
 	if len(args) != 4 {
 		return fmt.Errorf("want CAPACITY LANES CONGESTION DIR, got %q", args)
@@ -44,7 +48,7 @@ func playHolder(ctx context.Context, args []string, in io.Reader, out io.Writer)
 }
 
 func newBenchCmd(a *app) *cobra.Command {
-	return group(a, "bench", "Measure on this machine", "  mrdn bench load\n  mrdn bench link\n  mrdn bench peers\n  mrdn bench mooncake\n  mrdn bench llama", newBenchLoadCmd(a), newBenchLinkCmd(a), newBenchPeersCmd(a), newBenchMooncakeCmd(a), newBenchLlamaCmd(a))
+	return group(a, "bench", "Measure on this machine", "  mrdn bench load\n  mrdn bench link\n  mrdn bench peers\n  mrdn bench mooncake\n  mrdn bench bridge\n  mrdn bench llama", newBenchLoadCmd(a), newBenchLinkCmd(a), newBenchPeersCmd(a), newBenchMooncakeCmd(a), newBenchBridgeCmd(a), newBenchLlamaCmd(a))
 }
 
 func newBenchLinkCmd(a *app) *cobra.Command {

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# bench-peers.sh [mooncake] [FLAGS of mrdn bench peers, or of mrdn bench mooncake]:
-# installs what of the peers is
-# missing, then runs the comparison in a network namespace of its own, where
+# bench-peers.sh [mooncake|bridge] [FLAGS of mrdn bench peers, mooncake or bridge]:
+# installs what of the peers is missing, then runs the comparison in a network namespace of its own, where
 # every TCP connection has one congestion control. Where something cannot be
 # had it says so and goes on; under CI, or with --require, the run then fails.
 set -euo pipefail
@@ -23,9 +22,9 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 what=peers
-if [ "${1:-}" = mooncake ]; then what=mooncake; shift; fi
+case "${1:-}" in mooncake | bridge) what=$1; shift ;; esac
 packages=()
-[ $what = mooncake ] || command -v redis-server >/dev/null 2>&1 || packages+=(redis-server)
+[ $what != peers ] || command -v redis-server >/dev/null 2>&1 || packages+=(redis-server)
 libraries=$(ldconfig -p 2>/dev/null || true)
 for pair in libibverbs.so.1:libibverbs1 libnuma.so.1:libnuma1 libcurl.so.4:libcurl4; do
   case $libraries in *"${pair%%:*}"*) ;; *) packages+=("${pair#*:}") ;; esac
@@ -45,7 +44,7 @@ python=$(internal/ci/python.sh peers) || { say "no Python packages: Mooncake and
 
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
-CGO_ENABLED=0 ${GO:-go} build -trimpath -o "$bin/mrdn" ./cmd/mrdn
+CGO_ENABLED=0 ${GO:-go} build -trimpath -o "$bin/" ./cmd/mrdn ./cmd/meridian-ffi
 run=("$bin/mrdn" bench $what --python "$python")
 
 unshare=(unshare -n)
