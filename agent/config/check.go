@@ -19,6 +19,7 @@ func (l *loader) check() {
 	l.checkFixed()
 	l.checkFabrics()
 	l.checkLlama()
+	l.checkListeners()
 	l.checkGuard("admin", httpguard.Config{Hosts: l.cfg.Admin.Hosts, Origins: l.cfg.Admin.Origins})
 	l.checkGuard("llama", httpguard.Config{Hosts: l.cfg.Llama.Hosts, Origins: l.cfg.Llama.Origins})
 }
@@ -87,9 +88,6 @@ func (l *loader) checkNames() {
 		if len(p.path) > 107 { // sun_path is 108 bytes with its NUL
 			l.fail(p.key, "%q has %d bytes: the path of a Unix socket has at most 107", p.path, len(p.path))
 		}
-	}
-	if l.cfg.Engine.Socket == l.cfg.Admin.Socket {
-		l.fail("engine.socket", "%q is the admin socket too", l.cfg.Engine.Socket)
 	}
 }
 

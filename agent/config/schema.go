@@ -22,6 +22,7 @@ type described struct {
 	other  []string // what else people call it, as key or as table.key
 	live   bool     // a reload changes it without a restart
 	secret bool
+	listen bool // where the daemon listens
 }
 
 // A field is one key of a table whose values live in an S.
@@ -32,7 +33,7 @@ type field[S any] struct {
 	setTOML func(*S, any) error // parse, check, store
 	setText func(*S, string) error
 	show    func(*S) string
-	bare    func(*S) string // show, without quotes and with what a secret hides
+	bare    func(*S) string // show, without quotes and with what a secret hides; texts of a list a line each
 }
 
 // setting is a key of one table of the file, with the place of its value.
@@ -70,6 +71,7 @@ func key[S, T any](name string, at func(*S) *T, k kind[T], def T, r rule[T], doc
 	return field[S]{
 		described: described{
 			name: name, kind: k.name, rng: r.words, doc: doc, def: k.show(def), secret: strings.HasPrefix(k.name, "secret"),
+			listen: name == "listen" || strings.HasSuffix(name, "_listen"),
 		},
 		reset: func(s *S) { *at(s) = def },
 		take:  func(dst, src *S) { *at(dst) = *at(src) },
@@ -88,6 +90,8 @@ func key[S, T any](name string, at func(*S) *T, k kind[T], def T, r rule[T], doc
 				return string(v)
 			case string:
 				return v
+			case []string:
+				return strings.Join(v, "\n")
 			}
 			return k.show(*at(s))
 		},
@@ -104,6 +108,13 @@ func (f field[S]) HostDefault(words string) field[S] {
 // Live marks a key that a reload changes in a running daemon.
 func (f field[S]) Live() field[S] {
 	f.live = true
+	return f
+}
+
+// Listens marks a key that says where the daemon listens, as those do that are called
+// listen: no two of these may have one address.
+func (f field[S]) Listens() field[S] {
+	f.listen = true
 	return f
 }
 

@@ -26,7 +26,7 @@ var ourTables = []table[Config]{
 		key("ahead_bytes", func(c *Config) *uint64 { return &c.Arena.Ahead }, sizes, 1<<30, bytesBetween(0, 1<<46), "Memory that is allocated, zeroed and mapped before a block needs it, as part of kv_memory.capacity_bytes: a load into memory that was never touched is half as fast. None is taken before an engine or a peer opens a namespace, nor while the host or the memory cgroup has little left. 0: none."),
 	}},
 	{"engine", "The engines' block socket.", []field[Config]{
-		key("socket", func(c *Config) *string { return &c.Engine.Socket }, words, "", free[string](), "Path of the Unix socket, made with mode 0600.").HostDefault("`engine.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`"),
+		key("socket", func(c *Config) *string { return &c.Engine.Socket }, words, "", free[string](), "Path of the Unix socket, made with mode 0600.").HostDefault("`engine.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`").Listens(),
 		key("staging_bytes", func(c *Config) *uint64 { return &c.Engine.Staging }, sizes, 64<<20, bytesBetween(1<<20, 1<<32), "Most that one session's staging ring may have, part of kv_memory.capacity_bytes. It is made for the first put, smaller where the staging shares of quota do not leave twice as much, and grows when a larger block needs it."),
 		key("max_sessions", func(c *Config) *int { return &c.Engine.MaxSessions }, integers, 16, between(1, 1024), "Engines that have a namespace open, at the same time. Connections that have none yet count by user: quota.source_half_open."),
 	}},
@@ -39,8 +39,8 @@ var ourTables = []table[Config]{
 		key("look_timeout", func(c *Config) *time.Duration { return &c.Gateway.Look }, durations, 2*time.Second, between(time.Millisecond, time.Minute), "How long a block that a peer asks for and that is not here is looked for in other fabrics."),
 	}},
 	{"admin", "The operator's side.", []field[Config]{
-		key("socket", func(c *Config) *string { return &c.Admin.Socket }, words, "", free[string](), "Path of the admin API's Unix socket, made with mode 0600.").HostDefault("`admin.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`"),
-		key("http", func(c *Config) *string { return &c.Admin.HTTP }, words, "127.0.0.1:0", free[string](), "host:port of metrics, health and status. Port 0 takes a free one. Empty: none."),
+		key("socket", func(c *Config) *string { return &c.Admin.Socket }, words, "", free[string](), "Path of the admin API's Unix socket, made with mode 0600.").HostDefault("`admin.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`").Listens(),
+		key("http", func(c *Config) *string { return &c.Admin.HTTP }, words, "127.0.0.1:0", free[string](), "host:port of metrics, health and status. Port 0 takes a free one. Empty: none.").Listens(),
 		key("insecure", func(c *Config) *bool { return &c.Admin.Insecure }, booleans, false, free[bool](), "Allow http beyond loopback: it has no TLS and asks nobody who they are."),
 		key("hosts", func(c *Config) *[]string { return &c.Admin.Hosts }, strs, nil, rule[[]string]{"host names or addresses, with or without a port", nil}, "What the Host header of a request to http may be, besides loopback and the address of http: the names by which Prometheus and others reach it. Other names are refused, so that no web page can rebind its own."),
 		key("origins", func(c *Config) *[]string { return &c.Admin.Origins }, strs, nil, rule[[]string]{"scheme://host[:port]", nil}, "Web pages that may read http. Without any, requests of web pages are refused."),
