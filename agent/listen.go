@@ -42,7 +42,8 @@ func (a *Agent) listenAdmin(path string) (*adminEndpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin.socket: %w", err)
 	}
-	e := &adminEndpoint{srv: grpc.NewServer(grpc.MaxRecvMsgSize(1<<20), grpc.WaitForHandlers(true)), health: health.NewServer(),
+	ln = boundAdmin(ln)
+	e := &adminEndpoint{srv: grpc.NewServer(append(countCalls(), grpc.MaxRecvMsgSize(1<<20), grpc.WaitForHandlers(true))...), health: health.NewServer(),
 		objects: newObjectReader(), done: make(chan struct{})}
 	adminpb.RegisterAdminServer(e.srv, &adminServer{a: a, reader: e.objects, looking: make(chan struct{}, 1)})
 	healthpb.RegisterHealthServer(e.srv, e.health)
