@@ -276,9 +276,13 @@ func (s *adminServer) ListFabrics(context.Context, *adminpb.ListFabricsRequest) 
 			}
 		}
 		if g, ok := f.(fabric.Peered); ok {
+			_, relay := f.(fabric.Relay)
 			for _, p := range g.Peers() {
 				if p.Listed {
 					row.Peers = append(row.Peers, p.Name)
+				}
+				if err := p.Err(); relay && row.Enabled && err != nil {
+					row.Reason = err.Error()
 				}
 			}
 			row.Probes = len(row.Peers) > 0

@@ -56,6 +56,7 @@ type path struct {
 	lent uint64 // bytes of memory that it has lent
 	err  error  // why it cannot be called; nil: it can
 	pr   fabric.Prober
+	must bool // of a relay: its fabric does nothing else
 }
 
 const (
@@ -156,9 +157,10 @@ func (a *Agent) paths() []path {
 	var out []path
 	for name, f := range a.whole {
 		if g, made := f.(fabric.Peered); made {
+			_, relay := f.(fabric.Relay)
 			for _, p := range g.Peers() {
 				if p.Listed {
-					one := path{name: fabric.PeerName(name, p.Name), inc: p.Inc, lent: p.Memory, err: p.Err()}
+					one := path{name: fabric.PeerName(name, p.Name), inc: p.Inc, lent: p.Memory, err: p.Err(), must: relay}
 					one.pr, _ = g.Peer(p.Name).(fabric.Prober)
 					out = append(out, one)
 				}
@@ -293,7 +295,8 @@ func listed(paths []path) int {
 
 // judge counts the peers whose path works, and lists the paths that do not. A path
 // that was tested for an earlier incarnation has not been tested; a fabric
-// without peers must be, once the self-test runs.
+// without peers must be, once the self-test runs. A relay's target must be reached: its
+// sources would find nothing.
 func (s *selfTest) judge(paths []path, ran bool) (ready int, failed []reason) {
 	for _, p := range paths {
 		of, peer := fabric.SplitName(p.name)
@@ -303,6 +306,8 @@ func (s *selfTest) judge(paths []path, ran bool) (ready int, failed []reason) {
 			failed = append(failed, reason{"selftest.fabric", p.name + ": " + r.err.Error()})
 		case peer == "" && !ok && ran:
 			failed = append(failed, reason{"selftest.running", "the self-test of " + p.name + " has not ended"})
+		case p.must && p.err != nil:
+			failed = append(failed, reason{"selftest." + of, p.err.Error()})
 		case peer == "" || p.err != nil || !ok || r.inc != p.inc:
 		case r.err != nil:
 			failed = append(failed, reason{"selftest." + of, peer + ": " + r.err.Error()})

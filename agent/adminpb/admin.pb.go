@@ -1926,7 +1926,7 @@ type Fabric struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Label         string                 `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
 	Enabled       bool                   `protobuf:"varint,2,opt,name=enabled,proto3" json:"enabled,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // why it is not
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // why it is not, or why a relay that is enabled carries nothing
 	Via           []string               `protobuf:"bytes,4,rep,name=via,proto3" json:"via,omitempty"`       // transports it has used
 	Verified      bool                   `protobuf:"varint,5,opt,name=verified,proto3" json:"verified,omitempty"`
 	Persistent    bool                   `protobuf:"varint,6,opt,name=persistent,proto3" json:"persistent,omitempty"`
