@@ -352,7 +352,8 @@ func TestABodyThatNeverComesMakesRoom(t *testing.T) {
 
 // From the end of the body on the handler runs, and is not cut.
 func TestAHandlerThatHasItsBodyIsNeverCut(t *testing.T) {
-	s := serve(t, &places{all: 1})
+	p := &places{all: 1}
+	s := serve(t, p)
 	for _, body := range []string{"Content-Length: 2\r\n\r\nab", "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"} {
 		g := dial(t, s.addr, "127.0.0.1")
 		g.say("POST /work HTTP/1.1\r\nHost: a\r\n" + body)
@@ -363,5 +364,6 @@ func TestAHandlerThatHasItsBodyIsNeverCut(t *testing.T) {
 		s.release <- struct{}{}
 		g.want(http.StatusOK, "hello")
 		_ = g.Close()
+		testbed.Until(t, "the place is given back", func() bool { return p.used() == 0 })
 	}
 }
