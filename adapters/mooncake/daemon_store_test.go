@@ -17,6 +17,7 @@ import (
 	"meridian/agent/adminpb"
 	"meridian/agent/client"
 	"meridian/internal/testbed"
+	"meridian/internal/testdaemon"
 	"meridian/wire"
 )
 
@@ -29,10 +30,10 @@ func TestARealStoreClientKeepsObjectsOnADaemonThatIsRestarted(t *testing.T) {
 	master := realstore.StartMaster(t)
 	listen, data := realstore.FreeAddress(t), realstore.FreeAddress(t)
 	data = listen[:strings.LastIndex(listen, ":")] + data[strings.LastIndex(data, ":"):]
-	node := func() *daemon {
+	node := func() *testdaemon.Daemon {
 		d := startAt(t, listen, data, "", fmt.Sprintf("store_node_bytes = \"64MiB\"\nstore_masters = %q", master.Address))
 		testbed.Until(t, "the daemon lends its memory", func() bool {
-			return strings.Contains(d.page("/metrics"), `meridian_fabric_finding{fabric="mooncake",finding="store_node"} 0`)
+			return strings.Contains(d.Page("/metrics"), `meridian_fabric_finding{fabric="mooncake",finding="store_node"} 0`)
 		})
 		return d
 	}
@@ -52,7 +53,7 @@ func TestARealStoreClientKeepsObjectsOnADaemonThatIsRestarted(t *testing.T) {
 	if len(old.Buffers) != 1 {
 		t.Fatalf("the descriptor has %d buffers, want what is lent", len(old.Buffers))
 	}
-	d.stop()
+	d.Stop()
 	node()
 	theirs.Expect("a", 0, 20, [3]int{0, 20, 0})
 	if put := theirs.PutMany("b", half, all); put < 1 {
@@ -80,8 +81,8 @@ write_through = true
 kind = "mooncake-store"
 prefix = "house/blocks"
 masters = "`+master.Address+`"`, "")
-	testbed.Until(t, "the daemon is ready", func() bool { return strings.Contains(d.page("/readyz"), "ready") })
-	e, err := client.DialEngine(t.Context(), d.at("e"), client.Options{})
+	d.Ready(t)
+	e, err := client.DialEngine(t.Context(), d.Engine(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func TestAnOperatorReadsObjectsOfARealClient(t *testing.T) {
 		return fmt.Sprintf("[fabric.%s]\nkind = \"mooncake-store\"\nmasters = %q\n%s\n", name, master.Address, raw)
 	}
 	d := start(t, table("attic", "raw = true")+table("cellar", ""), "")
-	c, err := client.DialAdmin(t.Context(), d.at("a"))
+	c, err := client.DialAdmin(t.Context(), d.Admin())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func TestAnOperatorReadsObjectsOfARealClient(t *testing.T) {
 			t.Errorf("%s %s: %d bytes, %v", c.fabric, c.key, len(b), err)
 		}
 	}
-	if !strings.Contains(d.page("/metrics"), `meridian_fabric_objects_total{fabric="attic",outcome="ok",verification="unverified"} 1`) {
+	if !strings.Contains(d.Page("/metrics"), `meridian_fabric_objects_total{fabric="attic",outcome="ok",verification="unverified"} 1`) {
 		t.Error("it is not counted")
 	}
 }

@@ -2,68 +2,36 @@ package mooncake_test
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"meridian/adapters/mooncake/internal/realmeta"
 	"meridian/adapters/mooncake/internal/wheel"
 	"meridian/adapters/mooncake/metadata"
-	"meridian/agent"
 	"meridian/agent/client"
-	"meridian/agent/config"
-	"meridian/agent/openers"
 	"meridian/internal/testbed"
+	"meridian/internal/testdaemon"
 	"meridian/wire"
 )
 
-// daemon is a running daemon.
-type daemon struct {
-	dir   string
-	ports map[string][]string
-	stop  func()
+// us is where a daemon answers handshakes.
+func us(d *testdaemon.Daemon) string {
+	return strings.TrimPrefix(d.Ports["mooncake"][0], "mooncake://")
 }
 
-func (d *daemon) at(name string) string { return filepath.Join(d.dir, name) }
-
-// us is where it answers handshakes.
-func (d *daemon) us() string { return strings.TrimPrefix(d.ports["mooncake"][0], "mooncake://") }
-
-// page is what its HTTP listener answers.
-func (d *daemon) page(path string) string { return page(d.ports["http"][0] + path) }
-
-// start runs a daemon as its configuration makes it. more are lines of
-// [fabric.mooncake]; above, lines of other tables.
-func start(t *testing.T, above, more string) *daemon {
+// start runs a daemon. more are lines of [fabric.mooncake]; above, lines of other tables.
+func start(t *testing.T, above, more string) *testdaemon.Daemon {
 	t.Helper()
 	return startAt(t, "127.0.0.1:0", "127.0.0.1:0", above, more)
 }
 
 // startAt is start at given addresses of handshake and data plane.
-func startAt(t *testing.T, listen, data, above, more string) *daemon {
+func startAt(t *testing.T, listen, data, above, more string) *testdaemon.Daemon {
 	t.Helper()
-	d := &daemon{dir: testbed.ShortDir(t)}
-	text := fmt.Sprintf(`[agent]
-name = "house"
-state_dir = "state"
-[engine]
-socket = %q
-staging_bytes = "1MiB"
-[admin]
-socket = %q
-[security]
+	return testdaemon.Start(t, fmt.Sprintf(`[security]
 tenants = ["acme"]
-[kv_memory]
-capacity_bytes = "16MiB"
 %s
 [fabric.mooncake]
 listen = %q
@@ -71,31 +39,7 @@ data = %q
 tenants = ["acme"]
 notify = true
 %s
-`, d.at("e"), d.at("a"), above, listen, data, more)
-	if err := os.WriteFile(d.at("m.toml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, _, err := openers.Load(config.Options{Path: d.at("m.toml")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- agent.Run(ctx, cfg, agent.Options{Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, d.at("ports"))
-	}()
-	d.stop = sync.OnceFunc(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(d.stop)
-	testbed.Until(t, "the daemon listens", func() bool {
-		b, err := os.ReadFile(d.at("ports"))
-		return err == nil && json.Unmarshal(b, &d.ports) == nil
-	})
-	return d
+`, above, listen, data, more))
 }
 
 const offload = `[disagg]
@@ -109,7 +53,7 @@ write_through = true`
 func TestADaemonSharesBlocksWithARealEngine(t *testing.T) {
 	app := wheel.Start(t, 8<<20)
 	d := start(t, offload, fmt.Sprintf("peers = [\"app=%s\"]", app.Name))
-	share(t, d, app, d.us())
+	share(t, d, app, us(d))
 }
 
 // The same where both are found by a metadata server, by names that are no addresses. A
@@ -131,10 +75,10 @@ func TestADaemonAndARealEngineFindEachOtherByEachMetadataServer(t *testing.T) {
 				return err == nil
 			})
 			share(t, d, app, "house")
-			if want := `meridian_fabric_finding{fabric="mooncake",finding="published"} 0`; !strings.Contains(d.page("/metrics"), want) {
+			if want := `meridian_fabric_finding{fabric="mooncake",finding="published"} 0`; !strings.Contains(d.Page("/metrics"), want) {
 				t.Errorf("/metrics has no %s", want)
 			}
-			d.stop()
+			d.Stop()
 			if _, err := plane.Endpoint(t.Context(), "house"); !errors.Is(err, wire.CodeAbsent) {
 				t.Error("after the daemon's end:", err)
 			}
@@ -144,10 +88,10 @@ func TestADaemonAndARealEngineFindEachOtherByEachMetadataServer(t *testing.T) {
 
 // share moves a block from an engine of a daemon to an application, and one back. us is
 // the name by which the application opens the daemon's segment.
-func share(t *testing.T, d *daemon, app *wheel.Engine, us string) {
+func share(t *testing.T, d *testdaemon.Daemon, app *wheel.Engine, us string) {
 	t.Helper()
-	testbed.Until(t, "the daemon is ready", func() bool { return strings.Contains(d.page("/readyz"), "ready") })
-	e, err := client.DialEngine(t.Context(), d.at("e"), client.Options{})
+	d.Ready(t)
+	e, err := client.DialEngine(t.Context(), d.Engine(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +138,7 @@ func share(t *testing.T, d *daemon, app *wheel.Engine, us string) {
 	}
 	defer lease.Release()
 	app.Move(wheel.Move{Peer: us, Write: true, Here: []int{4 << 20}, There: []uint64{window}, Sizes: []int{64}, Sender: "app", Notify: "mrdn put"})
-	if want := `meridian_peer_failures_total{direction="in",fabric="mooncake",peer="app",reason="INVALID"} 1`; !strings.Contains(d.page("/metrics"), want) {
+	if want := `meridian_peer_failures_total{direction="in",fabric="mooncake",peer="app",reason="INVALID"} 1`; !strings.Contains(d.Page("/metrics"), want) {
 		t.Errorf("/metrics has no %s", want)
 	}
 	if b := lease.Blocks[0]; b.Err != nil || !bytes.Equal(b.Body, payload[wire.HeaderLen:]) {
@@ -223,17 +167,4 @@ func think(t *testing.T, e *client.Engine, b client.Block) {
 	if err := e.Finish(t.Context(), req, false); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func page(url string) string {
-	res, err := http.Get(url)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = res.Body.Close() }()
-	b, _ := io.ReadAll(res.Body)
-	if res.StatusCode != http.StatusOK {
-		return ""
-	}
-	return string(b)
 }

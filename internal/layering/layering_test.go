@@ -54,6 +54,7 @@ var rules = map[string][]string{
 	"meridian/internal/invariants":         {},
 	"meridian/internal/invariants/leak":    {"meridian/internal/invariants", "go.uber.org/goleak"},
 	"meridian/internal/realpart/llamanode": {"meridian/agent", "meridian/internal"},
+	"meridian/internal/testdaemon":         {"meridian/agent", "meridian/internal"},
 	"meridian/internal/unixsend":           {"golang.org/x/sys"},
 	"meridian/internal/door":               {"meridian/blocks/quota", "meridian/internal/halfopen", "meridian/wire", "golang.org/x/sys"},
 	"meridian/agent/openers":               {"meridian/agent/openers", "meridian/agent/config", "meridian/agent/finding", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/adapters", "meridian/internal/door"},

@@ -5,7 +5,9 @@
 package realpart
 
 import (
+	"bytes"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,6 +67,24 @@ func Mooncake(t testing.TB) string {
 		return dir
 	}
 	return Packages(t, "peers")
+}
+
+// MooncakeMaster is mooncake_master with its RPC and its pages at addresses of this host.
+// Releases before 0.3.12 have the pages at every address.
+func MooncakeMaster(t testing.TB, at, pages string, flags ...string) *exec.Cmd {
+	t.Helper()
+	path := filepath.Join(Mooncake(t), "mooncake", "mooncake_master")
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := net.SplitHostPort(at)
+	args := []string{"--rpc_address=" + host, "--rpc_port=" + port}
+	host, port, _ = net.SplitHostPort(pages)
+	if args = append(args, "--metrics_port="+port); bytes.Contains(program, []byte("metrics_host")) {
+		args = append(args, "--metrics_host="+host)
+	}
+	return exec.Command(path, append(append(args, "--rpc_thread_num=2", "--logtostderr=1"), flags...)...)
 }
 
 // Etcd is the path of an etcd server.

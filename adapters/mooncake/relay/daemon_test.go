@@ -1,15 +1,8 @@
 package relay_test
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,12 +10,10 @@ import (
 	"meridian/adapters/mooncake/internal/wheel"
 	"meridian/adapters/mooncake/metadata"
 	"meridian/adapters/mooncake/relay"
-	"meridian/agent"
 	"meridian/agent/adminpb"
 	"meridian/agent/client"
-	"meridian/agent/config"
-	"meridian/agent/openers"
 	"meridian/internal/testbed"
+	"meridian/internal/testdaemon"
 	"meridian/wire"
 )
 
@@ -48,7 +39,7 @@ allow = ["app=127.0.0.0/8"]
 		from, to *wheel.Engine
 		relay    string
 	}{{a, b, "to-b"}, {b, a, "to-a"}} {
-		from, to, via := way.from, way.to, strings.TrimPrefix(d.ports[way.relay][0], "mooncake://")
+		from, to, via := way.from, way.to, strings.TrimPrefix(d.Ports[way.relay][0], "mooncake://")
 		if !from.Probe(via) || from.First(via) != to.Addr {
 			t.Fatal("the probe, or the address of the first buffer")
 		}
@@ -73,7 +64,7 @@ allow = ["app=127.0.0.0/8"]
 			t.Error("a write beyond the memory went well")
 		}
 	}
-	d.knows(t, n)
+	knows(t, d, n)
 }
 
 // An engine without a pool opens a connection for each transfer of a batch.
@@ -81,7 +72,7 @@ func TestABatchOfARealEngineWithoutAPool(t *testing.T) {
 	const n, size = 200, 4096
 	a, b := wheel.Start(t, n*size, "MC_TCP_ENABLE_CONNECTION_POOL=0"), wheel.Start(t, n*size)
 	d := run(t, fmt.Sprintf("[fabric.to-b]\nkind = \"mooncake-relay\"\ntarget = \"b=%s\"\nlisten = \"127.0.0.1:0\"\ndata = \"127.0.0.1:0\"\n", b.Name))
-	m := wheel.Move{Peer: strings.TrimPrefix(d.ports["to-b"][0], "mooncake://"), Write: true}
+	m := wheel.Move{Peer: strings.TrimPrefix(d.Ports["to-b"][0], "mooncake://"), Write: true}
 	for i := range n {
 		m.Here, m.There, m.Sizes = append(m.Here, i*size), append(m.There, b.Addr+uint64(i*size)), append(m.Sizes, size)
 	}
@@ -198,9 +189,9 @@ func TestARealTargetThatIsStartedAgain(t *testing.T) {
 }
 
 // knows compares what command line and metrics say of the relays.
-func (d *daemon) knows(t *testing.T, n int) {
+func knows(t *testing.T, d *testdaemon.Daemon, n int) {
 	t.Helper()
-	adm, err := client.DialAdmin(t.Context(), d.admin)
+	adm, err := client.DialAdmin(t.Context(), d.Admin())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +224,7 @@ func (d *daemon) knows(t *testing.T, n int) {
 			t.Errorf("%s is %v", id, found[id])
 		}
 	}
-	metrics := page(d.ports["http"][0] + "/metrics")
+	metrics := d.Page("/metrics")
 	for _, want := range []string{
 		fmt.Sprintf("meridian_relay_bytes_total{direction=\"in\",fabric=\"to-b\",source=\"app\"} %g\n", float64(n)),
 		fmt.Sprintf("meridian_relay_bytes_total{direction=\"out\",fabric=\"to-b\",source=\"app\"} %g\n", float64(n)),
@@ -255,54 +246,10 @@ func (d *daemon) knows(t *testing.T, n int) {
 	}
 }
 
-type daemon struct {
-	admin string
-	ports map[string][]string
-}
-
-// run runs a daemon with tables of fabrics until the test ends, and waits until it is
-// ready.
-func run(t *testing.T, tables string) *daemon {
+// run runs a daemon with tables of fabrics, and waits until it is ready.
+func run(t *testing.T, tables string) *testdaemon.Daemon {
 	t.Helper()
-	dir := testbed.ShortDir(t)
-	at := func(name string) string { return filepath.Join(dir, name) }
-	d := &daemon{admin: at("a")}
-	text := fmt.Sprintf("[agent]\nname = \"house\"\nstate_dir = \"state\"\n[engine]\nsocket = %q\nstaging_bytes = \"1MiB\"\n[admin]\nsocket = %q\n[kv_memory]\ncapacity_bytes = \"16MiB\"\n", at("e"), d.admin)
-	if err := os.WriteFile(at("m.toml"), []byte(text+tables), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, _, err := openers.Load(config.Options{Path: at("m.toml")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- agent.Run(ctx, cfg, agent.Options{Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, at("ports"))
-	}()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	testbed.Until(t, "the daemon listens", func() bool {
-		b, err := os.ReadFile(at("ports"))
-		return err == nil && json.Unmarshal(b, &d.ports) == nil
-	})
-	testbed.Until(t, "the daemon is ready", func() bool { return strings.Contains(page(d.ports["http"][0]+"/readyz"), "ready") })
+	d := testdaemon.Start(t, tables)
+	d.Ready(t)
 	return d
-}
-
-func page(url string) string {
-	res, err := http.Get(url)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = res.Body.Close() }()
-	b, _ := io.ReadAll(res.Body)
-	if res.StatusCode != http.StatusOK {
-		return ""
-	}
-	return string(b)
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +41,31 @@ func TestTheRealMasterAnswers(t *testing.T) {
 		}
 	})
 	t.Run("a drain", func(t *testing.T) { drain(t, node, ours) })
+}
+
+// A master says 2.0.0 whatever its release is. A probe names each function that differs from
+// those that are spoken; a call of one that differs fails and says so, and where none
+// differs a put is understood.
+func TestAMasterOfAnotherReleaseIsToldByItsFunctions(t *testing.T) {
+	ours := ourClient(t, realstore.StartMaster(t))
+	r, err := ours.Probe(realstore.Bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(r)
+	_, err = ours.Put(realstore.Bounded(t), "a", []byte("b"))
+	differs := func(name string) bool {
+		return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Function == name && f.Err != nil })
+	}
+	switch {
+	case differs(fnPutStart.Name) && (err == nil || errors.Is(err, CodeNoSpace)):
+		t.Errorf("%s differs, and a put: %v", fnPutStart.Name, err)
+	case !differs(fnPutStart.Name) && !errors.Is(err, CodeNoSpace): // there is no node
+		t.Errorf("a put to a master without nodes: %v", err)
+	}
+	if r.Fits() != !strings.Contains(r.String(), "differs: ") {
+		t.Errorf("fits: %v, and it says\n%s", r.Fits(), r)
+	}
 }
 
 func refusals(t *testing.T, ours *Client, theirs *realstore.Client) {

@@ -74,9 +74,8 @@ func StartPython(t *testing.T, port string) (url string, kill func()) {
 
 func masterServer(t *testing.T) string {
 	port := FreePort(t)
-	cmd := exec.Command(filepath.Join(realpart.Mooncake(t), "mooncake", "mooncake_master"),
-		"--rpc_address=127.0.0.1", "--rpc_port="+FreePort(t), "--metrics_host=127.0.0.1", "--metrics_port="+FreePort(t), "--rpc_thread_num=2",
-		"--enable_http_metadata_server=true", "--http_metadata_server_host=127.0.0.1", "--http_metadata_server_port="+port, "--logtostderr=1")
+	cmd := realpart.MooncakeMaster(t, "127.0.0.1:"+FreePort(t), "127.0.0.1:"+FreePort(t),
+		"--enable_http_metadata_server=true", "--http_metadata_server_host=127.0.0.1", "--http_metadata_server_port="+port)
 	url, _ := started(t, "mooncake_master", cmd, "http://127.0.0.1:"+port+metadata.HTTPPath)
 	return url
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -73,12 +74,7 @@ func StartStandby(t testing.TB, flags ...string) *Master {
 // Start starts it again, on the same ports.
 func (m *Master) Start() {
 	m.t.Helper()
-	packages := realpart.Mooncake(m.t)
-	rpcHost, rpcPort, _ := net.SplitHostPort(m.Address)
-	adminHost, adminPort, _ := net.SplitHostPort(m.admin)
-	cmd := exec.Command(filepath.Join(packages, "mooncake", "mooncake_master"), append([]string{
-		"--rpc_address=" + rpcHost, "--rpc_port=" + rpcPort, "--metrics_host=" + adminHost, "--metrics_port=" + adminPort,
-		"--rpc_thread_num=2", "--logtostderr=1"}, m.flags...)...)
+	cmd := realpart.MooncakeMaster(m.t, m.Address, m.admin, m.flags...)
 	p, err := harness.Start("mooncake_master", cmd, harness.Options{Log: harness.LogIn(m.t.TempDir(), "master"), Term: true})
 	if err != nil {
 		m.t.Fatal(err)
@@ -99,7 +95,14 @@ func (m *Master) ready() error {
 		Ready  bool   `json:"service_ready"`
 		Leader string `json:"leader_address"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&health); err != nil {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if string(text) == "OK" { // releases before 0.3.12
+		return nil
+	}
+	if err := json.Unmarshal(text, &health); err != nil {
 		return err
 	}
 	if !health.Ready && (!m.standby || health.Leader == "") {

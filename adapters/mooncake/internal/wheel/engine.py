@@ -82,7 +82,8 @@ def move(m):
     if len(here) == 1:
         one = engine.transfer_sync_write if m["write"] else engine.transfer_sync_read
         return {"rc": one(m["peer"], here[0], m["there"][0], m["sizes"][0])}
-    return {"rc": engine.batch_transfer_sync(m["peer"], here, m["there"], m["sizes"], op)}
+    many = engine.batch_transfer_sync_write if m["write"] else engine.batch_transfer_sync_read
+    return {"rc": many(m["peer"], here, m["there"], m["sizes"])}
 
 
 def first(m):
