@@ -30,7 +30,7 @@ type inbox struct {
 	addr           string
 	log            *slog.Logger
 	names          map[string]bool // agents that are listed
-	allow          *door.Ranges
+	allows         func(source netip.Addr) bool
 	door           *door.Door
 	held           *door.Shares
 	ours           func() []byte // our agent's metadata now; nil: there are none
@@ -56,7 +56,7 @@ type sent struct {
 
 // newInbox makes the listener.
 func newInbox(n *Node) *inbox {
-	in := &inbox{log: n.cfg.Helper.Log, names: map[string]bool{}, allow: &n.allow, from: map[string]*sent{}, wait: exchangeTime, takeover: takeoverTime}
+	in := &inbox{log: n.cfg.Helper.Log, names: map[string]bool{}, allows: n.Allows, from: map[string]*sent{}, wait: exchangeTime, takeover: takeoverTime}
 	in.ours = func() []byte {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -89,9 +89,8 @@ func (in *inbox) listen(ctx context.Context, addr string) error {
 	return nil
 }
 
-// admit lets in this host, and who is listed.
 func (in *inbox) admit(source netip.Addr) (string, error) {
-	if source.IsLoopback() || in.allow.Has(source) {
+	if in.allows(source) {
 		return source.String(), nil
 	}
 	return source.String(), fmt.Errorf("nixl: %v is not in allow: %w", source, wire.CodeDenied)

@@ -259,19 +259,19 @@ func TestAnAgentsNameIsItsUntilItIsGone(t *testing.T) {
 }
 
 func TestOnlyAllowedSourcesAreLetIn(t *testing.T) {
-	allow := &door.Ranges{}
-	in := &inbox{allow: allow}
+	n := &Node{cfg: Config{Helper: HelperConfig{Log: testLog(t)}}}
+	n.inbox = newInbox(n)
 	for _, c := range []struct {
 		from, list string
 		let        bool
 	}{
 		{"127.0.0.1", "", true}, {"::1", "", true}, {"10.0.0.1", "", false}, {"10.0.0.1", "10.0.0.0/24", true}, {"10.0.1.1", "10.0.0.0/24", false},
 	} {
-		allow.Set(nil)
+		n.SetAllow(nil)
 		if c.list != "" {
-			allow.Set([]netip.Prefix{netip.MustParsePrefix(c.list)})
+			n.SetAllow([]netip.Prefix{netip.MustParsePrefix(c.list)})
 		}
-		if _, err := in.admit(netip.MustParseAddr(c.from)); (err == nil) != c.let || err != nil && !errors.Is(err, wire.CodeDenied) {
+		if _, err := n.inbox.admit(netip.MustParseAddr(c.from)); (err == nil) != c.let || err != nil && !errors.Is(err, wire.CodeDenied) {
 			t.Errorf("%s with allow %q: %v", c.from, c.list, err)
 		}
 	}

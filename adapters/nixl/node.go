@@ -251,6 +251,10 @@ func (n *Node) Usable(ns wire.Namespace) error {
 	return n.Group.Usable(ns)
 }
 
+// Allows reports whether a source address may use the listener: loopback, and what is
+// listed.
+func (n *Node) Allows(source netip.Addr) bool { return source.IsLoopback() || n.allow.Has(source) }
+
 // SetAllow changes who may use the listener, also by connections that are open.
 func (n *Node) SetAllow(list []netip.Prefix) {
 	n.allow.Set(list)

@@ -1,12 +1,15 @@
 package nixl_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 
 	"meridian/adapters/nixl/internal/wheel"
+	"meridian/agent"
 	"meridian/internal/realpart/etcdnode"
 )
 
@@ -40,6 +43,22 @@ func TestADaemonSharesBlocksWithAnAgentOfTheHub(t *testing.T) {
 	a := &app{Agent: wheel.Start(t, "app", 8<<20, "NIXL_TCPSTORE_ENDPOINT="+at), t: t}
 	a.Send("")
 	sharesBlocks(t, a, h, func(from string) { a.Fetch(from, "") })
+	res, err := http.Get(h.at("http", "") + "/varz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var varz agent.Varz
+	if err := json.NewDecoder(res.Body).Decode(&varz); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, e := range varz.Metadata["hub"].Entries {
+		names[strings.TrimRight(e.Name, "0123456789abcdef")] = e.Alive && e.Label == "metadata" && e.PID != 0 && e.Bytes > 0 && strings.HasPrefix(e.From, "127.0.0.1:")
+	}
+	if len(names) != 2 || !names["app"] || !names["meridian-house-"] {
+		t.Errorf("/varz says that the hub has %+v", varz.Metadata)
+	}
 	if got := h.at("hub", "tcpstore://"); got != at {
 		t.Errorf("the hub says that it is at %s, and is at %s", got, at)
 	}

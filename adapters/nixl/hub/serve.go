@@ -26,9 +26,11 @@ const (
 	takeoverTime = 2 * time.Second
 )
 
-// admit lets in this host, and who is listed.
+// Allows reports whether a source address may use the hub: loopback, and what is listed.
+func (h *Hub) Allows(source netip.Addr) bool { return source.IsLoopback() || h.allow.Has(source) }
+
 func (h *Hub) admit(source netip.Addr) (string, error) {
-	if source.IsLoopback() || h.allow.Has(source) {
+	if h.Allows(source) {
 		return source.String(), nil
 	}
 	return source.String(), fmt.Errorf("nixl hub: source address %v is in none of the ranges of allow: %w", source, wire.CodeDenied)

@@ -1,0 +1,51 @@
+package openers
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"meridian/agent/config"
+	"meridian/blocks/quota"
+	"meridian/fabric"
+	"meridian/internal/door"
+)
+
+// Who may use the listener of a NIXL fabric, and a hub, follows their tables; loopback
+// always may.
+func TestWhoMayUseNIXLsListenersIsReloaded(t *testing.T) {
+	var book quota.Book
+	site := Site{Observer: deaf{}, Quota: &book, Doors: door.NewCommon(&book), Log: slog.New(slog.DiscardHandler)}
+	hub := func(allow ...string) config.Fabric {
+		return config.Fabric{Name: "x", Kind: "nixl-hub", Settings: &hubSettings{listen: "127.0.0.1:0", allow: allow}}
+	}
+	node := func(allow ...string) config.Fabric {
+		return config.Fabric{Name: "x", Kind: nixlKind, Settings: &nixlSettings{listen: "127.0.0.1:0", helper: "/nowhere", allow: allow}}
+	}
+	for name, table := range map[string]func(...string) config.Fabric{"hub": hub, "node": node} {
+		f, err := Open(t.Context(), table("10.0.0.0/8"), site)
+		if err != nil {
+			t.Fatal(err)
+		}
+		allows := f.(interface{ Allows(netip.Addr) bool }).Allows
+		here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.1.2.3")
+		if !allows(here) || !allows(there) || len(f.(fabric.Server).Addresses()) != 1 {
+			t.Errorf("%s: at the start: %v, %v", name, allows(here), allows(there))
+		}
+		for _, c := range []struct {
+			list []string
+			let  bool
+		}{{nil, false}, {[]string{"192.0.2.0/24", "10.1.2.0/24"}, true}} {
+			p, err := f.(Reloader).Prepare(&config.Config{Fabrics: []config.Fabric{table(c.list...)}})
+			if err == nil {
+				err = p.Apply()
+			}
+			if err != nil || !allows(here) || allows(there) != c.let {
+				t.Errorf("%s: allow %q: %v, %v", name, c.list, allows(there), err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
