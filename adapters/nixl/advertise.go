@@ -2,6 +2,7 @@ package nixl
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -17,6 +18,13 @@ func (n *Node) stores() (list []plane.Store) {
 		}
 	}
 	return list
+}
+
+func (n *Node) closeStores() (err error) {
+	for _, store := range n.stores() {
+		err = errors.Join(err, store.Close())
+	}
+	return err
 }
 
 // advertise keeps the metadata of our agent in a store, for as long as there is one.

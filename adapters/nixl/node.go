@@ -136,7 +136,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	n.allow.Set(cfg.Allow)
 	n.inbox = newInbox(n)
 	if err := n.inbox.listen(ctx, cfg.Listen); err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.closeStores())
 	}
 	n.life, n.end = context.WithCancel(context.Background())
 	var list []lent.Peer
@@ -267,9 +267,5 @@ func (n *Node) Close() error {
 	n.store.Close()
 	n.inbox.door.Close()
 	n.running.Wait()
-	var err error
-	for _, store := range n.stores() {
-		err = errors.Join(err, store.Close())
-	}
-	return err
+	return n.closeStores()
 }

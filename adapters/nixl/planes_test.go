@@ -10,7 +10,9 @@ import (
 
 	"meridian/adapters/nixl/internal/wheel"
 	"meridian/agent"
+	"meridian/agent/adminpb"
 	"meridian/internal/realpart/etcdnode"
+	"meridian/internal/testbed"
 )
 
 // at is the address of a kind that the daemon says it listens at.
@@ -32,7 +34,29 @@ func TestADaemonSharesBlocksWithAnAgentThatSendsItsMetadata(t *testing.T) {
 	h := newHouse(t, nixlTable(t, "app=listener://app", `listen = "127.0.0.1:0"`))
 	at := h.at("nixl", "nixl://")
 	a.Send(at)
-	sharesBlocks(t, a, h, func(from string) { a.Fetch(from, at) })
+	guest := wheel.Listen(t, "guest", 1<<16)
+	sharesBlocks(t, a, h, func(from string) {
+		a.Fetch(from, at)
+		guest.Fetch(from, at)
+		testbed.Until(t, "an agent that only asks is answered", func() bool { return guest.Knows(from) })
+	})
+	guest.Send(at) // nobody has listed it
+	peer := func() *adminpb.Peer {
+		t.Helper()
+		list, err := h.admin.ListPeers(t.Context(), &adminpb.ListPeersRequest{})
+		if err != nil || len(list.GetPeers()) != 1 {
+			t.Fatal(list.GetPeers(), err)
+		}
+		return list.GetPeers()[0]
+	}
+	if p := peer(); p.GetState() != adminpb.PeerState_PEER_STATE_READY || p.GetAddress() != "listener://app" {
+		t.Error(p)
+	}
+	a.Kill()
+	testbed.Until(t, "the agent's end is seen", func() bool { return peer().GetState() == adminpb.PeerState_PEER_STATE_CONNECTING })
+	b := wheel.Listen(t, "app", 1<<16)
+	b.Send(at)
+	testbed.Until(t, "the next one of its name is connected", func() bool { return peer().GetState() == adminpb.PeerState_PEER_STATE_READY })
 }
 
 // An unmodified agent and the daemon find each other by name, on a hub that is another

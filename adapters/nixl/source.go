@@ -46,10 +46,15 @@ func (p *peer) find(ctx context.Context) (source, error) {
 	switch by, agent := Planned(p.Address); by {
 	case ByListener:
 		return p.node.inbox.sent(agent)
-	case ByTCPStore:
-		return &entry{store: p.node.cfg.TCPStore, agent: agent}, nil
-	case ByEtcd:
-		return &entry{store: p.node.cfg.Etcd, agent: agent}, nil
+	case ByTCPStore, ByEtcd:
+		store := p.node.cfg.TCPStore
+		if by == ByEtcd {
+			store = p.node.cfg.Etcd
+		}
+		if store == nil {
+			return nil, fmt.Errorf("nixl: peer %s is at %s, and there is no such store: %w", p.Name(), p.Address, wire.CodeConfig)
+		}
+		return &entry{store: store, agent: agent}, nil
 	}
 	return dialListener(ctx, p.Address)
 }
