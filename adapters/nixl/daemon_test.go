@@ -35,6 +35,9 @@ type house struct {
 	space  wire.Namespace
 }
 
+// topologyFile is the variable by which a test gives a daemon a topology file.
+const topologyFile = "MERIDIAN_AGENT_TOPOLOGY_FILE"
+
 // newHouse starts a daemon with a fabric of NIXL, whose table has these lines.
 func newHouse(t *testing.T, table string) *house {
 	t.Helper()
@@ -65,7 +68,7 @@ notify = true
 	if err := os.WriteFile(at("m.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Options{Path: at("m.toml"), Kinds: openers.Kinds()})
+	cfg, _, err := config.Load(config.Options{Path: at("m.toml"), Env: []string{topologyFile + "=" + os.Getenv(topologyFile)}, Kinds: openers.Kinds()})
 	if err != nil {
 		t.Fatal(err)
 	}

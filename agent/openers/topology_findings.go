@@ -118,6 +118,8 @@ func named(subject, devices string, host *topology.Host) finding.Finding {
 		case d.Kind == topology.Loopback:
 		case !d.Up:
 			return finding.Failed(subject, fmt.Sprintf("the port of %s is %s", name, d.State), "enable it, or name another one")
+		case d.Missing != "":
+			return finding.Failed(subject, d.Missing+" of "+name+" is not here", "give it to the container, or name another device")
 		case d.Virtual && d.Kind.RDMA():
 			return finding.Warned(subject, name+" is RDMA done by software: slower than TCP", `set devices = "auto", or name a real one`)
 		case d.Virtual && d.Kind != topology.Veth:

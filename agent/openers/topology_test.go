@@ -127,6 +127,7 @@ func TestFindingsOfDevices(t *testing.T) {
 	docker := topology.Device{Name: "docker0", Kind: topology.Bridge, Up: true, State: "up", NUMA: -1, Virtual: true, Addresses: someAddress}
 	port := topology.Device{Name: "mlx5_0:1", Kind: topology.RoCE, Up: true, State: "active", NUMA: 0}
 	down := topology.Device{Name: "mlx5_1:1", Kind: topology.RoCE, State: "down", NUMA: 0}
+	hidden := topology.Device{Name: "mlx5_0:1", Kind: topology.RoCE, Up: true, State: "active", Missing: "/dev/infiniband/uverbs0"}
 	soft := topology.Device{Name: "rxe0:1", Kind: topology.RoCE, Up: true, State: "active", NUMA: -1, Virtual: true}
 	gpu := topology.GPU{NUMA: 1}
 	const auto, far = "devices = \"auto\"\ninsecure = true\n", "peers = [\"far=10.0.0.9:1\"]\ninsecure = true\n"
@@ -150,6 +151,7 @@ func TestFindingsOfDevices(t *testing.T) {
 		{"everything", name("all"), "", host(nil, lo, nic, docker), "topology.devices", finding.Warn, "bridge"},
 		{"a name that is not there", name("eth9"), "", host(nil, lo, nic), "topology.devices", finding.Err, "no eth9"},
 		{"a port that is down", name("mlx5_1"), "", host(nil, lo, down), "topology.devices", finding.Err, "is down"},
+		{"a port that the container was not given", name("mlx5_0:1"), "", host(nil, lo, hidden), "topology.devices", finding.Err, "/dev/infiniband/uverbs0 of mlx5_0:1 is not here"},
 		{"software RDMA", name("rxe0:1"), "", host(nil, lo, soft), "topology.devices", finding.Warn, "by software"},
 		{"a bridge", name("docker0"), "", host(nil, lo, docker), "topology.devices", finding.Warn, "virtual"},
 		{"what is there", name("lo,eth0"), "", host(nil, lo, nic), "topology.devices", finding.OK, "up"},

@@ -105,6 +105,8 @@ func unable(d *Device, h *Host) string {
 		return "virtual: no hardware behind it"
 	case !d.Up:
 		return "its port is " + cmp.Or(d.State, "in an unknown state")
+	case d.Missing != "":
+		return d.Missing + " is not here: a container must be given it"
 	case !d.Kind.RDMA() && len(d.Addresses) == 0:
 		return "it has no address that others can reach"
 	}

@@ -45,6 +45,7 @@ type Device struct {
 	// Interfaces of an RDMA port are those by which IP reaches it.
 	Interfaces []string
 	Master     string // of an interface that is a part of another one
+	Missing    string // file of an RDMA port without which no process here can use it; "": it is there
 
 	lower []string // interfaces that this one is made of
 	path  []string // of bridges to it, from the root of the PCI bus

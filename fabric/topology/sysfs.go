@@ -242,6 +242,11 @@ func (s Source) port(dir, name, port string, interfaces []Device) Device {
 	d.PCI, d.NUMA, d.path = place(real(dir))
 	// rxe has the name of its interface in a file; its place may be that of the NIC.
 	d.Virtual = virtual(real(dir)) || exists(dir, "parent")
+	for _, v := range names(filepath.Join(dir, "device", "infiniband_verbs")) { // a container may have sysfs, and not the file
+		if file := filepath.Join("dev", "infiniband", v); !exists(s.Root, file) {
+			d.Missing = "/" + file
+		}
+	}
 	ndevs := filepath.Join(at, "gid_attrs", "ndevs")
 	for _, n := range names(ndevs) { // one a GID, most of them empty
 		if i := text(ndevs, n); i != "" && !slices.Contains(d.Interfaces, i) {

@@ -3,6 +3,8 @@ package topology
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -184,8 +186,9 @@ func TestAWrongSysfsDoesNoHarm(t *testing.T) {
 	s.mlx(port0+"/0000:01:00.0", 0, -7, map[string]string{
 		"ports/1/rate": "1e99 Gb/sec", "ports/1/state": "", "node_type": strings.Repeat("x", 2*maxFile), "ports/x/state": "4: ACTIVE",
 	}, "10.0.0.1", "0.0.0.0", "224.0.0.1")
+	s.iface("virtual/net/a", "a", map[string]string{"iflink": "9999", "speed": "99999999999999999999"})
 	for i := range maxDevices + 10 {
-		s.iface(fmt.Sprintf("virtual/net/veth%d", i), fmt.Sprintf("veth%d", i), map[string]string{"iflink": "9999", "speed": "99999999999999999999"})
+		s.link(fmt.Sprintf("class/net/veth%d", i), "devices/virtual/net/a")
 	}
 	h := s.read()
 	d, _ := h.Find("mlx5_0:1")
@@ -207,5 +210,20 @@ func TestThisHostIsRead(t *testing.T) {
 	}
 	if lo, ok := h.Find("lo"); !ok || lo.Kind != Loopback || !lo.Virtual {
 		t.Errorf("%+v", h.Devices)
+	}
+}
+
+// A container sees the devices of its host in sysfs, and can use those that it was given.
+func TestAPortThatAContainerWasNotGivenIsNotChosen(t *testing.T) {
+	s := newTree(t)
+	s.mlx(port0+"/0000:01:00.0", 0, 0, nil, "10.0.0.1")
+	if c, _ := s.choice(nil); c.Devices != "mlx5_0:1" {
+		t.Fatalf("%+v", c)
+	}
+	if err := os.Remove(filepath.Join(s.root, "dev/infiniband/uverbs-mlx5_0")); err != nil {
+		t.Fatal(err)
+	}
+	if c, why := s.choice(nil); c.Devices != "ens0" || why["mlx5_0:1"] != "/dev/infiniband/uverbs-mlx5_0 is not here: a container must be given it" {
+		t.Errorf("%+v", c)
 	}
 }

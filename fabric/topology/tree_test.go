@@ -101,6 +101,8 @@ func (s *tree) rdma(at, name, interfaceName string, files map[string]string) {
 	}
 	if !strings.HasPrefix(at, "virtual") {
 		s.link(dir+"/device", "devices/"+at)
+		s.write("devices/"+at+"/infiniband_verbs/uverbs-"+name+"/ibdev", name)
+		s.write("../dev/infiniband/uverbs-"+name, "")
 	}
 	s.link("class/infiniband/"+name, dir)
 }
