@@ -97,16 +97,15 @@ func (s *adminServer) ExplainRoute(_ context.Context, req *adminpb.RouteQuery) (
 	for _, st := range e.Steps {
 		out.Steps = append(out.Steps, &adminpb.RouteStep{Text: st.Route.String(), Chosen: st.Chosen, Reason: st.Reason})
 	}
-	if e.Err != nil {
+	switch {
+	case e.Err != nil:
 		out.Code, out.Text = uint32(wire.CodeOf(e.Err)), e.Err.Error()
-		return out, nil
+	case req.GetKey() != "":
+		out.Fabric, out.Peer = fabric.SplitName(s.a.mover.Home(e.Choice, q.NS, key))
+	default:
+		out.Fabric, out.Peer = fabric.SplitName(e.Choice.Name)
 	}
-	name := e.Choice.Name
-	if req.GetKey() != "" {
-		name = s.a.mover.Home(e.Choice, q.NS, key)
-	}
-	out.Fabric, out.Peer = fabric.SplitName(name)
-	if e.Choice.Fallback {
+	if e.Err == nil && e.Choice.Fallback {
 		out.Wanted, out.Text = e.Choice.Wanted, e.Choice.Why.Error()
 	}
 	return out, nil

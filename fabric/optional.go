@@ -62,6 +62,15 @@ type Gate interface {
 	Usable(ns wire.Namespace) error
 }
 
+// Tenanted is a fabric that proves no tenant of its peers: its configuration says whose
+// blocks they may have. What others bring goes to it only where MayHave says so; blocks of
+// the daemon's own engines go where the routes say.
+type Tenanted interface {
+	// MayHave is nil where the peers may have blocks of ns, and else says why not; the
+	// zero namespace asks whether they may have any. It answers at once from memory.
+	MayHave(ns wire.Namespace) error
+}
+
 // Enabler is a fabric that needs something of the host, such as a library.
 type Enabler interface {
 	// Enabled is nil while the fabric has what it needs, and else says what is missing and

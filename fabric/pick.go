@@ -127,6 +127,11 @@ func (t *Routes) usable(r *rule, q *Query) (string, Fabric, error) {
 	if limit := f.Caps().MaxItem; limit > 0 && q.Bytes+wire.HeaderLen > uint64(limit) {
 		return name, nil, &Error{Code: wire.CodeTooLarge, Fabric: name, Have: uint64(limit), Need: q.Bytes + wire.HeaderLen}
 	}
+	if e.tenanted != nil && q.From.Fabric != "" {
+		if err := e.tenanted.MayHave(q.NS); err != nil {
+			return name, nil, err
+		}
+	}
 	if e.gate != nil {
 		if err := e.gate.Usable(q.NS); err != nil {
 			return name, nil, &Error{Code: wire.CodeUnreachable, Fabric: name, Text: "not ready", Cause: err}

@@ -48,9 +48,10 @@ type Registry struct {
 type path struct{ fabric, peer string }
 
 type entry struct {
-	name string
-	f    Fabric
-	gate Gate // f, if it is one
+	name     string
+	f        Fabric
+	gate     Gate // f, if it is one
+	tenanted Tenanted
 }
 
 // family is the entries of one fabric.
@@ -123,7 +124,8 @@ func (r *Registry) Add(name string, f Fabric) error {
 		r.byPath = map[path]*entry{}
 	}
 	gate, _ := f.(Gate)
-	r.byPath[pathOf(name)] = &entry{name, f, gate}
+	tenanted, _ := f.(Tenanted)
+	r.byPath[pathOf(name)] = &entry{name, f, gate, tenanted}
 	r.order, r.sorted = append(r.order, name), nil
 	r.view.Store(nil)
 	return nil

@@ -105,7 +105,12 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	n.initiator = engine.NewInitiator(engine.InitiatorConfig{Resolver: resolver, Lanes: cfg.Lanes, Dial: cfg.Dial, Allow: n.allow.Has})
+	var served ServeConfig
+	if cfg.Serve != nil {
+		served = *cfg.Serve
+	}
 	n.store = lent.New(lent.Config{
+		Tenant: served.Tenant, Tenants: served.Tenants,
 		Label: cfg.Label, MaxItem: maxItem, MaxBatch: maxBatch, MaxBlocks: cmp.Or(cfg.maxBlocks, maxBlocks), Lanes: max(cfg.Lanes, 1), Rest: quarantineTime,
 		Stored: n.tell, Failed: func(p lent.Peer, err error) {
 			f := &p.(*peer).failures

@@ -146,6 +146,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.store = lent.New(lent.Config{
 		Label: cfg.Label, MaxItem: maxItem, MaxBatch: maxBatch, MaxBlocks: maxBlocks, Lanes: max(cfg.Lanes, 1), Rest: quarantineTime, Stored: n.tell,
+		Tenant: cfg.Tenant, Tenants: cfg.Tenants,
 	}, list)
 	n.Group = n.store.All()
 	for _, p := range n.peers {

@@ -63,7 +63,7 @@ type parcel struct {
 type bridge struct {
 	mu      sync.Mutex
 	lines   map[string]*line // by registry name; "" for what no route takes now
-	waiting map[blockID]struct{}
+	waiting map[blockID]int  // daemons that it came through
 	bytes   uint64
 	from    map[string]uint64 // bytes by the source's registry name
 	to      map[string]uint64 // bytes by the fabric of the first rule
@@ -123,17 +123,16 @@ func (m *Mover) Bring(from fabric.Hop, b fabric.Brought) (end func(error), err e
 	}
 	g := &m.bridge
 	g.mu.Lock()
-	loc, was := g.known.at(p.id)
+	at, was := g.known.by[p.id]
 	g.mu.Unlock()
-	if was && m.Copied(loc) {
-		if from.Hops > 0 {
-			m.looped(p)
-		}
+	if was && m.Copied(at.loc) {
+		m.again(p, at.hops)
 		return stays, nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, on := g.waiting[p.id]; on {
+	if hops, on := g.waiting[p.id]; on {
+		m.again(p, hops)
 		return stays, nil
 	}
 	if err := g.take(p, m.cfg.BridgeBytes); err != nil {
@@ -149,6 +148,14 @@ func stays(error) {}
 
 func (p *parcel) query() fabric.Query {
 	return fabric.Query{From: p.from, NS: p.id.ns, Tier: p.what.Tier, AnyPeer: true, Bytes: p.what.Bytes, Failed: p.failed}
+}
+
+// again is for a block that was brought before, and had come through so many daemons: one
+// that has come through more of them came back by way of this one.
+func (m *Mover) again(p *parcel, before int) {
+	if p.from.Hops > before {
+		m.looped(p)
+	}
 }
 
 // looped notes a block that came back, or came through too many daemons.
@@ -179,9 +186,9 @@ func (g *bridge) take(p *parcel, limit uint64) error {
 		return refuse(wire.CodeBusy, "the fabric "+p.to, g.to[p.to], share)
 	}
 	if g.waiting == nil {
-		g.waiting, g.from, g.to, g.lines = map[blockID]struct{}{}, map[string]uint64{}, map[string]uint64{}, map[string]*line{}
+		g.waiting, g.from, g.to, g.lines = map[blockID]int{}, map[string]uint64{}, map[string]uint64{}, map[string]*line{}
 	}
-	g.waiting[p.id] = struct{}{}
+	g.waiting[p.id] = p.from.Hops
 	g.bytes += p.cost
 	g.from[source] += p.cost
 	g.to[p.to] += p.cost
@@ -271,24 +278,25 @@ func (m *Mover) finish(p *parcel, what BridgeOutcome, to string, err error) {
 	p.span.End()
 }
 
+// place is where a block was sent, which had come through so many daemons.
+type place struct {
+	loc  blocks.Loc
+	hops int
+}
+
 // places is where blocks were sent; the oldest are forgotten.
 type places struct {
-	by   map[blockID]blocks.Loc
+	by   map[blockID]place
 	ring []blockID
 	next int
 }
 
-func (k *places) at(id blockID) (blocks.Loc, bool) {
-	loc, ok := k.by[id]
-	return loc, ok
-}
-
-func (k *places) note(id blockID, loc blocks.Loc) {
+func (k *places) note(id blockID, at place) {
 	if k.by == nil {
-		k.by = map[blockID]blocks.Loc{}
+		k.by = map[blockID]place{}
 	}
 	_, had := k.by[id]
-	k.by[id] = loc
+	k.by[id] = at
 	switch {
 	case had:
 	case len(k.ring) < rememberedFor:

@@ -217,6 +217,24 @@ func TestAPathThatComesBackIsUsed(t *testing.T) {
 	}
 }
 
+// A block that two neighbours bring, by ways of one length, has come by two ways, and not
+// in a circle.
+func TestTwoWaysAreNoLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, from("there", "a"), map[string]fabric.Fabric{"a": &unkept{world(t, 1)[0]}})
+		key := r.keys("k", 1)[0]
+		for _, hop := range []fabric.Hop{{Fabric: "there", Peer: "b", Hops: 1}, {Fabric: "there", Peer: "c", Hops: 1}, {Fabric: "there", Peer: "b", Hops: 2}} {
+			if err := r.bring(hop, key, 10_000); err != nil {
+				t.Fatal(err)
+			}
+			r.settled()
+			if st := r.BridgeStats(); st.Forwarded != 1 || st.Loops != uint64(hop.Hops-1) {
+				t.Errorf("%v: %+v", hop, st)
+			}
+		}
+	})
+}
+
 // A source that brings too much, and a fabric that takes nothing, have their part of the
 // queue, and others have theirs. What is refused is not stored.
 func TestOneSourceAndOneFabricHaveTheirShareOfTheQueue(t *testing.T) {
@@ -280,24 +298,27 @@ func TestARingEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const n = 3
 				rooms := make([]*rig, n)
-				pushed := 0
+				var pushed atomic.Int32
 				for i := range n {
 					next := (i + 1) % n
 					f := world(t, 1)[0]
 					f.push = func(ctx context.Context, it []fabric.Item) {
-						pushed++
-						if forgetful {
-							for _, m := range rooms {
-								m.bridge.mu.Lock()
-								m.bridge.known = places{}
-								m.bridge.mu.Unlock()
-							}
-						}
+						pushed.Add(1)
 						for k := range it {
 							it[k].H[0] = 1
-							if it[k].Err = rooms[next].bring(fabric.Hop{Fabric: "there", Peer: "before", Hops: fabric.HopsOf(ctx)}, it[k].Key, 10_000); it[k].Err != nil {
-								t.Error(it[k].Err)
-							}
+							key, hops := it[k].Key, fabric.HopsOf(ctx)
+							time.AfterFunc(time.Second, func() { // this push is over by then
+								for _, m := range rooms {
+									if forgetful {
+										m.bridge.mu.Lock()
+										m.bridge.known = places{}
+										m.bridge.mu.Unlock()
+									}
+								}
+								if err := rooms[next].bring(fabric.Hop{Fabric: "there", Peer: "before", Hops: hops}, key, 10_000); err != nil {
+									t.Error(err)
+								}
+							})
 						}
 					}
 					rooms[i] = newRig(t, from("there", "a"), map[string]fabric.Fabric{"a": &unkept{f}})
@@ -311,8 +332,8 @@ func TestARingEnds(t *testing.T) {
 				if forgetful {
 					want = maxHops
 				}
-				if pushed != want {
-					t.Errorf("%d pushes, want %d", pushed, want)
+				if n := int(pushed.Load()); n != want {
+					t.Errorf("%d pushes, want %d", n, want)
 				}
 				loops := 0
 				for _, m := range rooms {

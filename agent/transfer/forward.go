@@ -183,7 +183,7 @@ func (m *Mover) attempt(l *line, batch []*parcel) {
 		switch {
 		case err == nil:
 			m.bridge.mu.Lock()
-			m.bridge.known.note(p.id, blocks.Loc{Fabric: l.to.route, H: items[i].H})
+			m.bridge.known.note(p.id, place{blocks.Loc{Fabric: l.to.route, H: items[i].H}, p.from.Hops})
 			m.bridge.mu.Unlock()
 			outcome := BridgeForwarded
 			if items[i].Err != nil {

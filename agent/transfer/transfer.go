@@ -157,11 +157,15 @@ func (m *Mover) bound(ctx context.Context) (context.Context, context.CancelFunc)
 
 // take counts n bytes of a batch against LoadBytes; force takes them in any case.
 func (m *Mover) take(n uint64, force bool) bool {
-	if total := m.reserved.Add(int64(n)); total > int64(m.cfg.LoadBytes) && !force {
-		m.reserved.Add(-int64(n))
-		return false
+	for {
+		have := m.reserved.Load()
+		if have+int64(n) > int64(m.cfg.LoadBytes) && !force {
+			return false
+		}
+		if m.reserved.CompareAndSwap(have, have+int64(n)) {
+			return true
+		}
 	}
-	return true
 }
 
 func (m *Mover) give(n uint64) { m.reserved.Add(-int64(n)) }

@@ -26,6 +26,10 @@ type Config struct {
 	// Stored, where set, is called for blocks that now lie in a peer's memory, within the
 	// call that wrote them.
 	Stored func(ctx context.Context, p Peer, list []Stored)
+	// Tenant is whose blocks of a namespace are, and Tenants are those whose blocks the
+	// peers may have. Without Tenant they may have none that others bring.
+	Tenant  func(ns wire.Namespace) (string, bool)
+	Tenants []string
 	// Failed, where set, is called for each item, or probe, that failed with a peer.
 	Failed func(p Peer, err error)
 }
@@ -406,6 +410,19 @@ func (g Group) Usable(wire.Namespace) error {
 		}
 	}
 	return last
+}
+
+// MayHave implements fabric.Tenanted.
+func (g Group) MayHave(ns wire.Namespace) error {
+	if ns == (wire.Namespace{}) && len(g.store.cfg.Tenants) > 0 {
+		return nil
+	}
+	if of := g.store.cfg.Tenant; of != nil {
+		if tenant, ok := of(ns); ok && slices.Contains(g.store.cfg.Tenants, tenant) {
+			return nil
+		}
+	}
+	return g.error(wire.CodeNSUnknown, "the tenant is not in tenants of the fabric's table")
 }
 
 // Keeps says that the block is still in the index, and that its peer can be asked.

@@ -60,37 +60,16 @@ type house struct {
 	engine *client.Engine
 	admin  *client.Admin
 	ns     client.NS
-	log    *lockedLog
 }
 
 var manifest = wire.Manifest{Tenant: "acme", Model: "m", Role: "kv", BlockTokens: 16, BlockBytes: 256 << 10}
 
 var space = manifest.Namespace()
 
-// lockedLog is a daemon's log, for a test to look at.
-type lockedLog struct {
-	mu sync.Mutex
-	b  strings.Builder
-	t  io.Writer
-}
-
-func (l *lockedLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.b.Write(b)
-	return l.t.Write(b)
-}
-
-func (l *lockedLog) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.b.String(), text)
-}
-
 // start runs a daemon; text are the tables besides those that each has.
 func start(t *testing.T, name, text string) *house {
 	t.Helper()
-	h := &house{t: t, name: name, dir: testbed.ShortDir(t), log: &lockedLog{t: t.Output()}}
+	h := &house{t: t, name: name, dir: testbed.ShortDir(t)}
 	text = fmt.Sprintf(`[agent]
 name = %q
 state_dir = "state"
@@ -115,7 +94,7 @@ capacity_bytes = "32MiB"
 	ended := make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, cfg, agent.Options{
-			Version: "test", Log: slog.New(slog.NewTextHandler(h.log, nil)),
+			Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			Reload: func() (*config.Config, []config.Warning, error) {
 				return openers.Load(config.Options{Path: h.at("m.toml")})
 			},
@@ -183,14 +162,6 @@ func (h *house) metric(series string) string {
 		}
 	}
 	return ""
-}
-
-// put stores a block as an engine of the daemon.
-func (h *house) put(key wire.Key, body []byte) {
-	h.t.Helper()
-	if err := h.engine.Put(h.t.Context(), []client.Block{{NS: h.ns, Key: key, Tier: wire.ThinkActive, Body: body}})[0]; err != nil {
-		h.t.Fatal(err)
-	}
 }
 
 // nixlApp is a real NIXL agent, and what it was told.
