@@ -389,3 +389,17 @@ func TestAProofByCertificateIsOfTheSendersHello(t *testing.T) {
 		}
 	}
 }
+
+// Of the tenants that a certificate names, a refusal shows some.
+func TestARefusalShowsSomeTenants(t *testing.T) {
+	for want, names := range map[string][]string{
+		`"a"`:                      {"a"},
+		`"a", "b", "c\n"`:          {"a", "b", "c\n"},
+		`"a", "b", "c" and 1 more`: {"a", "b", "c", "d"},
+		`"a", "b", "c" and 2 more`: {"a", "b", "c", "d", "e"},
+	} {
+		if got := someOf(names); got != want {
+			t.Errorf("%q: %s, want %s", names, got, want)
+		}
+	}
+}
