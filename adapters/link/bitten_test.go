@@ -61,18 +61,19 @@ func TestARestIsAskedForFromWhereItStopped(t *testing.T) {
 		item(wire.CodeNoProgress, true, 600),
 		{Code: wire.CodeStale, Seen: true, Off: 600, Room: room}, // went on, and the slot was used again
 		{Code: wire.CodeStale, Seen: true, Room: room},           // a reference of the caller's
+		item(wire.CodeLaneLost, true, 1000),                      // all of it, and no verdict
 	}}
-	b := &batch{it: make([]fabric.Item, 8), num: []uint16{1, 1, 1, 1, 1, 1, 1, 1}, ref: make([]bool, 8)}
+	b := &batch{it: make([]fabric.Item, 9), num: make([]uint16, 9), ref: make([]bool, 9)}
 	for i := range b.it {
 		b.it[i].Key = wire.Key{byte(i + 1)}
 	}
-	left, next := b.rest([]int{0, 1, 2, 3, 4, 5, 6, 7}, old)
+	left, next := b.rest([]int{0, 1, 2, 3, 4, 5, 6, 7, 8}, old)
 	type asked struct {
 		item           int
 		off, slot, gen uint32
 		head           [wire.HeaderLen]byte
 	}
-	want := []asked{{0, 600, 7, 4, head}, {1, 0, 0, 0, [32]byte{}}, {2, 0, 0, 0, [32]byte{}}, {6, 0, 0, 0, [32]byte{}}}
+	want := []asked{{0, 600, 7, 4, head}, {1, 0, 0, 0, [32]byte{}}, {2, 0, 0, 0, [32]byte{}}, {6, 0, 0, 0, [32]byte{}}, {8, 0, 0, 0, [32]byte{}}}
 	if len(left) != len(want) {
 		t.Fatalf("asks for %v", left)
 	}

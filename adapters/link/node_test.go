@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -31,33 +32,52 @@ func piped(t *testing.T) (n *side, s *session, peer [2]*hello) {
 	return n, s, peer
 }
 
+// goAways are those that a peer hears on a lane, until the lane ends.
+func goAways(t *testing.T, h *hello) chan proto.GoAway {
+	told := make(chan proto.GoAway, 2)
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			k, err := h.conn.Read(buf)
+			if err != nil {
+				return
+			}
+			for b := buf[:k]; len(b) > 0; {
+				used, ev, err := h.sp.Next(b)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b = b[used:]
+				if ev.Kind == proto.EventMessage && ev.Frame.Type == proto.TypeGoAway {
+					m, _ := proto.Parse[proto.GoAway](ev.Payload)
+					told <- m
+				}
+			}
+		}
+	}()
+	return told
+}
+
+// A session that has to go tells the peer why, and how long it may take.
+func TestASessionThatHasToGoSaysWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, s, peer := piped(t)
+		told := goAways(t, peer[0])
+		s.retire(2*time.Second, fmt.Errorf("its entry changed: %w", wire.CodeAuth))
+		if m := <-told; m != (proto.GoAway{MS: 2000, Code: wire.CodeAuth, Text: "its entry changed"}) {
+			t.Errorf("the peer is told %+v", m)
+		}
+		n.stop(t)
+	})
+}
+
 // A drain tells the peer how long it may take, and waits for what does not move no
 // longer than drainStill.
 func TestADrainWaitsForNothingThatStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s, peer := piped(t)
-		goAway := make(chan proto.GoAway, 1)
-		go func() {
-			buf := make([]byte, 4096)
-			for {
-				k, err := peer[0].conn.Read(buf)
-				if err != nil {
-					return
-				}
-				for b := buf[:k]; len(b) > 0; {
-					used, ev, err := peer[0].sp.Next(b)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					b = b[used:]
-					if ev.Kind == proto.EventMessage && ev.Frame.Type == proto.TypeGoAway {
-						m, _ := proto.Parse[proto.GoAway](ev.Payload)
-						goAway <- m
-					}
-				}
-			}
-		}()
+		told := goAways(t, peer[0])
 		m := testManifest("t")
 		c := &core.Call{Type: proto.TypeOpen, Manifest: m.Append(nil), Timeout: proto.MaxDeadline}
 		over := make(chan struct{})
@@ -70,7 +90,7 @@ func TestADrainWaitsForNothingThatStandsStill(t *testing.T) {
 		if took := time.Since(began); took != drainStill {
 			t.Errorf("it took %v, want %v", took, drainStill)
 		}
-		if m := <-goAway; m.MS != 20_000 || m.Code != wire.CodeDraining {
+		if m := <-told; m.MS != 20_000 || m.Code != wire.CodeDraining {
 			t.Errorf("the peer is told %+v", m)
 		}
 		n.stop(t)

@@ -87,10 +87,11 @@ func (b *batch) check(f func(*fabric.Item) error) {
 func (b *batch) each(f func(at []int)) {
 	l := b.granted()
 	ends := cut(len(b.at), func(k int) uint64 { return uint64(len(b.room(&b.it[b.at[k]], l))) }, l)
-	if len(ends) <= 1 {
-		if len(b.at) > 0 {
-			f(b.at)
-		}
+	switch len(ends) {
+	case 0:
+		return
+	case 1:
+		f(b.at)
 		return
 	}
 	b.s.mu.Lock()
