@@ -22,6 +22,7 @@ func TestTwoTablesMayNotListenAtOneAddress(t *testing.T) {
 		"fabric.names.metadata_listen": "[fabric.names]\nkind = \"mooncake\"\nlisten = \"127.0.0.1:7403\"\ndata = \"127.0.0.1:7404\"\nmetadata_listen = \"" + at + "\"\n",
 		"fabric.between.data":          "[fabric.between]\nkind = \"mooncake-relay\"\ntarget = \"far=127.0.0.1:1\"\nlisten = \"127.0.0.1:7405\"\ndata = \"127.0.0.1:7390-7400\"\n",
 		"fabric.agents.listen":         "[fabric.agents]\nkind = \"nixl\"\nlisten = \"" + at + "\"\n",
+		"fabric.hub.listen":            "[fabric.hub]\nkind = \"nixl-hub\"\nlisten = \"" + at + "\"\n",
 	}
 	load := func(text string) error {
 		path := filepath.Join(t.TempDir(), "meridian.toml")

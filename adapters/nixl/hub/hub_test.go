@@ -248,6 +248,26 @@ func TestHalfARequestHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
+func TestAReaderThatTakesNothingIsPutOut(t *testing.T) {
+	r := newRig(t, 50*time.Millisecond, 0)
+	owner, greedy := r.hello(1), r.hello(2)
+	large := strings.Repeat("a", plane.MaxBlob-1000)
+	r.put(owner, "x", large)
+	for range 100 {
+		if _, err := greedy.Write(plane.Request{Op: plane.OpGet, Key: whole("x").String()}.Append(nil)); err != nil {
+			break // it is out already
+		}
+	}
+	testbed.Until(t, "the reader is refused", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.errs) == 1 && errors.Is(r.errs[0], wire.CodeDeadline)
+	})
+	if got := owner.get("x"); len(got) != len(metadata("x", large)) {
+		t.Errorf("another one gets %d bytes", len(got))
+	}
+}
+
 func TestAThousandConnectionsLeaveRoomForAnAgent(t *testing.T) {
 	r := newRig(t, testbed.Patience, 0)
 	owner := r.hello(1)

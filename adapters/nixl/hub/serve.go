@@ -104,7 +104,7 @@ func (h *Hub) talk(c *door.Conn, who *client) error {
 // connection, which is all that a client can be told.
 func (h *Hub) answer(c *door.Conn, who *client, q plane.Request) error {
 	h.requests.Add(1)
-	var out []byte
+	var out, value []byte
 	switch q.Op {
 	case plane.OpValidate:
 		return nil
@@ -140,10 +140,16 @@ func (h *Hub) answer(c *door.Conn, who *client, q plane.Request) error {
 			break
 		}
 		h.cfg.Log.Debug("nixl hub: metadata are read", "nixl_agent", stranger.Text(k.Agent), "label", stranger.Text(k.Label), "by", who.from, "pid", who.pid)
-		out = append(binary.LittleEndian.AppendUint64(nil, uint64(len(b))), b...)
+		out, value = binary.LittleEndian.AppendUint64(nil, uint64(len(b))), b
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(h.patience))
 	_, err := c.Write(out)
+	if err == nil && len(value) > 0 { // no copy of it waits for a slow reader
+		_, err = c.Write(value)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("nixl hub: the answer to %v was not taken for %v: %w", q.Op, h.patience, wire.CodeDeadline)
+	}
 	return err
 }
 
