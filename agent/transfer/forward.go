@@ -18,7 +18,8 @@ import (
 
 // A block that is sent on climbs a ladder until a fabric has it:
 //
-//	1 retry      the same path, after a pause, where the error may pass
+//	1 retry      the same path, after a pause, where the error may pass; not where the
+//	             push hung: then nothing that waits for the path waits any longer
 //	2 recover    the path cannot be used: its fabric connects anew, or starts another
 //	             helper, and is waited for
 //	3 next route what the routes say where this path has failed
@@ -142,9 +143,12 @@ func (m *Mover) nextParcels(l *line) (batch []*parcel) {
 		return nil
 	}
 	var bytes uint64
-	first := l.wait[0]
+	first, items := l.wait[0], parcelItems
+	if l.to.fabric != nil && l.to.fabric.Caps().MaxBatch > 0 {
+		items = min(items, l.to.fabric.Caps().MaxBatch)
+	}
 	for _, p := range l.wait {
-		if bytes += p.what.Bytes; l.to.name != "" && len(batch) > 0 && (len(batch) == parcelItems || bytes > parcelBytes || p.id.ns != first.id.ns || p.from.Hops != first.from.Hops) {
+		if bytes += p.what.Bytes; l.to.name != "" && len(batch) > 0 && (len(batch) == items || bytes > parcelBytes || p.id.ns != first.id.ns || p.from.Hops != first.from.Hops) {
 			break
 		}
 		batch = append(batch, p)
@@ -177,6 +181,7 @@ func (m *Mover) attempt(l *line, batch []*parcel) {
 		m.push(l, batch, items)
 	}
 	var again []*parcel
+	var hung error
 	for i, p := range batch {
 		err := arrived(&items[i])
 		m.attempted(l, p, &items[i], began)
@@ -191,14 +196,26 @@ func (m *Mover) attempt(l *line, batch []*parcel) {
 			}
 			m.finish(p, outcome, family(l.to.name), nil)
 		default:
-			p.err, p.last = err, family(l.to.name)
+			if hangs(err) {
+				hung = err
+			}
 			if p.tries++; p.tries < pathAttempts && passes(err) && l.down.IsZero() {
+				p.err, p.last = err, family(l.to.name)
 				again = append(again, p)
 				continue
 			}
-			p.failed, p.tries = alsoFailed(p.failed, l.to.route, err), 0
-			m.dispatch(p)
+			m.leave(l, p, err)
 		}
+	}
+	if hung != nil {
+		m.bridge.mu.Lock()
+		rest := l.wait
+		l.wait = nil
+		m.bridge.mu.Unlock()
+		for _, p := range append(again, rest...) {
+			m.leave(l, p, hung)
+		}
+		return
 	}
 	if len(again) == 0 {
 		return
@@ -209,10 +226,26 @@ func (m *Mover) attempt(l *line, batch []*parcel) {
 	}
 }
 
+// leave sends a parcel to the next route.
+func (m *Mover) leave(l *line, p *parcel, err error) {
+	p.err, p.last = err, family(l.to.name)
+	p.failed, p.tries = alsoFailed(p.failed, l.to.route, err), 0
+	m.dispatch(p)
+}
+
+// hangs says whether a push ended because its time was over.
+func hangs(err error) bool {
+	switch wire.CodeOf(err) {
+	case wire.CodeDeadline, wire.CodeCancelled, wire.CodeNoProgress:
+		return true
+	}
+	return false
+}
+
 // passes says whether the same push may go well a moment later.
 func passes(err error) bool {
 	switch wire.CodeOf(err) {
-	case wire.CodeBusy, wire.CodeDeadline, wire.CodeCancelled, wire.CodeLaneLost, wire.CodeNoProgress, wire.CodeUnreachable, wire.CodeStale, wire.CodeInternal:
+	case wire.CodeBusy, wire.CodeLaneLost, wire.CodeUnreachable, wire.CodeStale, wire.CodeInternal:
 		return true
 	}
 	return false
@@ -250,19 +283,12 @@ func (m *Mover) parcels(batch []*parcel) []fabric.Item {
 	return items
 }
 
-// push is one call on the destination, or as many as it takes items in one.
+// push is one call on the destination.
 func (m *Mover) push(l *line, batch []*parcel, items []fabric.Item) {
 	ctx, cancel := context.WithTimeout(fabric.WithHops(fabric.WithClass(batch[0].ctx, fabric.ClassNormal), batch[0].from.Hops+1), attemptTime)
 	defer cancel()
-	n := l.to.fabric.Caps().MaxBatch
-	if n <= 0 {
-		n = len(items)
-	}
-	for from := 0; from < len(items); from += n {
-		part := items[from:min(from+n, len(items))]
-		m.call(ctx, what{l.to.name, l.to.fabric, false, OpForward}, part, func(ctx context.Context) { l.to.fabric.Push(ctx, part) })
-		m.hold(l.to.name, l.to.fabric, part, func(k int) uint32 { return batch[from+k].view.Ref.Slot })
-	}
+	m.call(ctx, what{l.to.name, l.to.fabric, false, OpForward}, items, func(ctx context.Context) { l.to.fabric.Push(ctx, items) })
+	m.hold(l.to.name, l.to.fabric, items, func(k int) uint32 { return batch[k].view.Ref.Slot })
 }
 
 // attempted accounts for one block of an attempt, which is a child of its span.
