@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -131,7 +132,11 @@ func share(t *testing.T, d *testdaemon.Daemon, app *wheel.Engine, us string) {
 	app.Put(4<<20, payload)
 	window := app.First(us)
 	put := fmt.Sprintf("mrdn put %v %v %d %d", m.Namespace(), in, window, len(payload))
-	app.Move(wheel.Move{Peer: us, Write: true, Here: []int{4 << 20}, There: []uint64{window}, Sizes: []int{len(payload)}, Sender: "app", Notify: put})
+	// An engine before 0.3.12 may send its notify before the bytes: its application asks again.
+	testbed.Until(t, "the block is taken", func() bool {
+		app.Move(wheel.Move{Peer: us, Write: true, Here: []int{4 << 20}, There: []uint64{window}, Sizes: []int{len(payload)}, Sender: "app", Notify: put})
+		return slices.ContainsFunc(app.Notifies(), func(told [2]string) bool { return strings.HasPrefix(told[1], "mrdn put-done ") })
+	})
 	lease, err := e.Acquire(t.Context(), ns, []wire.Key{in}, client.AcquireOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"meridian/blocks/quota"
 	"meridian/blocks/window"
 	"meridian/fabric"
+	"meridian/fabric/lent/notice"
 	"meridian/internal/door"
 	"meridian/wire"
 )
@@ -286,15 +287,12 @@ func (s *server) notified(c *door.Conn, n handshake.Notify) error {
 	}
 	began := time.Now()
 	var body uint64
-	switch m.verb {
-	case verbPut:
+	if m.verb == verbPut {
 		at := m
 		at.addr = s.own(g, m.addr)
 		body, err = m.n-wire.HeaderLen, s.put(g, at)
-	case verbGet:
+	} else {
 		body, err = s.get(g, m)
-	default:
-		return fmt.Errorf("mooncake: notify with the verb %s: want %s or %s: %w", m.verb, verbPut, verbGet, wire.CodeUnsupported)
 	}
 	if err == nil {
 		s.Observer.Moved(name, m.verb == verbPut, body, time.Since(began))
@@ -307,10 +305,10 @@ func (s *server) notified(c *door.Conn, n handshake.Notify) error {
 // application whether a notify was refused.
 func (s *server) answer(g *guest, m message, err error) {
 	verb, code := m.verb, wire.CodeOf(err)
-	m.verb += suffixDone
+	m.verb += notice.Done
 	text := m.String()
 	if code != wire.CodeOK {
-		m.verb = verb + suffixRefused
+		m.verb = verb + notice.Refused
 		text = m.String() + " " + code.String()
 	}
 	s.node.send(g.listed, g.peer, text, 1)

@@ -17,6 +17,7 @@ import (
 	"meridian/adapters/nixl/internal/wheel"
 	"meridian/adapters/nixl/plane"
 	"meridian/fabric"
+	"meridian/fabric/lent/notice"
 	"meridian/internal/testbed"
 	"meridian/wire"
 )
@@ -223,7 +224,7 @@ func TestWhatAPeerMaySay(t *testing.T) {
 		"": wire.CodeInvalid, "mrdn": wire.CodeInvalid, "hello there": wire.CodeInvalid, "mrdn stored 1 2": wire.CodeUnsupported,
 		put + " ": wire.CodeInvalid, put + " 1": wire.CodeInvalid, strings.Replace(put, " 100", " 31", 1): wire.CodeInvalid,
 		strings.Replace(put, " 8 ", " -8 ", 1): wire.CodeInvalid, "mrdn lend 1": wire.CodeInvalid, "mrdn lend 18446744073709551615 2": wire.CodeInvalid,
-		"mrdn put x y 1 100": wire.CodeInvalid, strings.Repeat("x", maxText+1): wire.CodeTooLarge,
+		"mrdn put x y 1 100": wire.CodeInvalid, strings.Repeat("x", notice.MaxText+1): wire.CodeTooLarge,
 	} {
 		if m, err := parseMessage(text); !errors.Is(err, want) {
 			t.Errorf("%.60q: %+v, %v, want %v", text, m, err, want)

@@ -46,6 +46,7 @@ var rules = map[string][]string{
 	"meridian/cmd":                       {"meridian/cmd", "meridian/agent", "meridian/bench", "meridian/conformance", "meridian/wire", "meridian/internal", "github.com/spf13", "go.yaml.in/yaml/v3", "golang.org/x/term", "google.golang.org"},
 	"meridian/deploy":                    {"meridian/deploy", "github.com/grafana/grafana-foundation-sdk"},
 
+	"meridian/fabric/lent/notice":          {"meridian/internal/stranger", "meridian/wire"},
 	"meridian/fabric/topology":             {"github.com/BurntSushi/toml"},
 	"meridian/fabric/synthetic":            {"meridian/fabric", "meridian/wire", "meridian/blocks"},
 	"meridian/fabric/fabrictest":           {"meridian/fabric", "meridian/wire", "meridian/blocks"},
