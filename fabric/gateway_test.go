@@ -85,6 +85,16 @@ func TestARuleIsForWhatItsPeersBring(t *testing.T) {
 	if taken != "1/0 1/0 1/0 1/2 1/0 1/0 " {
 		t.Error("the counts are", taken)
 	}
+	if err := routes.Replace([]fabric.Route{{Fabric: "nixl"}, rules[3], rules[3]}); err != nil {
+		t.Fatal(err)
+	}
+	taken = ""
+	for _, r := range routes.Counts() {
+		taken += fmt.Sprint(r.Taken, "/", r.Passed, " ")
+	}
+	if taken != "0/0 1/2 0/0 " {
+		t.Error("after a change the counts are", taken)
+	}
 	if err := routes.Replace([]fabric.Route{{From: "link/b", Fabric: "link", Peer: "b"}}); !errors.Is(err, wire.CodeConfig) {
 		t.Error("a rule that leads back:", err)
 	}

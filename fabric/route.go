@@ -3,6 +3,7 @@ package fabric
 import (
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -171,11 +172,29 @@ func (t *Routes) Replace(rules []Route) error {
 			return &Error{Code: wire.CodeConfig, Fabric: r.Fabric, Text: fmt.Sprintf("route %d: %s", i, err)}
 		}
 		r.Tiers = slices.Clone(r.Tiers)
-		own[i] = &rule{Route: r, to: pathOf(r.Fabric), from: pathOf(r.From)}
+		own[i] = t.had(r, own[:i])
+		if own[i] == nil {
+			own[i] = &rule{Route: r, to: pathOf(r.Fabric), from: pathOf(r.From)}
+		}
 		froms[own[i].from.fabric] = struct{}{}
 	}
 	t.rules.Store(&own)
 	t.froms.Store(&froms)
+	return nil
+}
+
+// had is the rule in force that says the same and is not among those, so that its counts
+// go on; nil: there is none.
+func (t *Routes) had(r Route, taken []*rule) *rule {
+	old := t.rules.Load()
+	if old == nil {
+		return nil
+	}
+	for _, o := range *old {
+		if reflect.DeepEqual(o.Route, r) && !slices.Contains(taken, o) {
+			return o
+		}
+	}
 	return nil
 }
 
@@ -235,7 +254,7 @@ type RuleCount struct {
 }
 
 // Counts returns the rules in force with their counts, which begin when the rule is put
-// in force.
+// in force, and go on where other rules are replaced.
 func (t *Routes) Counts() []RuleCount {
 	own := *t.rules.Load()
 	out := make([]RuleCount, len(own))

@@ -8,6 +8,10 @@
 //	load.go      shares out what is missing over all holders and their lanes
 //	pull.go      one batch: reserve, pull, check, commit
 //	offload.go   one queue a destination for what went cold
+//	bridge.go    what a peer brings and that goes on: room, pins, and where it went
+//	forward.go   the ladder by which it does; one line a destination
+//	look.go      what a peer asks for and that is looked for in other fabrics
+//	testroute.go a block of the daemon's own over the path of a route
 //	quiet.go     slots that a fabric may still touch
 //	account.go   counts every call on a fabric, once; log.go remembers the last ones
 //
