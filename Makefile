@@ -1,7 +1,7 @@
 # Two commands do everything: `go run ./cmd/mrdn demo` and `make test`.
 GO ?= go
 
-.PHONY: test test-full need setup build bench bench-peers bench-mooncake bench-bridge regressions mutation lint generate clean
+.PHONY: test test-full need setup build bench bench-peers bench-mooncake bench-bridge bench-nixl regressions mutation lint generate clean
 
 # Everything: sets up what the tests need, then runs them all.
 test: need setup
@@ -47,6 +47,11 @@ bench-mooncake:
 # some minutes. FLAGS are those of `mrdn bench bridge`, such as FLAGS="--json".
 bench-bridge:
 	./internal/ci/bench-peers.sh bridge $(FLAGS)
+
+# Meridian's NIXL helper beside NIXL, over the same transports: two to three minutes. FLAGS
+# are those of `mrdn bench nixl`, such as FLAGS="--json".
+bench-nixl:
+	./internal/ci/bench-peers.sh nixl $(FLAGS)
 
 # Each fault that once was: its test fails on COMMIT and passes here. FLAGS are
 # those of regressions.sh, such as FLAGS="-only 1,2 -v".

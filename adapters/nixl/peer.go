@@ -179,18 +179,23 @@ func (p *peer) move(ctx context.Context, write bool, ops []lent.Op) {
 	wg.Wait()
 }
 
-// cut makes transfers of ops.
+// cut makes transfers of ops: as many as may be under way at least, where they are not
+// too small for that, so that the staging of one is copied while another runs.
 func cut(ops []lent.Op) (moves [][]piece) {
 	var now []piece
-	total := 0
+	all, total := 0, 0
+	for i := range ops {
+		all += len(ops[i].B)
+	}
+	most := min(max((all+movesATime-1)/movesATime, pieceBytes), moveBytes)
 	for i := range ops {
 		ops[i].Err, ops[i].Quiet = nil, false
 		for off := 0; off < len(ops[i].B); {
 			n := min(len(ops[i].B)-off, pieceBytes)
-			if total+n > moveBytes || len(now) == control.MaxParts {
+			if total+n > most && total > 0 || len(now) == control.MaxParts {
 				moves, now, total = append(moves, now), nil, 0
 			}
-			now = append(now, piece{b: ops[i].B[off : off+n], addr: ops[i].Addr + uint64(off), op: &ops[i]})
+			now = append(now, piece{b: ops[i].B[off : off+n], addr: ops[i].Addr + uint64(off), op: &ops[i], of: i})
 			off, total = off+n, total+n
 		}
 	}

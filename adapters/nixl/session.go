@@ -206,6 +206,7 @@ type piece struct {
 	b    []byte
 	addr uint64
 	op   *lent.Op
+	of   int // op's number
 }
 
 // flight is a transfer, and whether its caller still waits.

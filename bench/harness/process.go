@@ -215,12 +215,21 @@ func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 
 // CPU is the processor time that the process and its threads have used.
 func (p *Process) CPU() (time.Duration, error) {
+	t, err := CPU(p.cmd.Process.Pid)
+	if err != nil {
+		return 0, fmt.Errorf("processor time of %s: %w", p.Name, err)
+	}
+	return t, nil
+}
+
+// CPU is the processor time of any process.
+func CPU(pid int) (time.Duration, error) {
 	// The clock of another process, by clock_getcpuclockid(3): its precision is
 	// that of the scheduler, where /proc counts hundredths of a second.
 	const schedClock = 2
 	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^p.cmd.Process.Pid<<3|schedClock), &t); err != nil {
-		return 0, fmt.Errorf("processor time of %s: %w", p.Name, err)
+	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &t); err != nil {
+		return 0, err
 	}
 	return time.Duration(t.Nano()), nil
 }

@@ -18,7 +18,7 @@
 //
 // Options.Transfer makes the run another comparison, of transfer engines of
 // Mooncake's protocol: each initiator, theirs and ours, with each target
-// (transfer.go).
+// (transfer.go). Options.NIXL makes it one of Meridian's NIXL helper with NIXL (nixl.go).
 //
 // # Processes
 //

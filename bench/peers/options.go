@@ -27,6 +27,7 @@ type Options struct {
 	// says which is skipped and why.
 	Require bool
 	Python  string   // folder of the Python packages of Mooncake and NIXL
+	Helper  string   // meridian-ffi; "": beside this program
 	Version string   // of this program, for the report
 	Self    []string // how to start this program again so that it calls Play
 	// Namespace tells whether the run has a network namespace of its own; it only

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"meridian/bench/harness"
@@ -29,6 +31,8 @@ type pair struct {
 	peer    any
 	version string
 	resting bool // it is stopped while others are measured
+	helper  int  // another process of the initiator's; 0: none
+	via     string
 }
 
 // MissingError is a peer that cannot be had here. Reason says what to install.
@@ -45,10 +49,10 @@ func (r *run) startPair(ctx context.Context, name string) (*pair, error) {
 		return r.startPython(ctx, name, mooncakeDriver)
 	case oursToTheirs, theirsToOurs:
 		return r.startMixed(ctx, name)
-	case "nixl-tcp":
-		return r.startNIXL(ctx, name, "tcp,self")
-	case "nixl-cma":
-		return r.startNIXL(ctx, name, "tcp,cma,self")
+	case "nixl-tcp", "nixl-cma":
+		return r.startNIXL(ctx, name)
+	case helperTCP, helperCMA:
+		return r.startHelper(ctx, name)
 	case "redis":
 		return r.startRedis(ctx)
 	}
@@ -61,7 +65,10 @@ func (r *run) startPair(ctx context.Context, name string) (*pair, error) {
 	return p, err
 }
 
-const mooncakeDriver = "mooncake_te.py"
+const (
+	mooncakeDriver = "mooncake_te.py"
+	nixlDriver     = "nixl_ucx.py"
+)
 
 // startMixed starts a pair of which one side is Mooncake's and the other ours.
 func (r *run) startMixed(ctx context.Context, name string) (*pair, error) {
@@ -142,11 +149,43 @@ func (r *run) startDriver(ctx context.Context, p *pair, role string, bytes uint6
 	return q, err
 }
 
-// startNIXL is startPython for NIXL with UCX over some transports.
-func (r *run) startNIXL(ctx context.Context, name, transports string) (*pair, error) {
-	p, err := r.startPython(ctx, name, "nixl_ucx.py", append([]string{"UCX_TLS=" + transports}, nixlEnv...)...)
+// startNIXL is startPython for NIXL with UCX over the transports of the name.
+func (r *run) startNIXL(ctx context.Context, name string) (*pair, error) {
+	p, err := r.startPython(ctx, name, nixlDriver, append([]string{"UCX_TLS=" + nixlTransports[name]}, nixlEnv...)...)
 	if p != nil {
 		p.resting = true // its progress thread wakes every millisecond
+	}
+	return p, err
+}
+
+// startHelper starts NIXL's target, and an initiator of ours that has the helper.
+func (r *run) startHelper(ctx context.Context, name string) (*pair, error) {
+	argv, env, err := r.python(name, nixlDriver, append([]string{"UCX_TLS=" + nixlTransports[name]}, nixlEnv...)...)
+	if err != nil {
+		return nil, err
+	}
+	helper := r.opt.Helper
+	if helper == "" {
+		helper = filepath.Join(filepath.Dir(r.opt.Self[0]), helperFile)
+	}
+	if helper, err = filepath.Abs(helper); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(helper); err != nil {
+		return nil, &MissingError{name, fmt.Sprintf("%s is not built: go build -o %s ./cmd/meridian-ffi", helperFile, helper)}
+	}
+	packages, err := filepath.Abs(r.opt.Python)
+	if err != nil {
+		return nil, err
+	}
+	for link, to := range map[string]string{helperFile: helper, packageLink: packages} {
+		if err := os.Symlink(to, filepath.Join(r.dir, link)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+	}
+	p := &pair{resting: true}
+	if p.target, err = r.startDriver(ctx, p, roleTarget, r.farRoom(), name, argv, env); err == nil {
+		p.initiator, err = r.startOwn(ctx, name, roleInitiator)
 	}
 	return p, err
 }
@@ -211,9 +250,11 @@ func (p *pair) prepare(ctx context.Context, s system, c Cell) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.initiator.ask(ctx, command{Do: doPrepare, Cell: c, Mode: s.mode, Peer: peer}); err != nil {
+	ready, err := p.initiator.ask(ctx, command{Do: doPrepare, Cell: c, Mode: s.mode, Peer: peer})
+	if err != nil {
 		return err
 	}
+	p.helper = ready.Helper
 	if c.Op == Write && p.peer == nil {
 		if _, err := p.target.ask(ctx, command{Do: doWipe, Cell: c}); err != nil {
 			return err
@@ -224,6 +265,7 @@ func (p *pair) prepare(ctx context.Context, s system, c Cell) error {
 		return err
 	}
 	compared := a.Bytes
+	p.via = a.Via
 	if len(a.Wrote) > 0 {
 		if a, err = p.target.ask(ctx, command{Do: doVerify, Cell: c, Wrote: a.Wrote}); err != nil {
 			return err
@@ -284,7 +326,11 @@ func (p *pair) cpu() (time.Duration, error) {
 		return 0, err
 	}
 	i, err := p.initiator.CPU()
-	return t + i, err
+	if err != nil || p.helper == 0 {
+		return t + i, err
+	}
+	h, err := harness.CPU(p.helper)
+	return t + i + h, err
 }
 
 // rest stops what does not keep still by itself.
@@ -292,10 +338,20 @@ func (p *pair) rest() error {
 	if !p.resting {
 		return nil
 	}
-	return errors.Join(p.target.Rest(), p.initiator.Rest())
+	return errors.Join(p.target.Rest(), p.initiator.Rest(), p.signal(syscall.SIGSTOP))
 }
 
-func (p *pair) wake() error { return errors.Join(p.target.Wake(), p.initiator.Wake()) }
+func (p *pair) wake() error {
+	return errors.Join(p.signal(syscall.SIGCONT), p.target.Wake(), p.initiator.Wake())
+}
+
+// signal is for the helper.
+func (p *pair) signal(s syscall.Signal) error {
+	if p.helper == 0 {
+		return nil
+	}
+	return syscall.Kill(p.helper, s)
+}
 
 // stop ends both, the initiator first.
 func (p *pair) stop() error {

@@ -224,6 +224,12 @@ func startRun(t *testing.T, only ...string) *run {
 	}
 	opt := filled(t, Options{Quick: true, Only: only, Python: filepath.Join(realpart.Root(t), ".tools", "py", "peers"), Require: true})
 	opt.Self = []string{self(t), ownArgument}
+	if slices.ContainsFunc(only, func(name string) bool { return nixlTransports[name] != "" }) {
+		opt.Helper = filepath.Join(dir, "built")
+		if out, err := exec.Command("go", "build", "-o", opt.Helper, "meridian/cmd/meridian-ffi").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
 	r := &run{opt: opt, cells: matrix(opt), dir: dir, pairs: map[string]*pair{}, lost: map[string]error{}, dead: map[string]error{}}
 	t.Cleanup(func() {
 		for _, p := range r.pairs {

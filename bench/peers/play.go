@@ -40,6 +40,12 @@ type initiator interface {
 	close() error
 }
 
+// helped is an initiator whose work another process does.
+type helped interface {
+	helper() int
+	via() string
+}
+
 // seen is told of one batch: of a read the bytes that arrived, of a write what
 // went where. The bytes are the initiator's again when the call returns.
 type seen struct {
@@ -104,9 +110,18 @@ func (p *player) do(ctx context.Context, c command) (answer, error) {
 	switch c.Do {
 	case doPrepare:
 		n.order, n.done = orderOf(c.Cell), make([]int, c.Streams)
-		return answer{}, n.prepare(ctx, c.Cell, c.Peer)
+		err := n.prepare(ctx, c.Cell, c.Peer)
+		var a answer
+		if h, has := n.initiator.(helped); has && err == nil {
+			a.Helper = h.helper()
+		}
+		return a, err
 	case doCheck:
-		return n.check(ctx)
+		a, err := n.check(ctx)
+		if h, has := n.initiator.(helped); has && err == nil {
+			a.Via = h.via()
+		}
+		return a, err
 	case doRun:
 		return n.run(ctx, c)
 	}
@@ -219,6 +234,8 @@ func newInitiator(pair, mode, dir string) (initiator, error) {
 			return &windowInitiator{}, nil
 		}
 		return &memoryInitiator{}, nil
+	case helperTCP, helperCMA:
+		return &nixlInitiator{dir: dir, pair: pair}, nil
 	case ours, oursToTheirs:
 		return &transferInitiator{resolver: &handshake.Client{}}, nil
 	}

@@ -31,6 +31,8 @@ type answer struct {
 	Seconds float64         `json:"seconds,omitempty"`
 	Took    []int64         `json:"took,omitempty"` // nanoseconds of each batch
 	Wrote   []written       `json:"wrote,omitempty"`
+	Helper  int             `json:"helper,omitempty"` // a process of the initiator's that does its work
+	Via     string          `json:"via,omitempty"`    // the transport in use, where a check can tell
 }
 
 // written is one block that a check wrote: its number at the target, and the

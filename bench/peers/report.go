@@ -79,6 +79,10 @@ type Result struct {
 	// The rate over that of Mooncake's engine with itself, and over the plain socket's.
 	ToMooncake float64 `json:"to_mooncake,omitempty"`
 	ToPlain    float64 `json:"to_plain_tcp,omitempty"`
+	// The rate over that of the foreign system of the same transport, and the transport in
+	// use, as UCX told it.
+	ToBeside float64 `json:"to_beside,omitempty"`
+	Via      string  `json:"via,omitempty"`
 }
 
 // summarize makes a cell's report of its samples, one a round and system.
@@ -105,6 +109,7 @@ func summarize(c Cell, all []system, samples map[string][]sample, failed map[str
 			res.Rate = measure.Median(rate)
 			res.Min, res.Max = measure.MinMax(rate)
 			res.ToLink, res.ToMooncake, res.ToPlain = ratio(mine, samples[linkTCP]), ratio(mine, samples[theirs]), ratio(mine, samples[plainTCP])
+			res.ToBeside = ratio(mine, samples[s.beside])
 			res.Bound, res.ToBound = boundOf(mine, samples[s.bound], samples[hashOnly])
 		} else {
 			res.CPU = 0 // a second a GB of bytes that nobody moved

@@ -170,6 +170,7 @@ func (r *run) measure(ctx context.Context, c Cell) (CellReport, error) {
 	all := r.systems(c.Op)
 	failed := map[string]error{}
 	samples := map[string][]sample{}
+	via := map[string]string{}
 	for _, s := range all {
 		if r.lost[s.pair] != nil {
 			continue
@@ -177,6 +178,7 @@ func (r *run) measure(ctx context.Context, c Cell) (CellReport, error) {
 		if err := r.with(s, func(p *pair) error { return p.prepare(ctx, s, s.of(c)) }); err != nil {
 			failed[s.name] = err
 		}
+		via[s.name] = r.pairs[s.pair].via
 	}
 	for round := -1; round < r.opt.Rounds; round++ { // the first one warms up
 		d := r.opt.Round
@@ -202,7 +204,11 @@ func (r *run) measure(ctx context.Context, c Cell) (CellReport, error) {
 			}
 		}
 	}
-	return summarize(c, all, samples, failed), ctx.Err()
+	out := summarize(c, all, samples, failed)
+	for i := range out.Results {
+		out.Results[i].Via = via[out.Results[i].System]
+	}
+	return out, ctx.Err()
 }
 
 // with runs f on the pair of s while the others rest. A pair one of whose

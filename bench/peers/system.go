@@ -13,8 +13,9 @@ type system struct {
 	verify string // who checks the bytes, and when
 	bound  string // the plain system under it, for those who verify
 	about  string
-	still  bool // a read moves no bytes: a rate would say nothing
-	apart  bool // only where Options.Only has its very name
+	still  bool   // a read moves no bytes: a rate would say nothing
+	apart  bool   // only where Options.Only has its very name
+	beside string // the foreign system of the same transport, for a ratio
 }
 
 // What the report says about verification.
@@ -38,6 +39,11 @@ const (
 	oursToTheirs = "te-mooncake"
 	theirsToOurs = "mooncake-te"
 	ours         = "te"
+
+	// Meridian's helper, and a target that is NIXL's own; and what blocks cost besides.
+	helperTCP  = "helper-tcp"
+	helperCMA  = "helper-cma"
+	commitCost = "commit"
 )
 
 // systems in the order in which they are measured.
@@ -53,6 +59,8 @@ var systems = []system{
 	{name: ours, group: ours, pair: ours, read: "READ", write: "WRITE", verify: verifiedNever, about: "Meridian's transfer engine of Mooncake's protocol, both sides", apart: true},
 	{name: "nixl-tcp", group: "nixl", pair: "nixl-tcp", read: "READ (emulated by UCX)", write: "WRITE", verify: verifiedNever, about: "NIXL, UCX over tcp"},
 	{name: "nixl-cma", group: "nixl", pair: "nixl-cma", read: "READ", write: "WRITE", verify: verifiedNever, about: "NIXL, UCX over cma: process_vm_readv and writev"},
+	{name: helperTCP, group: "nixl", pair: helperTCP, read: "READ (emulated by UCX)", write: "WRITE", verify: verifiedNever, about: "Meridian's helper, a NIXL target, UCX over tcp", apart: true, beside: "nixl-tcp"},
+	{name: helperCMA, group: "nixl", pair: helperCMA, read: "READ", write: "WRITE", verify: verifiedNever, about: "Meridian's helper, a NIXL target, UCX over cma", apart: true, beside: "nixl-cma"},
 	{name: "redis-unix", group: "redis", pair: "redis", mode: "unix", read: "GET, pipelined", write: "SET, pipelined", verify: verifiedNever, about: "Redis, Unix socket"},
 	{name: "redis-tcp", group: "redis", pair: "redis", mode: "tcp", read: "GET, pipelined", write: "SET, pipelined", verify: verifiedNever, about: "Redis, TCP"},
 	{name: plainTCP, group: groupPlain, pair: groupPlain, mode: "tcp", read: "bytes", write: "bytes", verify: verifiedNever, about: "bound: sockets without a protocol"},
@@ -61,6 +69,7 @@ var systems = []system{
 	{name: "memcpy", group: pairMemory, pair: pairMemory, mode: "copy", read: "copy from shared memory", write: "copy to shared memory", verify: verifiedNever, about: "bound: one copy, no system call"},
 	{name: hashOnly, group: pairMemory, pair: pairMemory, mode: "hash", read: "BLAKE3, one core", write: "BLAKE3, one core", verify: "nothing but that", about: "bound: what a core hashes of bytes just received"},
 	{name: windowCost, group: pairMemory, pair: pairMemory, mode: windowCost, write: "copy and BLAKE3, one core", verify: "nothing but that", about: "what it costs to take a block out of a window", apart: true},
+	{name: commitCost, group: pairMemory, pair: pairMemory, mode: windowCost, read: "copy and BLAKE3, one core", write: "copy and BLAKE3, one core", verify: "nothing but that", about: "what it costs to make a block of what was moved", apart: true},
 }
 
 // Names are the names that Options.Only takes: groups and systems.
@@ -89,7 +98,7 @@ func (s system) does(op Op) bool {
 // of is the cell as the system runs it: what one core does is measured on one,
 // whatever the streams.
 func (s system) of(c Cell) Cell {
-	if s.name == hashOnly || s.name == windowCost {
+	if s.name == hashOnly || s.name == windowCost || s.name == commitCost {
 		c.Streams = 1
 	}
 	return c

@@ -1,8 +1,10 @@
 package child
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"slices"
 	"strings"
@@ -160,6 +162,23 @@ func TestAProgramThatCannotBeStartedIsAPermanentRefusal(t *testing.T) {
 	}
 	if err := (&Options{}).notStarted("/x", syscall.EAGAIN); errors.Is(err, ErrFailed) {
 		t.Errorf("too many processes is taken for permanent: %v", err)
+	}
+}
+
+// A child that talks without end fills no log; its last words are still known.
+func TestTheLinesOfAChildAreBounded(t *testing.T) {
+	var log bytes.Buffer
+	script := fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); done; echo error: the end", 5*maxLines)
+	p, err := Start(exec.Command("/bin/sh", "-c", script), Options{Name: "talker", Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Gone
+	if n := strings.Count(log.String(), "\n"); n != maxLines {
+		t.Errorf("%d lines are in the log, limit %d", n, maxLines)
+	}
+	if !strings.Contains(p.Death.Error(), "error: the end") {
+		t.Error(p.Death)
 	}
 }
 

@@ -22,6 +22,10 @@ const (
 	drainTimeout = time.Second     // for the rest of its log, once it has ended
 	keptLogLines = 20              // of its last words
 	maxLogLine   = 4 << 10
+	// maxLines of a child are logged in each linesEvery; strangers may cause its lines. The
+	// rest is counted.
+	maxLines   = 200
+	linesEvery = time.Minute
 )
 
 // Options say how a run is told.
@@ -41,6 +45,11 @@ type Process struct {
 
 	cmd   *exec.Cmd
 	began time.Time
+
+	lines struct { // that came since
+		since time.Time
+		n     int
+	}
 
 	mu    sync.Mutex
 	tail  []string
@@ -138,7 +147,7 @@ func (p *Process) follow(r io.Reader) {
 		if text == "" {
 			continue
 		}
-		p.Log.Debug(p.Name, "line", text)
+		p.log(text)
 		p.mu.Lock()
 		if p.Built != "" && strings.Contains(text, p.Built) {
 			p.built = text
@@ -148,6 +157,19 @@ func (p *Process) follow(r io.Reader) {
 		}
 		p.tail = append(p.tail, text)
 		p.mu.Unlock()
+	}
+}
+
+// log hands a line on, unless too many came lately. One goroutine calls it.
+func (p *Process) log(text string) {
+	if now := time.Now(); now.Sub(p.lines.since) >= linesEvery {
+		if left := p.lines.n - maxLines; left > 0 {
+			p.Log.Debug(p.Name, "lines_left_out", left)
+		}
+		p.lines.since, p.lines.n = now, 0
+	}
+	if p.lines.n++; p.lines.n <= maxLines {
+		p.Log.Debug(p.Name, "line", text)
 	}
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench-peers.sh [mooncake|bridge] [FLAGS of mrdn bench peers, mooncake or bridge]:
+# bench-peers.sh [mooncake|nixl|bridge] [FLAGS of mrdn bench peers, mooncake, nixl or bridge]:
 # installs what of the peers is missing, then runs the comparison in a network namespace of its own, where
 # every TCP connection has one congestion control. Where something cannot be
 # had it says so and goes on; under CI, or with --require, the run then fails.
@@ -22,7 +22,7 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 what=peers
-case "${1:-}" in mooncake | bridge) what=$1; shift ;; esac
+case "${1:-}" in mooncake | nixl | bridge) what=$1; shift ;; esac
 packages=()
 [ $what != peers ] || command -v redis-server >/dev/null 2>&1 || packages+=(redis-server)
 libraries=$(ldconfig -p 2>/dev/null || true)

@@ -14,7 +14,10 @@ import (
 )
 
 // sendTimeout bounds what a message waits for the other side to read.
-const sendTimeout = 10 * time.Second
+const sendTimeout = 3 * time.Second
+
+// roomBytes are received at a time.
+const roomBytes = 64 << 10
 
 // maxDescriptors are those that came and whose message has not.
 const maxDescriptors = 4
@@ -35,10 +38,14 @@ func NewPair() (ours *Conn, theirs *os.File, err error) {
 
 // Conn is one end. Messages are sent by any goroutine, and received by one.
 type Conn struct {
-	c *net.UnixConn
+	c    *net.UnixConn // nil: the socket is file
+	file *os.File
+	fd   int // its
 
 	mu  sync.Mutex
 	out []byte
+
+	room, oob []byte // that is received into
 
 	in  []byte // received and not yet a message
 	fds []int
@@ -59,8 +66,30 @@ func NewConn(f *os.File) (*Conn, error) {
 	return &Conn{c: u}, nil
 }
 
+// NewDirect makes one of a socket for a program that does nothing but wait for it: it is
+// waited for in the kernel, and the run-time's poller, which would be woken by each message
+// too, does not know it. It is received from by
+// ReceiveWithin.
+func NewDirect(f *os.File) (*Conn, error) {
+	fd := int(f.Fd())
+	err := unix.SetNonblock(fd, false)
+	if err == nil {
+		timeout := unix.NsecToTimeval(sendTimeout.Nanoseconds())
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout)
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("setsockopt", err)
+	}
+	return &Conn{file: f, fd: fd}, nil
+}
+
 // Close ends the connection, and what waits in it.
-func (c *Conn) Close() error { return c.c.Close() }
+func (c *Conn) Close() error {
+	if c.c == nil {
+		return c.file.Close()
+	}
+	return c.c.Close()
+}
 
 // Send sends a message, with a descriptor where fd is not -1. After an error other than
 // ErrFrame the connection is of no use.
@@ -72,6 +101,9 @@ func (c *Conn) Send(m Message, fd int) error {
 		return err
 	}
 	c.out = b
+	if c.c == nil {
+		return c.write(b, fd)
+	}
 	if err := c.c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
@@ -86,39 +118,86 @@ func (c *Conn) Send(m Message, fd int) error {
 	return err
 }
 
+// write sends all of b by the socket itself, with a descriptor where there is one.
+func (c *Conn) write(b []byte, fd int) error {
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	for len(b) > 0 {
+		n, err := unix.SendmsgN(c.fd, b, rights, nil, unix.MSG_NOSIGNAL)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return os.NewSyscallError("sendmsg", err)
+		}
+		b, rights = b[n:], nil
+	}
+	return nil
+}
+
 // Receive returns the next message, and the descriptor that came with it, or -1. After
 // an error, which is io.EOF at the end, there are no more.
 func (c *Conn) Receive() (Message, int, error) {
 	m, fd, err := c.next()
 	if err != nil {
-		for _, fd := range c.fds {
-			_ = unix.Close(fd)
+		c.drop()
+	}
+	return m, fd, err
+}
+
+func (c *Conn) drop() {
+	for _, fd := range c.fds {
+		_ = unix.Close(fd)
+	}
+	c.fds = nil
+}
+
+// ReceiveWithin is Receive of a direct one; it waits for no longer than a time. A nil
+// message: none has come.
+func (c *Conn) ReceiveWithin(wait time.Duration) (Message, int, error) {
+	m, fd, err := c.taken()
+	if m == nil && err == nil {
+		if err = c.moreWithin(wait); err == nil {
+			m, fd, err = c.taken()
 		}
-		c.fds = nil
+	}
+	if err != nil {
+		c.drop()
 	}
 	return m, fd, err
 }
 
 func (c *Conn) next() (Message, int, error) {
 	for {
-		if len(c.in) >= 4 {
-			n := binary.LittleEndian.Uint32(c.in)
-			if n > MaxFrame {
-				return nil, -1, fmt.Errorf("%w: %d bytes, limit %d", ErrFrame, n, MaxFrame)
-			}
-			if uint32(len(c.in)-4) >= n {
-				m, err := Parse(c.in[4 : 4+n])
-				c.in = append(c.in[:0], c.in[4+n:]...)
-				if err != nil {
-					return nil, -1, err
-				}
-				return c.with(m)
-			}
+		if m, fd, err := c.taken(); m != nil || err != nil {
+			return m, fd, err
 		}
 		if err := c.more(); err != nil {
 			return nil, -1, err
 		}
 	}
+}
+
+// taken is the next message of what was received; nil: it is not there as a whole.
+func (c *Conn) taken() (Message, int, error) {
+	if len(c.in) < 4 {
+		return nil, -1, nil
+	}
+	n := binary.LittleEndian.Uint32(c.in)
+	if n > MaxFrame {
+		return nil, -1, fmt.Errorf("%w: %d bytes, limit %d", ErrFrame, n, MaxFrame)
+	}
+	if uint32(len(c.in)-4) < n {
+		return nil, -1, nil
+	}
+	m, err := Parse(c.in[4 : 4+n])
+	c.in = append(c.in[:0], c.in[4+n:]...)
+	if err != nil {
+		return nil, -1, err
+	}
+	return c.with(m)
 }
 
 // with is a message with its descriptor.
@@ -136,17 +215,45 @@ func (c *Conn) with(m Message) (Message, int, error) {
 
 // more receives what is there.
 func (c *Conn) more() error {
-	var b [64 << 10]byte
-	oob := make([]byte, unix.CmsgSpace(4*maxDescriptors))
-	n, oobn, flags, _, err := c.c.ReadMsgUnix(b[:], oob)
+	if c.room == nil {
+		c.room, c.oob = make([]byte, roomBytes), make([]byte, unix.CmsgSpace(4*maxDescriptors))
+	}
+	n, oobn, flags, _, err := c.c.ReadMsgUnix(c.room, c.oob)
 	switch {
-	case errors.Is(err, io.EOF), err == nil && n == 0:
+	case errors.Is(err, io.EOF):
 		return io.EOF
 	case err != nil:
 		return err
 	}
-	c.in = append(c.in, b[:n]...)
-	if err := c.keep(oob[:oobn]); err != nil {
+	return c.received(n, oobn, flags)
+}
+
+// moreWithin receives what is there, or comes within a time.
+func (c *Conn) moreWithin(wait time.Duration) error {
+	if c.room == nil {
+		c.room, c.oob = make([]byte, roomBytes), make([]byte, unix.CmsgSpace(4*maxDescriptors))
+	}
+	if wait > 0 {
+		timeout := unix.NsecToTimespec(wait.Nanoseconds())
+		_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}, &timeout, nil) // what it says, Recvmsg says too
+	}
+	n, oobn, flags, _, err := unix.Recvmsg(c.fd, c.room, c.oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return nil
+	case err != nil:
+		return os.NewSyscallError("recvmsg", err)
+	}
+	return c.received(n, oobn, flags)
+}
+
+// received takes what came into room.
+func (c *Conn) received(n, oobn, flags int) error {
+	if n == 0 {
+		return io.EOF
+	}
+	c.in = append(c.in, c.room[:n]...)
+	if err := c.keep(c.oob[:oobn]); err != nil {
 		return err
 	}
 	if flags&unix.MSG_CTRUNC != 0 || len(c.fds) > maxDescriptors {

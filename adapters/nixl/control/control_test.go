@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -178,5 +179,77 @@ func TestAFrameThatSaysTooMuchIsRefusedBeforeItComes(t *testing.T) {
 	}
 	if m, _, err := b.Receive(); !errors.Is(err, ErrFrame) {
 		t.Errorf("%#v, %v", m, err)
+	}
+}
+
+// A direct end gets the same messages, and waits no longer than it was told.
+func TestADirectEndReceivesAndWaitsNoLonger(t *testing.T) {
+	a, f, err := NewPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewDirect(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for _, wait := range []time.Duration{0, time.Millisecond} {
+		if m, _, err := b.ReceiveWithin(wait); m != nil || err != nil {
+			t.Fatalf("nothing was sent, and %#v, %v came", m, err)
+		}
+	}
+	next := func() (Message, int, error) {
+		for {
+			if m, fd, err := b.ReceiveWithin(10 * time.Millisecond); m != nil || err != nil {
+				return m, fd, err
+			}
+		}
+	}
+	go func() { // more than the socket holds
+		for i := range Req(20) {
+			m, fd := Message(&Load{i, make([]byte, MaxMetadata/int(i+1))}), -1
+			if i%3 == 0 {
+				m, fd = &Map{Req: i}, int(os.Stdin.Fd())
+			}
+			if err := a.Send(m, fd); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for i := range Req(20) {
+		m, fd, err := next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := m.(*Map); ok != (i%3 == 0) || ok != (fd >= 0) || *m.(Numbered).Number() != i {
+			t.Fatalf("message %d is %T with descriptor %d", i, m, fd)
+		}
+		if fd >= 0 {
+			if err := unix.Close(fd); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	go func() {
+		for i := range Req(20) {
+			if err := b.Send(&Blob{i, make([]byte, MaxMetadata/int(i+1))}, -1); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for i := range Req(20) {
+		if m, _, err := a.Receive(); err != nil || *m.(Numbered).Number() != i {
+			t.Fatalf("answer %d is %#v, %v", i, m, err)
+		}
+	}
+	if _, err := a.c.Write([]byte{1, 0, 0, 0, 200}); err != nil {
+		t.Fatal(err)
+	}
+	if m, _, err := next(); !errors.Is(err, ErrFrame) {
+		t.Errorf("a wrong frame: %#v, %v", m, err)
+	}
+	_ = a.Close()
+	if _, _, err := next(); err != io.EOF {
+		t.Errorf("at the end: %v", err)
 	}
 }

@@ -8,7 +8,7 @@
 //	output.go  what the library writes to the standard output
 //	transport.go  which transports UCX tells there
 //
-// One goroutine calls the library; another one reads the socket. The process ends with
+// One goroutine calls the library and reads the socket; another one reads the output. The process ends with
 // the socket. It may die at any time, by the library's doing: nothing here cleans up,
 // since the daemon takes the process's end as the end of everything in it.
 //

@@ -22,15 +22,7 @@ const (
 	// notifEvery is how often notifications are looked for; the look takes the lock that
 	// transfers share.
 	notifEvery = time.Millisecond
-	// queued are messages that came and wait for the loop.
-	queued = 64
 )
-
-// incoming is a message of the daemon.
-type incoming struct {
-	m  control.Message
-	fd int
-}
 
 // server is the state of the loop.
 type server struct {
@@ -50,7 +42,7 @@ func newServer(send func(control.Message) error, out *output) *server {
 
 // Run serves the daemon at the other end of a socket, until it closes that.
 func Run(socket *os.File) error {
-	conn, err := control.NewConn(socket)
+	conn, err := control.NewDirect(socket)
 	if err != nil {
 		return err
 	}
@@ -59,30 +51,17 @@ func Run(socket *os.File) error {
 		return err
 	}
 	s := newServer(func(m control.Message) error { return conn.Send(m, -1) }, out)
-	in := make(chan incoming, queued)
-	ended := make(chan error, 1)
-	go func() {
-		for {
-			m, fd, err := conn.Receive()
-			if err != nil {
-				ended <- err
-				return
-			}
-			in <- incoming{m, fd}
-		}
-	}()
 	runtime.LockOSThread() // UCX's log has the number of the thread
-	err = s.loop(in, ended)
+	err = s.loop(conn.ReceiveWithin)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
 }
 
-// loop does what the daemon asks, and polls.
-func (s *server) loop(in <-chan incoming, ended <-chan error) error {
+// loop does what the daemon asks, and polls. receive waits for a message for so long.
+func (s *server) loop(receive func(wait time.Duration) (control.Message, int, error)) error {
 	var looked, progress time.Time
-	timer := time.NewTimer(notifEvery)
 	for {
 		wait := notifEvery
 		if now := time.Now(); len(s.moves) > 0 {
@@ -103,39 +82,16 @@ func (s *server) loop(in <-chan incoming, ended <-chan error) error {
 				return err
 			}
 		}
-		m, err := next(in, ended, timer, wait)
+		m, fd, err := receive(wait)
 		if err != nil {
 			return err
 		}
-		if m.m != nil {
+		if m != nil {
 			progress = time.Now()
-			if err := s.apply(m.m, m.fd); err != nil {
+			if err := s.apply(m, fd); err != nil {
 				return err
 			}
 		}
-	}
-}
-
-// next is a message, if one comes in time.
-func next(in <-chan incoming, ended <-chan error, timer *time.Timer, wait time.Duration) (incoming, error) {
-	if wait == 0 {
-		select {
-		case m := <-in:
-			return m, nil
-		case err := <-ended:
-			return incoming{}, err
-		default:
-			return incoming{}, nil
-		}
-	}
-	timer.Reset(wait)
-	select {
-	case m := <-in:
-		return m, nil
-	case err := <-ended:
-		return incoming{}, err
-	case <-timer.C:
-		return incoming{}, nil
 	}
 }
 

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"meridian/agent"
+	"meridian/bench/peers"
+)
+
+func newBenchNIXLCmd(a *app) *cobra.Command {
+	var opt peers.Options
+	var sizes, ops []string
+	var set string
+	c := &cobra.Command{
+		Use:   "nixl",
+		Short: "Compare Meridian's NIXL helper with NIXL",
+		Long: `Moves the same blocks from one process's memory to another's by NIXL over UCX:
+two processes of NIXL's own Python package at their best (lists prepared once,
+requests posted again, the target's progress thread every millisecond, polls
+with pauses); and Meridian's helper with such a target, in transfers as the
+fabric makes them. UCX goes over tcp, and over cma, which is the kernel's copy
+between two processes. Batches have 16 blocks; with one stream, and with four.
+Every round runs all of them in turn, and ratios are medians of the ratios of one
+round. Each proves first that the bytes it moves are right, and the helper tells
+which transport UCX has chosen.
+
+Neither checks content. The row commit is what it costs on one core to make a
+block of what was moved: a copy and a hash.
+
+The last column says whether a row has met its goal; that is a report and never
+a failure. What is not installed is skipped and named; make bench-nixl installs
+it, and gives all of it one network namespace with one congestion control. Stop
+other work first: it takes two to three minutes and both processors.`,
+		Example:     "  mrdn bench nixl\n  mrdn bench nixl --sizes 1MiB --ops read --rounds 9 --json",
+		Args:        exactly(),
+		Annotations: map[string]string{accessKey: readOnly},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&sizes, "sizes", nil, "block sizes, powers of two (default: 64KiB, 256KiB, 1MiB, 4MiB)")
+	f.StringSliceVar(&ops, "ops", nil, "directions: read, write (default: both)")
+	f.IntVar(&opt.Rounds, "rounds", 0, "rounds, of which the median is shown (default: 5)")
+	f.DurationVar(&opt.Round, "round", 0, "length of one measurement (default: 250ms)")
+	f.StringVar(&set, "set", "", "working set (default: above the last cache)")
+	f.BoolVar(&opt.Quick, "quick", false, "a smoke run: its figures say nothing")
+	f.BoolVar(&opt.Require, "require", false, "fail where NIXL is not installed, as where $CI is set")
+	f.StringVar(&opt.Python, "python", filepath.Join(".tools", "py", "peers"), "folder of the Python packages of NIXL")
+	f.StringVar(&opt.Helper, "helper", "", "path of meridian-ffi (default: beside this program)")
+	f.BoolVar(&opt.Namespace, "namespace", false, "say in the report that this runs in a network namespace of its own")
+	c.RunE = a.longCommand(func(ctx context.Context, _ []string) (result, error) {
+		if err := parsePeers(&opt, sizes, ops, set); err != nil {
+			return nil, err
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		opt.NIXL()
+		opt.Require = opt.Require || a.variables()["CI"] != ""
+		opt.Self, opt.Version = []string{self, benchProcess, peersProcess}, agent.BuildVersion()
+		opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "bench nixl:", s) }
+		if err := opt.Check(); err != nil {
+			return nil, usage("%w", err)
+		}
+		rep, err := peers.Run(ctx, opt)
+		return benchNIXLResult{peers.NewNIXLReport(rep)}, err
+	})
+	return c
+}
+
+type benchNIXLResult struct{ peers.NIXLReport }
+
+func (r benchNIXLResult) grid(bool) grid {
+	head, rows := r.Rows()
+	return grid{head: head, rows: rows, note: r.Note()}
+}
