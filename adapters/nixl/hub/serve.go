@@ -112,8 +112,11 @@ func (h *Hub) answer(c *door.Conn, who *client, q plane.Request) error {
 		if !who.known {
 			h.mu.Lock()
 			who.known, who.pid = true, q.Nonce
-			h.table.came(who)
+			again := h.table.came(who)
 			h.mu.Unlock()
+			if again {
+				c.Proved() // it is an agent's, as with a SET
+			}
 		}
 		out = binary.LittleEndian.AppendUint32(nil, q.Nonce)
 	case plane.OpSet:
@@ -155,6 +158,9 @@ func (h *Hub) answer(c *door.Conn, who *client, q plane.Request) error {
 
 func (h *Hub) set(c *door.Conn, who *client, q plane.Request) error {
 	k, err := plane.ParseKey(q.Key)
+	if err == nil {
+		err = check(k, q.Value) // not under the table's lock, and once
+	}
 	if err != nil {
 		return err
 	}

@@ -72,16 +72,18 @@ func (o *owner) taken() error {
 	return fmt.Errorf("nixl hub: agent %s is at %s, and its connection stands: %w", stranger.Quote(o.agent), o.by.from, wire.CodeExists)
 }
 
-// put stores a value; false: it is there already. A name whose owner has no connection any
-// more is for who comes next, and what the owner had ends.
-func (t *table) put(now time.Time, c *client, k plane.Key, b []byte) (changed bool, err error) {
+// check says why a value cannot be under a key. It may take a millisecond.
+func check(k plane.Key, b []byte) error {
 	m, err := plane.ParseMetadata(b)
-	switch {
-	case err != nil:
-		return false, err
-	case m.Agent != k.Agent:
-		return false, fmt.Errorf("nixl hub: metadata of agent %s under the name %s: %w", stranger.Quote(m.Agent), stranger.Quote(k.Agent), wire.CodeInvalid)
+	if err == nil && m.Agent != k.Agent {
+		err = fmt.Errorf("nixl hub: metadata of agent %s under the name %s: %w", stranger.Quote(m.Agent), stranger.Quote(k.Agent), wire.CodeInvalid)
 	}
+	return err
+}
+
+// put stores a value that was checked; false: it is there already. A name whose owner has no
+// connection any more is for who comes next, and what the owner had ends.
+func (t *table) put(now time.Time, c *client, k plane.Key, b []byte) (changed bool, err error) {
 	o := t.owners[k.Agent]
 	var was *value
 	switch {
@@ -140,13 +142,15 @@ func (t *table) remove(c *client, k plane.Key) (bool, error) {
 	return true, nil
 }
 
-// came gives a client back what its process had by a connection that has ended.
-func (t *table) came(c *client) {
+// came gives a client back what its process had by a connection that has ended; false: that
+// was nothing.
+func (t *table) came(c *client) (again bool) {
 	for _, o := range t.owners {
 		if o.by == nil && o.was.source == c.source && o.was.pid == c.pid {
-			o.by = c
+			o.by, again = c, true
 		}
 	}
+	return again
 }
 
 // went is the end of a client's connection: its entries end after Grace.

@@ -87,7 +87,9 @@ func TestAProcessThatConnectsAgainKeepsItsEntries(t *testing.T) {
 		a := of("10.0.0.1:1", 7)
 		tb.mustPut(t, a, whole("x"), metadata("x", "1"))
 		tb.went(0, a)
-		tb.came(c.again)
+		if again := tb.came(c.again); again != c.keeps {
+			t.Errorf("%s: it comes again: %v", name, again)
+		}
 		tb.expire(2 * Grace)
 		if got := tb.get(whole("x")) != nil; got != c.keeps {
 			t.Errorf("%s: the entry is there: %v", name, got)
@@ -127,19 +129,17 @@ func TestANameIsItsOwnersUntilItsConnectionEnds(t *testing.T) {
 }
 
 func TestMetadataThatAreNotTheAgentsAreRefused(t *testing.T) {
-	tb := newTable(&quota.Book{})
-	a := of("10.0.0.1:1", 1)
 	all := metadata("x", "1")
 	for n := range all {
-		if _, err := tb.put(time.Time{}, a, whole("x"), all[:n]); !errors.Is(err, wire.CodeInvalid) {
+		if err := check(whole("x"), all[:n]); !errors.Is(err, wire.CodeInvalid) {
 			t.Errorf("cut at %d: %v", n, err)
 		}
 	}
-	if _, err := tb.put(time.Time{}, a, whole("y"), all); !errors.Is(err, wire.CodeInvalid) || !strings.Contains(err.Error(), `"y"`) {
+	if err := check(whole("y"), all); !errors.Is(err, wire.CodeInvalid) || !strings.Contains(err.Error(), `"y"`) {
 		t.Error("under another name:", err)
 	}
-	if len(tb.owners) != 0 {
-		t.Error("something is there:", tb.names())
+	if err := check(whole("x"), all); err != nil {
+		t.Error(err)
 	}
 }
 
