@@ -140,9 +140,12 @@ func (e *Etcd) Reap(ctx context.Context, agent string, blob []byte) error {
 	if err := e.client.Delete(ctx, was); err != nil {
 		return e.told(err)
 	}
-	rest, _, err := e.client.List(ctx, Key{"", agent}.Etcd(e.namespace), maxLabels)
+	own := Key{"", agent}.Etcd(e.namespace)
+	rest, _, err := e.client.List(ctx, own, maxLabels)
 	for _, v := range rest {
-		err = errors.Join(err, e.client.Delete(ctx, v))
+		if !strings.Contains(v.Key[len(own):], "/") { // else it is of an agent whose name begins with this one's and a slash
+			err = errors.Join(err, e.client.Delete(ctx, v))
+		}
 	}
 	if err != nil {
 		return e.told(err)

@@ -88,18 +88,18 @@ func TestTheDeadAreReapedFromEtcd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, agent := range []string{"app", "app2"} { // as the wheel does
+	for _, agent := range []string{"app", "app2", "app/0"} { // as the wheel does
 		put("/nixl/agents//"+agent+"/", nil)
 		put("/nixl/agents//"+agent+"/metadata", written(agent, "1"))
 		put("/nixl/agents//"+agent+"/half", written(agent, "1"))
 	}
-	if err := e.Reap(t.Context(), "app", written("app", "another life")); !errors.Is(err, wire.CodeIncarnation) || len(keys(t, c)) != 6 {
+	if err := e.Reap(t.Context(), "app", written("app", "another life")); !errors.Is(err, wire.CodeIncarnation) || len(keys(t, c)) != 9 {
 		t.Error("another life of it:", err, keys(t, c))
 	}
 	if err := e.Reap(t.Context(), "app", written("app", "1")); err != nil {
 		t.Error(err)
 	}
-	if got := keys(t, c); !slices.Equal(got, []string{"/nixl/agents//app2/", "/nixl/agents//app2/half", "/nixl/agents//app2/metadata"}) {
+	if got := keys(t, c); !slices.Equal(got, []string{"/nixl/agents//app/0/", "/nixl/agents//app/0/half", "/nixl/agents//app/0/metadata", "/nixl/agents//app2/", "/nixl/agents//app2/half", "/nixl/agents//app2/metadata"}) {
 		t.Error(got)
 	}
 	if _, err := e.Get(t.Context(), "app"); !errors.Is(err, ErrAbsent) {
