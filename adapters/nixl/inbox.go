@@ -65,7 +65,7 @@ func newInbox(n *Node) *inbox {
 		}
 		return n.session.blob
 	}
-	in.refused = n.refused
+	in.refused = func(from string, err error) { n.turned(from, false, err) }
 	for _, c := range n.cfg.Peers {
 		if by, agent := Planned(c.Address); by == ByListener {
 			in.names[agent] = true
@@ -163,7 +163,7 @@ func (s *sent) does(f plane.Frame) error {
 	}
 	s.end(fmt.Errorf("%w: its agent has withdrawn its metadata", wire.CodeUnreachable))
 	s.mu.Lock()
-	s.name, s.gone, s.why = "", make(chan struct{}), nil
+	s.name, s.blob, s.gone, s.why = "", nil, make(chan struct{}), nil
 	s.mu.Unlock()
 	return nil
 }
@@ -237,6 +237,9 @@ func (in *inbox) sent(agent string) (source, error) {
 func (s *sent) metadata(context.Context) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.why == nil && s.blob == nil {
+		return nil, fmt.Errorf("%w: listener %s: %w", wire.CodeUnreachable, s.in.addr, plane.ErrAbsent) // withdrawn
+	}
 	return s.blob, s.why
 }
 

@@ -127,6 +127,10 @@ func TestAnAgentSendsAsksAndWithdraws(t *testing.T) {
 	}
 	r.says(c, plane.Invalidate, []byte("agentA"))
 	testbed.Until(t, "it is forgotten", func() bool { return !r.knows() })
+	testbed.Until(t, "who has it connected is told so", func() bool {
+		_, err := s.metadata(t.Context())
+		return errors.Is(err, wire.CodeUnreachable) && errors.Is(err, plane.ErrAbsent)
+	})
 	r.says(c, plane.Load, blob(t))
 	testbed.Until(t, "it is back", r.knows)
 	_ = c.Close()

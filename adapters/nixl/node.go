@@ -58,8 +58,9 @@ type Observer struct {
 	Changed func()
 	// Moved is a block that a peer brought (in) or took, by the transport via.
 	Moved func(peer string, in bool, via string, bytes uint64, took time.Duration)
-	// Refused is a request that was turned away.
-	Refused func(peer string, err error)
+	// Refused is a request that was turned away: of a listed peer, or of who came to the
+	// listener from an address.
+	Refused func(who string, listed bool, err error)
 	// Wrong is a payload that a peer brought and that did not match its checksum.
 	Wrong func(peer string)
 }
@@ -89,6 +90,7 @@ type Config struct {
 	// Reap has the metadata of listed agents taken out of etcd when they are dead.
 	Reap     bool
 	reapTime time.Duration // 0: reapTime
+	harmRest time.Duration // 0: harmRest
 
 	Store    Store
 	Windows  *window.Table

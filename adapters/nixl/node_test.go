@@ -128,7 +128,7 @@ func config(t *testing.T, peers ...PeerConfig) Config {
 	return Config{
 		Label: "nixl", Agent: "house", Helper: helperConfig(t), Peers: peers, Window: 1 << 20, Staging: MinStaging, Lanes: 1,
 		Store: store, Windows: table, Tenant: func(wire.Namespace) (string, bool) { return "", false },
-		Observer: Observer{Changed: func() {}, Moved: func(string, bool, string, uint64, time.Duration) {}, Refused: func(string, error) {}, Wrong: func(string) {}},
+		Observer: Observer{Changed: func() {}, Moved: func(string, bool, string, uint64, time.Duration) {}, Refused: func(string, bool, error) {}, Wrong: func(string) {}},
 	}
 }
 

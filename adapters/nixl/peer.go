@@ -2,6 +2,7 @@ package nixl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,11 @@ const (
 	helperWait = 50 * time.Millisecond
 	heard      = 64 // notifications of a peer that wait
 
+	// harmRest is how long a peer is left alone whose metadata have ended the helper; doubled
+	// each time, up to harmMost.
+	harmRest = 15 * time.Second
+	harmMost = 10 * time.Minute
+
 	pieceBytes = 1 << 20 // of a piece, and
 	moveBytes  = 4 << 20 // of a transfer
 	movesATime = 2       // transfers of a call: the staging of one is copied while another runs
@@ -48,7 +54,8 @@ type peer struct {
 	owes   bool // a lend-done, when it is connected anew
 	ways   ways
 
-	dead dead // the loop's
+	dead  dead // the loop's
+	harms uint // the loop's: helpers that its metadata have ended
 }
 
 // link is a peer's agent as it is loaded in one helper.
@@ -237,6 +244,10 @@ func (p *peer) run(ctx context.Context) {
 		if time.Since(began) > lastWait {
 			wait = firstWait
 		}
+		if time.Since(began) > harmMost {
+			p.harms = 0
+		}
+		rest := p.harmed(err)
 		p.mu.Lock()
 		if p.link != nil {
 			p.was = *p.link
@@ -251,6 +262,8 @@ func (p *peer) run(ctx context.Context) {
 		pause := wait // see attend
 		wait = min(2*wait, lastWait)
 		switch {
+		case rest > 0:
+			pause, wait = rest, firstWait
 		case s.err() != nil: // the peer is new to the next helper
 			pause, wait = helperWait, firstWait
 		case errors.Is(err, plane.ErrAbsent): // it costs nothing to look
@@ -261,6 +274,18 @@ func (p *peer) run(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// harmed is how long the peer is left alone, where err says that its metadata have ended a
+// helper, and the connections of all peers with it.
+func (p *peer) harmed(err error) time.Duration {
+	if !errors.Is(err, errHarm) {
+		return 0
+	}
+	rest := min(cmp.Or(p.node.cfg.harmRest, harmRest)<<min(p.harms, 16), harmMost)
+	p.harms++
+	p.node.cfg.Helper.Log.Warn("the metadata of a NIXL peer have ended the helper: the peer is left alone for a while", "peer", p.Name(), "address", p.Address, "for", rest)
+	return rest
 }
 
 // serve connects the peer to a helper's agent, and does what it asks until that ends.

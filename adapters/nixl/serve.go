@@ -19,10 +19,12 @@ const (
 	getTime   = 20 * time.Second // for a block that a peer asked for
 )
 
-// refused tells that a request was turned away.
-func (n *Node) refused(peer string, err error) {
+// refused tells that a request of a listed peer was turned away.
+func (n *Node) refused(peer string, err error) { n.turned(peer, true, err) }
+
+func (n *Node) turned(who string, listed bool, err error) {
 	n.count.refusals.Add(1)
-	n.cfg.Observer.Refused(peer, err)
+	n.cfg.Observer.Refused(who, listed, err)
 }
 
 // asked does what a peer asks for, and tells it what became of that.

@@ -171,13 +171,24 @@ func (s *session) disclaim(name string) {
 	delete(s.names, name)
 }
 
-// load makes a peer's agent known: one at a time, since UCX does not survive two of one.
+// errHarm is metadata that the helper has not survived: the library asserts what it does not
+// check.
+var errHarm = errors.New("the helper died, or hung, while it loaded this agent's metadata")
+
+// load makes a peer's agent known: one at a time, since UCX does not survive two of one. So
+// it is known whose metadata were loaded when the helper died.
 func (s *session) load(ctx context.Context, m plane.Metadata, blob []byte) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	if err := s.err(); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	loaded, err := ask[*control.Loaded](ctx, s.process, &control.Load{Blob: blob}, -1)
+	loaded, err := ask[*control.Loaded](within, s.process, &control.Load{Blob: blob}, -1)
+	if err != nil && ctx.Err() == nil && (s.err() != nil || within.Err() != nil) {
+		return fmt.Errorf("%w: %w", errHarm, err)
+	}
 	if err == nil && loaded.Peer != m.Agent {
 		err = fmt.Errorf("nixl: %q was loaded as %q: %w", m.Agent, loaded.Peer, wire.CodeInvalid)
 	}

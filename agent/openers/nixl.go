@@ -70,9 +70,13 @@ var openNIXL = New(
 				Moved: func(peer string, in bool, via string, bytes uint64, took time.Duration) {
 					at.Observer.Served(Served{Fabric: at.Name, Peer: peer, In: in, Class: fabric.ClassNormal, Via: via, Items: 1, Bytes: bytes, Took: took})
 				},
-				Refused: func(peer string, err error) {
+				Refused: func(who string, listed bool, err error) {
 					at.Observer.Refused(wire.CodeOf(err))
-					at.Log.Info("nixl: a request was refused", "peer", peer, "err", err)
+					key := "from" // strangers are one kind of log line
+					if listed {
+						key = "peer"
+					}
+					at.Log.Info("nixl: a request was refused", "fabric", at.Name, key, who, "err", err)
 				},
 				Wrong: func(peer string) { at.Observer.ArrivedWrong(at.Name, peer) },
 			},

@@ -2,7 +2,9 @@ package openers
 
 import (
 	"log/slog"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"meridian/agent/config"
@@ -47,5 +49,32 @@ func TestWhoMayUseNIXLsListenersIsReloaded(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Who may connect chooses its source address, so that must not be a kind of log line.
+func TestStrangersOfNIXLsListenerAreOneKindOfLogLine(t *testing.T) {
+	lines := make(chan string, 64)
+	var book quota.Book
+	site := Site{Observer: deaf{}, Quota: &book, Doors: door.NewCommon(&book), Log: slog.New(slog.NewTextHandler(sink(lines), nil))}
+	f, err := Open(t.Context(), config.Fabric{Name: "x", Kind: nixlKind, Settings: &nixlSettings{listen: "127.0.0.1:0", helper: "/nowhere"}}, site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	c, err := net.Dial("tcp", strings.TrimPrefix(f.(fabric.Server).Addresses()[0], "nixl://"))
+	if err == nil {
+		_, err = c.Write(make([]byte, 8)) // a frame of no bytes
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	line := <-lines
+	for !strings.Contains(line, "a request was refused") {
+		line = <-lines
+	}
+	if !strings.Contains(line, " from=127.0.0.1 ") || !strings.Contains(line, " fabric=x ") {
+		t.Errorf("%q", line)
 	}
 }
