@@ -113,7 +113,7 @@ fabric = "link"
 	decode.mover.Log.Begin(transfer.Record{})
 	moveObserver{decode.Agent}.Slow(linkFabric)
 	driveObjects(t, decode)
-	driveBridge(t, decode, b)
+	driveBridge(t, decode, b, moved)
 	if err := decode.fabrics.Add("ill", ill{}); err != nil {
 		t.Fatal(err)
 	}
@@ -144,13 +144,13 @@ fabric = "link"
 }
 
 // driveBridge has a block of a peer go on to another fabric, and one looked for.
-func driveBridge(t *testing.T, n *testNode, e *testEngine) {
+func driveBridge(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
 	t.Helper()
 	if err := n.fabrics.Add("shelf", synthetic.New(synthetic.Options{})); err != nil {
 		t.Fatal(err)
 	}
 	rules := n.routes.Rules()
-	if err := n.routes.Replace([]fabric.Route{{From: linkFabric, Fabric: "shelf"}}); err != nil {
+	if err := n.routes.Replace([]fabric.Route{{From: linkFabric, Fabric: linkFabric, Peer: "gone", Require: true}}); err != nil {
 		t.Fatal(err)
 	}
 	keys, from := e.keys("bridged", 1), fabric.Hop{Fabric: linkFabric, Peer: "prefill"}
@@ -160,6 +160,10 @@ func driveBridge(t *testing.T, n *testNode, e *testEngine) {
 		t.Fatal(err)
 	}
 	end(nil)
+	moved.scrape(t, n)
+	if err := n.routes.Replace([]fabric.Route{{From: linkFabric, Fabric: "shelf"}}); err != nil {
+		t.Fatal(err)
+	}
 	until(t, "the block went on", func() bool { return n.mover.BridgeStats().Forwarded == 1 })
 	n.mover.Look(t.Context(), from, e.ns, e.keys("nowhere", 1))
 	if err := n.routes.Replace(rules); err != nil {
