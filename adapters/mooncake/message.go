@@ -14,7 +14,7 @@ const (
 	verbStored = notice.Stored
 )
 
-// message is a notify's text, taken apart.
+// message is a line of a notify's text, taken apart.
 type message struct {
 	verb string
 	ns   wire.Namespace
@@ -23,15 +23,21 @@ type message struct {
 	n    uint64 // bytes: of the payload, or of the room for it
 }
 
-func (m message) String() string {
-	return notice.Notice{Verb: m.verb, NS: m.ns, Key: m.key, Addr: m.addr, Len: m.n}.String()
+func (m message) notice() notice.Notice {
+	return notice.Notice{Verb: m.verb, NS: m.ns, Key: m.key, Addr: m.addr, Len: m.n}
 }
 
-// parseMessage reads what a peer may send.
-func parseMessage(text string) (message, error) {
-	n, err := notice.Parse(text, maxItem, verbPut, verbGet)
+func (m message) String() string { return m.notice().String() }
+
+// parseMessages reads what a peer may send.
+func parseMessages(text string) ([]message, error) {
+	lines, err := notice.ParseAll(text, maxItem, verbPut, verbGet)
 	if err != nil {
-		return message{}, fmt.Errorf("mooncake: a notify: %w", err)
+		return nil, fmt.Errorf("mooncake: a notify: %w", err)
 	}
-	return message{n.Verb, n.NS, n.Key, n.Addr, n.Len}, nil
+	list := make([]message, len(lines))
+	for i, n := range lines {
+		list[i] = message{n.Verb, n.NS, n.Key, n.Addr, n.Len}
+	}
+	return list, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +20,6 @@ import (
 	"meridian/blocks/quota"
 	"meridian/blocks/window"
 	"meridian/fabric"
-	"meridian/fabric/lent/notice"
 	"meridian/internal/door"
 	"meridian/wire"
 )
@@ -258,16 +258,16 @@ func (s *server) refused(peer string, err error) {
 	s.Observer.Refused(peer, g != nil, err)
 }
 
-// notified does what a peer asks for, before it is answered.
+// notified does what a peer asks for, before it is answered. All lines are checked before
+// anything is done.
 func (s *server) notified(c *door.Conn, n handshake.Notify) error {
-	name := c.Peer
-	m, err := parseMessage(n.Text)
+	list, err := parseMessages(n.Text)
 	if err != nil {
 		return err
 	}
-	g := s.guest(name)
+	g := s.guest(c.Peer)
 	if g == nil || !g.enter() {
-		return fmt.Errorf("mooncake: a notify of %s, which is not listed: %w", name, wire.CodeDenied)
+		return fmt.Errorf("mooncake: a notify of %s, which is not listed: %w", c.Peer, wire.CodeDenied)
 	}
 	defer g.doing.Done()
 	select {
@@ -278,6 +278,16 @@ func (s *server) notified(c *door.Conn, n handshake.Notify) error {
 	}
 	s.doing.Add(1)
 	defer s.doing.Add(-1)
+	for _, m := range list {
+		if err := s.mayAsk(m); err != nil {
+			return err
+		}
+	}
+	return s.does(g, list)
+}
+
+// mayAsk says whether a peer may ask for that, now.
+func (s *server) mayAsk(m message) error {
 	if s.drains.Load() {
 		return fmt.Errorf("mooncake: notify to %s: %w", m.verb, wire.CodeDraining)
 	}
@@ -285,33 +295,40 @@ func (s *server) notified(c *door.Conn, n handshake.Notify) error {
 	if !known || !slices.Contains(s.Tenants, tenant) { // whether it exists is not told
 		return fmt.Errorf("mooncake: notify to %s: namespace %v is not open here for peers: %w", m.verb, m.ns, wire.CodeNSUnknown)
 	}
-	began := time.Now()
-	var body uint64
-	if m.verb == verbPut {
-		at := m
-		at.addr = s.own(g, m.addr)
-		body, err = m.n-wire.HeaderLen, s.put(g, at)
-	} else {
-		body, err = s.get(g, m)
-	}
-	if err == nil {
-		s.Observer.Moved(name, m.verb == verbPut, body, time.Since(began))
-	}
-	s.answer(g, m, err)
-	return err
+	return nil
 }
 
-// answer tells a peer what became of its request. Its engine does not tell the
-// application whether a notify was refused.
-func (s *server) answer(g *guest, m message, err error) {
-	verb, code := m.verb, wire.CodeOf(err)
-	m.verb += notice.Done
-	text := m.String()
-	if code != wire.CodeOK {
-		m.verb = verb + notice.Refused
-		text = m.String() + " " + code.String()
+// does does one thing after the other, and tells the peer what became of each: its engine
+// does not tell the application whether a notify was refused. The error is the last one;
+// the others are counted here.
+func (s *server) does(g *guest, list []message) (failed error) {
+	lines := make([]string, len(list))
+	for i, m := range list {
+		began := time.Now()
+		body, err := s.one(g, m)
+		if err == nil {
+			s.Observer.Moved(g.Name(), m.verb == verbPut, body, time.Since(began))
+		} else {
+			if failed != nil {
+				s.refused(g.Name(), failed)
+			}
+			failed = err
+		}
+		lines[i] = m.notice().Answer(wire.CodeOf(err))
 	}
-	s.node.send(g.listed, g.peer, text, 1)
+	s.node.send(g.listed, g.peer, strings.Join(lines, "\n"), len(lines))
+	return failed
+}
+
+func (s *server) one(g *guest, m message) (body uint64, err error) {
+	if m.verb == verbGet {
+		return s.get(g, m)
+	}
+	if g.listed.Err() != nil || s.drains.Load() { // meanwhile
+		return 0, fmt.Errorf("mooncake: notify to %s: %w", m.verb, wire.CodeDraining)
+	}
+	m.addr = s.own(g, m.addr)
+	return m.n - wire.HeaderLen, s.put(g, m)
 }
 
 // put publishes a payload that lies in a peer's window. A key that is there already is

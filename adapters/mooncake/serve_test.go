@@ -419,23 +419,6 @@ func TestDrainRefusesWhatIsNew(t *testing.T) {
 	}
 }
 
-func FuzzParseMessage(f *testing.F) {
-	f.Add(message{verbPut, wire.Namespace{1}, wire.Key{2}, 3, 64}.String())
-	f.Add("mrdn get  x")
-	f.Fuzz(func(t *testing.T, text string) {
-		m, err := parseMessage(text)
-		if err != nil {
-			if wire.CodeOf(err) == wire.CodeInternal || len(err.Error()) > 500 {
-				t.Fatalf("%.600v", err)
-			}
-			return
-		}
-		if again, err := parseMessage(m.String()); err != nil || again != m {
-			t.Fatalf("%+v, then %+v, %v", m, again, err)
-		}
-	})
-}
-
 // Each listed peer is a fabric of its own, and all of them together are one.
 func TestEachPeerIsAPathOfItsOwn(t *testing.T) {
 	a, b := newLender(t, 1<<20), newLender(t, 1<<20)

@@ -20,6 +20,7 @@ import (
 	"meridian/agent/client"
 	"meridian/agent/config"
 	"meridian/agent/openers"
+	"meridian/fabric/lent/notice"
 	"meridian/internal/realpart"
 	"meridian/internal/testbed"
 	"meridian/wire"
@@ -358,6 +359,59 @@ func TestAPutThatIsHalfWrittenOrHalfTold(t *testing.T) {
 	}
 	if !bytes.Equal(h.body(key), payload[wire.HeaderLen:]) {
 		t.Error("the engine reads other bytes than the application brought")
+	}
+}
+
+// One notification of a real agent names several blocks, and one of ours says what became
+// of each. Of one with a line that may not be asked for nothing is done.
+func TestOneNotificationPutsSeveralBlocks(t *testing.T) {
+	a := &app{Agent: wheel.Listen(t, "app", 1<<20), t: t}
+	h := newHouse(t, fmt.Sprintf("peers = [\"app=%s\"]\nlibrary = %q\nhelper = %q\n", a.Listen, realpart.Packages(t, "peers"), helperPath(t)))
+	from, text := a.hear("mrdn window ")
+	var window uint64
+	var n int
+	scan(t, text, &window, &n)
+	const count, bad, each, body = notice.MaxLines, 7, 4096, 3000
+	var asked, told []string
+	var bodies [][]byte
+	var keys []wire.Key
+	for i := range count {
+		payload, err := wire.AppendPayload(nil, wire.ThinkActive, content(body, uint64(100+i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies, keys = append(bodies, bytes.Clone(payload[wire.HeaderLen:])), append(keys, wire.KeyOf(h.space, fmt.Append(nil, i)))
+		m := notice.Notice{Verb: notice.Put, NS: h.space, Key: keys[i], Addr: window + uint64(i)*each, Len: uint64(len(payload))}
+		code := wire.CodeOK
+		if i == bad {
+			payload[len(payload)-1] ^= 1
+			code = wire.CodeChecksum
+		}
+		a.Put(i*each, payload)
+		asked, told = append(asked, m.String()), append(told, m.Answer(code))
+	}
+	a.Write(from, 0, window, count*each, strings.Join(append(slices.Clone(asked[1:]), "mrdn lend 5 7"), "\n"))
+	a.Notify(from, strings.Join(asked, "\n"))
+	if _, rest := a.hear("mrdn put-"); "mrdn put-"+rest != strings.Join(told, "\n") {
+		t.Errorf("it is told %q, want %q", rest, told)
+	}
+	lease, err := h.engine.Acquire(t.Context(), h.ns, keys, client.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	for i, b := range lease.Blocks[:bad] {
+		if b.Err != nil || !bytes.Equal(b.Body, bodies[i]) {
+			t.Errorf("block %d: %v, %d bytes", i, b.Err, len(b.Body))
+		}
+	}
+	for i := range keys[bad+1:] {
+		if i += bad + 1; !bytes.Equal(h.body(keys[i]), bodies[i]) {
+			t.Errorf("the engine reads other bytes of block %d than the application brought", i)
+		}
+	}
+	if lease.Blocks[bad].Err == nil {
+		t.Error("a damaged payload is a block")
 	}
 }
 

@@ -215,7 +215,7 @@ func TestAListenerThatLies(t *testing.T) {
 func TestWhatAPeerMaySay(t *testing.T) {
 	ns, key := wire.Namespace{1}, wire.Key{2}
 	for _, m := range []message{{verb: verbLend, addr: 5, n: 7}, {verbPut, ns, key, 8, 100}, {verbGet, ns, key, 9, 100}} {
-		if got, err := parseMessage(m.String()); err != nil || got != m {
+		if got, err := parseMessages(m.String()); err != nil || len(got) != 1 || got[0] != m {
 			t.Errorf("%v: %v, %v", m, got, err)
 		}
 	}
@@ -226,7 +226,7 @@ func TestWhatAPeerMaySay(t *testing.T) {
 		strings.Replace(put, " 8 ", " -8 ", 1): wire.CodeInvalid, "mrdn lend 1": wire.CodeInvalid, "mrdn lend 18446744073709551615 2": wire.CodeInvalid,
 		"mrdn put x y 1 100": wire.CodeInvalid, strings.Repeat("x", notice.MaxText+1): wire.CodeTooLarge,
 	} {
-		if m, err := parseMessage(text); !errors.Is(err, want) {
+		if m, err := parseMessages(text); !errors.Is(err, want) {
 			t.Errorf("%.60q: %+v, %v, want %v", text, m, err, want)
 		}
 	}

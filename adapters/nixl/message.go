@@ -15,11 +15,10 @@ const (
 	verbGet    = notice.Get
 	verbStored = notice.Stored
 
-	suffixDone    = notice.Done
-	suffixRefused = notice.Refused
+	suffixDone = notice.Done
 )
 
-// message is a notification's text, taken apart. Lend and window have no key.
+// message is a line of a notification's text, taken apart. Lend and window have no key.
 type message struct {
 	verb string
 	ns   wire.Namespace
@@ -28,15 +27,21 @@ type message struct {
 	n    uint64 // bytes
 }
 
-func (m message) String() string {
-	return notice.Notice{Verb: m.verb, NS: m.ns, Key: m.key, Addr: m.addr, Len: m.n}.String()
+func (m message) notice() notice.Notice {
+	return notice.Notice{Verb: m.verb, NS: m.ns, Key: m.key, Addr: m.addr, Len: m.n}
 }
 
-// parseMessage reads what a peer may send.
-func parseMessage(text string) (message, error) {
-	n, err := notice.Parse(text, maxItem, verbLend, verbPut, verbGet)
+func (m message) String() string { return m.notice().String() }
+
+// parseMessages reads what a peer may send.
+func parseMessages(text string) ([]message, error) {
+	lines, err := notice.ParseAll(text, maxItem, verbLend, verbPut, verbGet)
 	if err != nil {
-		return message{}, fmt.Errorf("nixl: a notification: %w", err)
+		return nil, fmt.Errorf("nixl: a notification: %w", err)
 	}
-	return message{n.Verb, n.NS, n.Key, n.Addr, n.Len}, nil
+	list := make([]message, len(lines))
+	for i, n := range lines {
+		list[i] = message{n.Verb, n.NS, n.Key, n.Addr, n.Len}
+	}
+	return list, nil
 }

@@ -381,13 +381,14 @@ func (p *peer) attend(ctx context.Context, l source, s *session, m plane.Metadat
 			if t.s != s {
 				continue // of an earlier helper
 			}
-			said, err := parseMessage(t.text)
+			list, err := parseMessages(t.text)
 			if err != nil {
 				p.node.refused(p.Name(), err)
 				continue
 			}
+			said := list[0]
 			if said.verb != verbLend {
-				p.node.asked(ctx, p, s, m.Agent, said)
+				p.node.asked(ctx, p, s, m.Agent, list)
 				continue
 			}
 			// What was registered since is in newer metadata only.

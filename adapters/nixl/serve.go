@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"meridian/blocks"
@@ -27,39 +28,41 @@ func (n *Node) turned(who string, listed bool, err error) {
 	n.cfg.Observer.Refused(who, listed, err)
 }
 
-// asked does what a peer asks for, and tells it what became of that.
-func (n *Node) asked(ctx context.Context, p *peer, s *session, agent string, m message) {
+// asked does what a peer asks for in one notification, and tells it what became of each
+// line.
+func (n *Node) asked(ctx context.Context, p *peer, s *session, agent string, list []message) {
 	if n.draining.Load() {
 		return // it is told nothing: it would ask again
 	}
 	n.doing.Add(1)
 	defer n.doing.Add(-1)
-	began := time.Now()
-	var body uint64
+	lines := make([]string, len(list))
+	for i, m := range list {
+		began := time.Now()
+		body, err := n.does(ctx, p, s, agent, m)
+		if err != nil {
+			n.refused(p.Name(), err)
+		} else {
+			n.moved(p, m.verb == verbPut, body, time.Since(began))
+		}
+		lines[i] = m.notice().Answer(wire.CodeOf(err))
+	}
+	if s.notify(ctx, agent, strings.Join(lines, "\n")) != nil {
+		n.count.untold.Add(uint64(len(lines)))
+	}
+}
+
+func (n *Node) does(ctx context.Context, p *peer, s *session, agent string, m message) (body uint64, err error) {
 	tenant, known := n.cfg.Tenant(m.ns)
-	var err error
 	switch {
 	case !known || !slices.Contains(n.cfg.Tenants, tenant): // whether it exists is not told
-		err = fmt.Errorf("nixl: notification to %s: namespace %v is not open here for peers: %w", m.verb, m.ns, wire.CodeNSUnknown)
+		return 0, fmt.Errorf("nixl: notification to %s: namespace %v is not open here for peers: %w", m.verb, m.ns, wire.CodeNSUnknown)
+	case n.draining.Load():
+		return 0, fmt.Errorf("nixl: notification to %s: %w", m.verb, wire.CodeDraining)
 	case m.verb == verbPut:
-		body, err = m.n-wire.HeaderLen, n.put(s.guests[p], p, m)
-	default:
-		body, err = n.get(ctx, p, s, agent, m)
+		return m.n - wire.HeaderLen, n.put(s.guests[p], p, m)
 	}
-	answer := m
-	if answer.verb = m.verb + suffixDone; err != nil {
-		answer.verb = m.verb + suffixRefused
-	}
-	said := answer.String()
-	if err != nil {
-		said += " " + wire.CodeOf(err).String()
-		n.refused(p.Name(), err)
-	} else {
-		n.moved(p, m.verb == verbPut, body, time.Since(began))
-	}
-	if s.notify(ctx, agent, said) != nil {
-		n.count.untold.Add(1)
-	}
+	return n.get(ctx, p, s, agent, m)
 }
 
 // moved counts a block that a peer brought or took.

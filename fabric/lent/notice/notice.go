@@ -27,8 +27,11 @@ const (
 	Refused = "-refused" // behind a peer's verb: it was not; the code follows the text
 )
 
-// MaxText is how many bytes of a text are looked at.
-const MaxText = 1024
+// What is looked at of a text.
+const (
+	MaxText  = 1024 // bytes of a line
+	MaxLines = 64   // blocks to put
+)
 
 const prefix = "mrdn"
 
@@ -57,6 +60,37 @@ func form(verb string) string {
 		return prefix + " " + verb + " ADDRESS LENGTH"
 	}
 	return prefix + " " + verb + " NAMESPACE KEY ADDRESS LENGTH"
+}
+
+// Answer is what a peer is told that has sent n: what became of it.
+func (n Notice) Answer(code wire.Code) string {
+	if code == wire.CodeOK {
+		n.Verb += Done
+		return n.String()
+	}
+	n.Verb += Refused
+	return n.String() + " " + code.String()
+}
+
+// ParseAll reads a text of one line, as Parse does, or of several that each say Put. Where
+// one line is wrong all are. The error matches TOO_MANY for too many lines.
+func ParseAll(text string, payload uint64, verbs ...string) ([]Notice, error) {
+	if n := strings.Count(text, "\n") + 1; n > MaxLines {
+		return nil, fmt.Errorf("a text of %d lines, limit %d: %w", n, MaxLines, wire.CodeTooMany)
+	}
+	lines := strings.Split(text, "\n")
+	list := make([]Notice, len(lines))
+	for i, line := range lines {
+		n, err := Parse(line, payload, verbs...)
+		if err == nil && len(lines) > 1 && n.Verb != Put {
+			err = fmt.Errorf("%s in a text of %d lines: several are for %s only: %w", n.Verb, len(lines), Put, wire.CodeUnsupported)
+		}
+		if err != nil {
+			return nil, err
+		}
+		list[i] = n
+	}
+	return list, nil
 }
 
 // Parse reads a text that a stranger has sent, with one of the verbs and about a payload of

@@ -2,6 +2,7 @@ package notice
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,46 @@ func TestWhatATextMayNotBe(t *testing.T) {
 	}
 	if _, err := Parse(put, 1000, Lend); !errors.Is(err, wire.CodeUnsupported) || !strings.Contains(err.Error(), `the verb "put": want lend`) {
 		t.Errorf("a verb that this peer may not send: %v", err)
+	}
+}
+
+// Several lines are blocks to put, and nothing else.
+func TestATextOfSeveralLines(t *testing.T) {
+	put, get := Notice{Put, wire.Namespace{1}, wire.Key{2}, 8, 100}, Notice{Get, wire.Namespace{1}, wire.Key{2}, 8, 100}
+	other := put
+	other.Key = wire.Key{3}
+	for _, want := range [][]Notice{{put}, {get}, {put, other, put}} {
+		var lines []string
+		for _, n := range want {
+			lines = append(lines, n.String())
+		}
+		if got, err := ParseAll(strings.Join(lines, "\n"), 1000, verbs...); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v: %v, %v", want, got, err)
+		}
+	}
+	for text, want := range map[string]wire.Code{
+		put.String() + "\n":                                     wire.CodeInvalid,
+		put.String() + "\n\n" + put.String():                    wire.CodeInvalid,
+		put.String() + "\n" + get.String():                      wire.CodeUnsupported,
+		put.String() + "\nmrdn lend 5 7":                        wire.CodeUnsupported,
+		put.String() + "\n" + strings.Repeat("x", MaxText+1):    wire.CodeTooLarge,
+		strings.Repeat(put.String()+"\n", MaxLines):             wire.CodeTooMany,
+		strings.Repeat("\n", 1<<20):                             wire.CodeTooMany,
+		strings.Repeat(put.String()+"\n", MaxLines-1) + "hello": wire.CodeInvalid,
+	} {
+		if got, err := ParseAll(text, 1000, verbs...); !errors.Is(err, want) || got != nil || len(err.Error()) > 400 {
+			t.Errorf("%.200q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+func TestAnAnswerSaysWhatBecameOfATextAndWhy(t *testing.T) {
+	put := Notice{Put, wire.Namespace{1}, wire.Key{2}, 8, 100}
+	if got, want := put.Answer(wire.CodeOK), strings.Replace(put.String(), "put", "put-done", 1); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := put.Answer(wire.CodeChecksum), strings.Replace(put.String(), "put", "put-refused", 1)+" CHECKSUM"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
