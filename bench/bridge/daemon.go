@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -210,6 +211,34 @@ func (d *daemon) ready(ctx context.Context) error {
 	}
 	return nil
 }
+
+// pushes are the gateway's calls on the sink since the daemon's start, and how long they
+// took together.
+func (d *daemon) pushes(ctx context.Context) (calls, seconds float64, err error) {
+	page, err := d.get(ctx, "/metrics")
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, pushMetric) || !strings.Contains(line, `operation="forward"`) {
+			continue
+		}
+		at := strings.LastIndexByte(line, ' ')
+		v, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64)
+		switch {
+		case err != nil:
+			return 0, 0, fmt.Errorf("%s: %w", d.name, err)
+		case strings.HasPrefix(line, pushMetric+"_count"):
+			calls += v
+		case strings.HasPrefix(line, pushMetric+"_sum"):
+			seconds += v
+		}
+	}
+	return calls, seconds, nil
+}
+
+// pushMetric is the time of each call on a fabric.
+const pushMetric = "meridian_transfer_duration_seconds"
 
 // refusals are lines of /metrics of blocks that did not go on as they should.
 func (d *daemon) refusals(ctx context.Context) error {

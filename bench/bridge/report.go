@@ -41,6 +41,8 @@ type Row struct {
 	RateMin    float64 `json:"bridge_min_gbs"`
 	RateMax    float64 `json:"bridge_max_gbs"`
 	Ratio      float64 `json:"bridge_to_bound"`
+	Batch      float64 `json:"blocks_a_push"` // that the gateway sent on in one call
+	Pushing    float64 `json:"pushing"`       // part of the bridge's time in which the gateway pushed
 	Met        bool    `json:"goal_met"`
 }
 
@@ -60,7 +62,7 @@ func bound(leg1, leg2, hash float64, cores int) float64 {
 
 // Rows is the report for people.
 func (r Report) Rows() (head []string, rows [][]string) {
-	head = []string{"bridge", "block", "leg1", "leg2", "hash a core", "bound", "bridge", "least-most", "of the bound", fmt.Sprintf("goal %.0f%%", 100*Goal)}
+	head = []string{"bridge", "block", "leg1", "leg2", "hash a core", "bound", "bridge", "least-most", "blocks a push", "pushing", "of the bound", fmt.Sprintf("goal %.0f%%", 100*Goal)}
 	for _, b := range r.Bridges {
 		goal := "missed"
 		if b.Met {
@@ -68,7 +70,7 @@ func (r Report) Rows() (head []string, rows [][]string) {
 		}
 		rows = append(rows, []string{
 			b.Bridge, config.FormatBytes(uint64(b.BlockBytes)), rate(b.Leg1), rate(b.Leg2), rate(b.Hash), rate(b.Bound), rate(b.Rate),
-			rate(b.RateMin) + "-" + rate(b.RateMax), fmt.Sprintf("%.0f%%", 100*b.Ratio), goal,
+			rate(b.RateMin) + "-" + rate(b.RateMax), fmt.Sprintf("%.1f", b.Batch), fmt.Sprintf("%.0f%%", 100*b.Pushing), fmt.Sprintf("%.0f%%", 100*b.Ratio), goal,
 		})
 	}
 	for _, s := range r.Skipped {

@@ -154,7 +154,7 @@ func (r *run) bridge(ctx context.Context, name string, s *set) (_ Row, err error
 		return Row{}, err
 	}
 	out := Row{Bridge: name, BlockBytes: s.size, Blocks: s.count}
-	var leg1, leg2, hash, rates, ratios []float64
+	var leg1, leg2, hash, rates, ratios, batches, pushing []float64
 	for i := range r.opt.Rounds + 1 { // the first one warms up
 		say(fmt.Sprintf("round %d of %d", i, r.opt.Rounds))
 		got, compared, err := w.round(ctx, fmt.Sprint(i), r.opt.Round)
@@ -166,11 +166,13 @@ func (r *run) bridge(ctx context.Context, name string, s *set) (_ Row, err error
 		}
 		out.Compared += compared
 		leg1, leg2, hash, rates = append(leg1, got.Leg1), append(leg2, got.Leg2), append(hash, got.Hash), append(rates, got.Rate)
+		batches, pushing = append(batches, got.Batch), append(pushing, got.Pushing)
 		ratios = append(ratios, got.Rate/bound(got.Leg1, got.Leg2, got.Hash, runtime.NumCPU()))
 	}
 	out.Leg1, out.Leg2, out.Hash, out.Rate = measure.Median(leg1), measure.Median(leg2), measure.Median(hash), measure.Median(rates)
 	out.RateMin, out.RateMax = measure.MinMax(rates)
 	out.Bound, out.Ratio = bound(out.Leg1, out.Leg2, out.Hash, runtime.NumCPU()), measure.Median(ratios)
+	out.Batch, out.Pushing = measure.Median(batches), measure.Median(pushing)
 	out.Met = out.Ratio >= Goal
 	return out, w.gate.refusals(ctx)
 }
@@ -185,7 +187,7 @@ func (w *row) round(ctx context.Context, name string, d time.Duration) (got Row,
 	if got.Leg2, n, err = w.leg2(ctx, w.set.keys(name+"-leg2")); err != nil {
 		return got, 0, fmt.Errorf("leg2: %w%s", err, w.gate.Tail())
 	}
-	if got.Rate, m, err = w.whole(ctx, w.set.keys(name+"-bridge")); err != nil {
+	if m, err = w.whole(ctx, w.set.keys(name+"-bridge"), &got); err != nil {
 		return got, 0, fmt.Errorf("bridge: %w%s", err, w.gate.Tail())
 	}
 	return got, n + m, nil
@@ -226,12 +228,16 @@ func (w *row) leg2(ctx context.Context, keys []wire.Key) (rate float64, compared
 	return rate, compared, err
 }
 
-func (w *row) whole(ctx context.Context, keys []wire.Key) (rate float64, compared int, err error) {
+func (w *row) whole(ctx context.Context, keys []wire.Key, got *Row) (compared int, err error) {
 	if err := w.sink.expect(ctx, keys); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	if err := w.source.prepare(ctx, w.gate, keys); err != nil {
-		return 0, 0, err
+		return 0, err
+	}
+	calls, pushing, err := w.gate.pushes(ctx)
+	if err != nil {
+		return 0, err
 	}
 	came := make(chan error, 1)
 	began := time.Now()
@@ -243,10 +249,15 @@ func (w *row) whole(ctx context.Context, keys []wire.Key) (rate float64, compare
 	}()
 	err = w.source.bring(ctx, w.gate, keys)
 	if err = errors.Join(err, <-came); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	compared, err = w.sink.check(ctx)
-	return w.rate(took), compared, err
+	if compared, err = w.sink.check(ctx); err != nil {
+		return 0, err
+	}
+	callsNow, pushingNow, err := w.gate.pushes(ctx)
+	got.Rate = w.rate(took)
+	got.Batch, got.Pushing = float64(len(keys))/max(1, callsNow-calls), (pushingNow-pushing)/took.Seconds()
+	return compared, err
 }
 
 // open starts the processes of a bridge.

@@ -60,8 +60,8 @@ and 4 GiB of memory.`,
 		}
 		for _, s := range sizes {
 			n, err := config.ParseBytes(s)
-			if err != nil || n == 0 || n > 32<<20 {
-				return nil, usage("--sizes: %q is no size between 1 B and 32 MiB", s)
+			if err != nil || n == 0 || n > 16<<20 {
+				return nil, usage("--sizes: %q is no size between 1 B and 16 MiB", s)
 			}
 			opt.Sizes = append(opt.Sizes, uint32(n))
 		}

@@ -21,7 +21,8 @@ import sys
 import time
 
 PATIENCE = 60  # seconds without any progress
-PAUSE = 100e-6  # between two looks
+PAUSE = 100e-6  # between two looks of a source
+REST = 1e-3  # of a sink: looks take processor time from what it waits for
 
 _compare = ctypes.CDLL(None).memcmp
 _compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
@@ -42,13 +43,13 @@ class Patience:
     def __init__(self, what):
         self.what, self.since, self.last = what, time.monotonic(), None
 
-    def wait(self, left):
+    def wait(self, left, pause=PAUSE):
         now = time.monotonic()
         if left != self.last:
             self.last, self.since = left, now
         elif now - self.since > PATIENCE:
             raise TimeoutError("%s: %d are missing, and nothing has come for %d s" % (self.what, left, PATIENCE))
-        time.sleep(PAUSE)
+        time.sleep(pause)
 
 
 class Application:

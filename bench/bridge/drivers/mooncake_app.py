@@ -1,6 +1,6 @@
 """An application with a transfer engine of Mooncake, over TCP and without a metadata
-server. docs/mooncake.md has the notifies. A notify follows a transfer and names one
-block, so each block is a transfer of its own, by several threads."""
+server. docs/mooncake.md has the notifies. A notify follows a batch and names its blocks;
+while the daemon takes those of one, the next batch is written by another thread."""
 import threading
 from importlib.metadata import version
 
@@ -8,7 +8,9 @@ import app
 from mooncake.engine import TransferEngine, TransferNotify, TransferOpcode
 
 HOST = "127.0.0.1"
-THREADS = 4
+THREADS = 2  # each with a part of the window
+LINES = 64  # of a notify: docs/mooncake.md has the limit
+BATCH_BYTES = 8 << 20  # of a transfer
 
 
 class Application(app.Application):
@@ -24,19 +26,25 @@ class Application(app.Application):
     def prepare(self, m):
         self.peer, self.keys = m["segment"], m["keys"]
         window = self.engine.get_first_buffer_address(self.peer)
-        self.there = [window + w * self.stride for w in range(THREADS)]
-        self.notifies = [
-            TransferNotify(self.name, "mrdn put %s %s %d %d" % (m["ns"], key, self.there[i % THREADS], self.n)) for i, key in enumerate(self.keys)
-        ]
+        batch = max(1, min(LINES, BATCH_BYTES // self.stride))
+        here = [self.region.addr + i * self.stride for i in range(len(self.keys))]
+        there = [[window + (w * batch + j) * self.stride for j in range(batch)] for w in range(THREADS)]
+        self.batches = [[] for _ in range(THREADS)]
+        for k, at in enumerate(range(0, len(self.keys), batch)):
+            w = k % THREADS
+            keys = self.keys[at : at + batch]
+            lines = ["mrdn put %s %s %d %d" % (m["ns"], key, there[w][j], self.n) for j, key in enumerate(keys)]
+            n = len(keys)
+            self.batches[w].append((here[at : at + n], there[w][:n], [self.n] * n, TransferNotify(self.name, "\n".join(lines))))
         return {}
 
     def bring(self, _):
         failed = []
 
         def thread(w):
-            for i in range(w, len(self.keys), THREADS):
-                if self.engine.transfer_sync(self.peer, self.region.addr + i * self.stride, self.there[w], self.n, TransferOpcode.Write, self.notifies[i]) != 0:
-                    failed.append(i)
+            for here, there, sizes, notify in self.batches[w]:
+                if self.engine.batch_transfer_sync(self.peer, here, there, sizes, TransferOpcode.Write, notify) != 0:
+                    failed.append(w)
                     return
 
         threads = [threading.Thread(target=thread, args=(w,)) for w in range(THREADS)]
@@ -45,7 +53,7 @@ class Application(app.Application):
         for t in threads:
             t.join()
         if failed:
-            raise RuntimeError("the transfer of block %d failed" % failed[0])
+            raise RuntimeError("a transfer of thread %d failed" % failed[0])
         left = set(self.keys)
         patience = app.Patience("blocks that the daemon has not taken")
         while left:

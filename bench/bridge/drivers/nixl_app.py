@@ -78,7 +78,7 @@ class Application(app.Application):
             left = len(self.expected) - len(self.stored)
             if not left:
                 return {}
-            patience.wait(left)
+            patience.wait(left, app.REST)
 
     def prepare(self, m):
         a = self.agent
