@@ -1,7 +1,6 @@
 """An application with an agent of NIXL, over UCX; UCX_TLS in the environment says over
-what. docs/nixl.md has the notifications. Each block is a write of its own, with the
-notification that names it; lists of descriptors are prepared once, and many writes are
-under way at a time."""
+what. docs/nixl.md has the notifications. Lists of descriptors are prepared once, and
+several writes are under way at a time."""
 import ctypes
 from importlib.metadata import version
 
@@ -12,7 +11,9 @@ from nixl._api import nixl_agent, nixl_agent_config, nixlBind
 # which the thread takes a core for itself, and says no other way.
 PROGRESS_DELAY = 1000
 
-MOST = 60  # writes under way: a daemon lets 64 notifications of a peer wait
+LINES = 64  # of a notification: docs/nixl.md has the limit
+BATCH_BYTES = 4 << 20  # of a write
+MOST = 8  # writes under way
 
 
 class Application(app.Application):
@@ -81,34 +82,45 @@ class Application(app.Application):
             patience.wait(left, app.REST)
 
     def prepare(self, m):
+        """A batch of blocks is one write into one part of the window, with one
+        notification that names all of them."""
         a = self.agent
         for prepared in self.prepared:
             a.release_dlist_handle(prepared)
         sender, window, n = self.meet(m["daemon"])
-        self.slots = min(MOST, n // self.stride)
-        if self.slots < 1:
-            raise ValueError("the window has %d bytes, a payload needs %d" % (n, self.stride))
+        batch = max(1, min(LINES, BATCH_BYTES // self.stride))
+        self.parts = min(MOST, n // (batch * self.stride))
+        if self.parts < 1:
+            raise ValueError("the window has %d bytes, a batch needs %d" % (n, batch * self.stride))
         here = [(self.region.addr + i * self.stride, self.n, 0) for i in range(self.count)]
-        there = [(window + s * self.stride, self.n, 0) for s in range(self.slots)]
+        there = [(window + s * self.stride, self.n, 0) for s in range(self.parts * batch)]
         self.prepared = [a.prep_xfer_dlist("", here, "DRAM"), a.prep_xfer_dlist(sender, there, "DRAM")]
         self.keys = m["keys"]
-        self.begins = ["mrdn put %s %s " % (m["ns"], key) for key in m["keys"]]
-        self.ends = ["%d %d" % (window + s * self.stride, self.n) for s in range(self.slots)]
+        # What is told of a block but its address, so that bring has little to do.
+        self.begins = ["mrdn put %s %s " % (m["ns"], key) for key in self.keys]
+        self.ends = ["%d %d" % (addr, n) for addr, n, _ in there]
+        self.batches = [range(at, min(at + batch, len(self.keys))) for at in range(0, len(self.keys), batch)]
+        self.batch = batch
         return {}
 
     def bring(self, _):
         """The library sends the notification of a write when it is asked for the write's
         state and the write has ended."""
-        a, here, there, total = self.agent, self.prepared[0], self.prepared[1], len(self.keys)
-        free, flying, named = list(range(self.slots)), [], {}
+        a, here, there, begins, ends = self.agent, self.prepared[0], self.prepared[1], self.begins, self.ends
+        free, flying = list(range(self.parts)), []
+        part_of, missing = {}, {}
         patience = app.Patience("blocks that the daemon has not taken")
-        begun, left = 0, total
+        begun, left = 0, len(self.keys)
         while left:
-            while free and begun < total:
-                s = free.pop()
-                r = a.make_prepped_xfer("WRITE", here, [begun], there, [s], (self.begins[begun] + self.ends[s]).encode())
+            while free and begun < len(self.batches):
+                blocks, part = self.batches[begun], free.pop()
+                slots = range(part * self.batch, part * self.batch + len(blocks))
+                text = "\n".join([begins[i] + ends[s] for i, s in zip(blocks, slots)])
+                r = a.make_prepped_xfer("WRITE", here, list(blocks), there, list(slots), text.encode())
+                for i in blocks:
+                    part_of[self.keys[i]] = part
+                missing[part] = len(blocks)
                 flying.append((a.transfer(r), r))
-                named[self.keys[begun]] = s
                 begun += 1
             still = []
             for state, r in flying:
@@ -124,8 +136,11 @@ class Application(app.Application):
             flying = still
             self.hear()
             for key in self.done:
-                free.append(named.pop(key))
+                part = part_of.pop(key)
+                missing[part] -= 1
                 left -= 1
+                if not missing[part]:
+                    free.append(part)
             if not self.done and not did:
                 patience.wait(left)
             self.done = []
