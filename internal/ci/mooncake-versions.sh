@@ -22,9 +22,12 @@ for v in "$@"; do
   install "$root/mooncake-$v" "mooncake-transfer-engine-non-cuda==$v" || { echo "$v: not installed"; failed=1; continue; }
   lib=
   case $v in
-  0.3.12*) # its programs need CUDA's run time
+  0.3.12* | 0.3.13) # programs of theirs need CUDA's run time
     install "$root/cudart" nvidia-cuda-runtime-cu12==12.8.90 || { failed=1; continue; }
-    lib=$root/cudart/nvidia/cuda_runtime/lib set=$acked ;;
+    lib=$root/cudart/nvidia/cuda_runtime/lib ;;
+  esac
+  case $v in
+  0.3.12*) set=$acked ;;
   0.3.13*) set=$store ;;
   0.3.9*) set=$read ;;
   *) set=$blocks ;;
