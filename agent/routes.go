@@ -19,6 +19,10 @@ const (
 	routeAdded    = "added"
 )
 
+// maxAdded bounds the routes that are added to those of the file: each block is compared
+// with all of them.
+const maxAdded = 64
+
 // rulesOf turns a configuration's routes into rules; disagg.fabric is short for one last
 // route.
 func rulesOf(c *config.Config) (rules []fabric.Route, err error) {
@@ -88,6 +92,9 @@ func (a *Agent) addRoute(ctx context.Context, keys map[string]any) error {
 	}
 	if drainState(a.drain.Load()) != serving {
 		return fmt.Errorf("the daemon is leaving: %w", wire.CodeDraining)
+	}
+	if n := a.added.Load(); n >= maxAdded {
+		return fmt.Errorf("%d routes were added already, limit %d: write those that stay into the file, and reload: %w", n, maxAdded, wire.CodeTooMany)
 	}
 	with, _, err := a.now().WithRoute(keys)
 	if err != nil {

@@ -23,6 +23,7 @@ const (
 	spansEvery    = time.Second
 	spansTime     = 5 * time.Second // one request to the collector; it is not repeated
 	spansOnClose  = time.Second
+	spansAnswer   = 4 << 10 // bytes of an answer, which is logged where it is a refusal
 	tracesLibrary = "meridian/agent"
 )
 
@@ -41,7 +42,7 @@ func (a *Agent) openTraces(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("telemetry.otlp_endpoint: %w: %w", err, wire.CodeConfig)
 	}
-	e, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to.JoinPath("v1", "traces").String()), otlptracehttp.WithTimeout(spansTime),
+	e, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to.JoinPath("v1", "traces").String()), otlptracehttp.WithTimeout(spansTime), otlptracehttp.WithMaxResponseSize(spansAnswer),
 		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}))
 	if err != nil {
 		return fmt.Errorf("telemetry.otlp_endpoint: %w", err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	tracespb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -84,6 +85,36 @@ func (r *receiver) tree(name, child string, keys ...string) (out []string) {
 
 func tracesTo(url string) string {
 	return fmt.Sprintf("[telemetry]\notlp_enabled = true\notlp_endpoint = %q\n", url)
+}
+
+// What a collector answers is logged, so that it has a bound: a refusal of a megabyte would
+// fill the log, or be too long for it and never be read.
+func TestARefusalOfTheCollectorIsLoggedWithinABound(t *testing.T) {
+	var body atomic.Pointer[string]
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, *body.Load())
+	}))
+	t.Cleanup(srv.Close)
+	n := startNode(t, shortDir(t), "alone", tracesTo(srv.URL))
+	e := n.engine(t)
+	for i, c := range []struct{ body, want string }{
+		{"no such tenant", "no such tenant"}, {strings.Repeat("\x1b[31m", 50_000), "too large"}, {strings.Repeat("\x1b[31m", 500_000), "too large"},
+	} {
+		body.Store(&c.body)
+		before := len(n.log.String())
+		if errs := e.fetch(t, e.keys(fmt.Sprint("absent", i), 1)); len(errs) != 1 || errs[0] == nil {
+			t.Error("it is there:", errs)
+		}
+		until(t, "the refusal is logged", func() bool {
+			return strings.Contains(n.log.String()[before:], "the collector does not take traces")
+		})
+		for line := range strings.Lines(n.log.String()[before:]) {
+			if strings.Contains(line, "collector") && (!strings.Contains(line, c.want) || len(line) > 4*spansAnswer) {
+				t.Errorf("a line of %d bytes without %q: %.300s", len(line), c.want, line)
+			}
+		}
+	}
 }
 
 // A load, and a block that goes on to another fabric, are spans at a real collector, with

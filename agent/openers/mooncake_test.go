@@ -280,7 +280,7 @@ func TestStrangersOfAMooncakeFabricAreOneKindOfLogLine(t *testing.T) {
 type deaf struct{ nobody }
 
 func (deaf) Refused(wire.Code) {}
-func (deaf) PeerChanged()       {}
+func (deaf) PeerChanged()      {}
 
 // sink has each log line.
 type sink chan string
