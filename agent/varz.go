@@ -40,9 +40,6 @@ type MetadataVarz struct {
 	Entries []fabric.Entry `json:"entries"` // maxEntries at most
 }
 
-// maxEntries is how many entries of a fabric are shown.
-const maxEntries = 4096
-
 // MovedBytes are the body bytes of one path since the start.
 type MovedBytes struct {
 	Fabric    string `json:"fabric"`

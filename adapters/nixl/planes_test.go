@@ -13,6 +13,7 @@ import (
 	"meridian/agent/adminpb"
 	"meridian/internal/realpart/etcdnode"
 	"meridian/internal/testbed"
+	"meridian/wire"
 )
 
 // at is the address of a kind that the daemon says it listens at.
@@ -82,6 +83,13 @@ func TestADaemonSharesBlocksWithAnAgentOfTheHub(t *testing.T) {
 	}
 	if len(names) != 2 || !names["app"] || !names["meridian-house-"] {
 		t.Errorf("/varz says that the hub has %+v", varz.Metadata)
+	}
+	list, err := h.admin.ListMetadata(t.Context(), &adminpb.ListMetadataRequest{Fabric: "hub"})
+	if err != nil || list.GetCount() != 2 || len(list.GetEntries()) != 2 || list.GetEntries()[0].GetName() != "app" || !list.GetEntries()[0].GetAlive() {
+		t.Error(list, err)
+	}
+	if list, err := h.admin.ListMetadata(t.Context(), &adminpb.ListMetadataRequest{Fabric: "nixl"}); adminpb.Detail(err).GetName() != wire.CodeAbsent.String() {
+		t.Error("a fabric that keeps none:", list, err)
 	}
 	if got := h.at("hub", "tcpstore://"); got != at {
 		t.Errorf("the hub says that it is at %s, and is at %s", got, at)

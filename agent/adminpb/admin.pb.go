@@ -1842,6 +1842,202 @@ func (x *Transfer) GetCode() uint32 {
 	return 0
 }
 
+type ListMetadataRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fabric        string                 `protobuf:"bytes,1,opt,name=fabric,proto3" json:"fabric,omitempty"` // empty: of all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMetadataRequest) Reset() {
+	*x = ListMetadataRequest{}
+	mi := &file_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMetadataRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMetadataRequest) ProtoMessage() {}
+
+func (x *ListMetadataRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMetadataRequest.ProtoReflect.Descriptor instead.
+func (*ListMetadataRequest) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListMetadataRequest) GetFabric() string {
+	if x != nil {
+		return x.Fabric
+	}
+	return ""
+}
+
+type ListMetadataResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       []*Metadata            `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"` // the first 4096 of each fabric
+	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`    // all there are
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMetadataResponse) Reset() {
+	*x = ListMetadataResponse{}
+	mi := &file_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMetadataResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMetadataResponse) ProtoMessage() {}
+
+func (x *ListMetadataResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMetadataResponse.ProtoReflect.Descriptor instead.
+func (*ListMetadataResponse) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListMetadataResponse) GetEntries() []*Metadata {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListMetadataResponse) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type Metadata struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fabric        string                 `protobuf:"bytes,1,opt,name=fabric,proto3" json:"fabric,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the agent whose it is
+	Label         string                 `protobuf:"bytes,3,opt,name=label,proto3" json:"label,omitempty"`
+	From          string                 `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`                 // host:port by which it came
+	Pid           uint32                 `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`                  // of who put it, as that told
+	AgeMs         uint64                 `protobuf:"varint,6,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"` // since it was put
+	Bytes         uint64                 `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Alive         bool                   `protobuf:"varint,8,opt,name=alive,proto3" json:"alive,omitempty"` // who put it is connected; else it ends soon
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Metadata) Reset() {
+	*x = Metadata{}
+	mi := &file_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Metadata) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Metadata) ProtoMessage() {}
+
+func (x *Metadata) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
+func (*Metadata) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Metadata) GetFabric() string {
+	if x != nil {
+		return x.Fabric
+	}
+	return ""
+}
+
+func (x *Metadata) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Metadata) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *Metadata) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Metadata) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Metadata) GetAgeMs() uint64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *Metadata) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Metadata) GetAlive() bool {
+	if x != nil {
+		return x.Alive
+	}
+	return false
+}
+
 type ListFabricsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1850,7 +2046,7 @@ type ListFabricsRequest struct {
 
 func (x *ListFabricsRequest) Reset() {
 	*x = ListFabricsRequest{}
-	mi := &file_admin_proto_msgTypes[18]
+	mi := &file_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +2058,7 @@ func (x *ListFabricsRequest) String() string {
 func (*ListFabricsRequest) ProtoMessage() {}
 
 func (x *ListFabricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[18]
+	mi := &file_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +2071,7 @@ func (x *ListFabricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFabricsRequest.ProtoReflect.Descriptor instead.
 func (*ListFabricsRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{18}
+	return file_admin_proto_rawDescGZIP(), []int{21}
 }
 
 type ListFabricsResponse struct {
@@ -1887,7 +2083,7 @@ type ListFabricsResponse struct {
 
 func (x *ListFabricsResponse) Reset() {
 	*x = ListFabricsResponse{}
-	mi := &file_admin_proto_msgTypes[19]
+	mi := &file_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +2095,7 @@ func (x *ListFabricsResponse) String() string {
 func (*ListFabricsResponse) ProtoMessage() {}
 
 func (x *ListFabricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[19]
+	mi := &file_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +2108,7 @@ func (x *ListFabricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFabricsResponse.ProtoReflect.Descriptor instead.
 func (*ListFabricsResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{19}
+	return file_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListFabricsResponse) GetFabrics() []*Fabric {
@@ -1942,7 +2138,7 @@ type Fabric struct {
 
 func (x *Fabric) Reset() {
 	*x = Fabric{}
-	mi := &file_admin_proto_msgTypes[20]
+	mi := &file_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2150,7 @@ func (x *Fabric) String() string {
 func (*Fabric) ProtoMessage() {}
 
 func (x *Fabric) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[20]
+	mi := &file_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2163,7 @@ func (x *Fabric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fabric.ProtoReflect.Descriptor instead.
 func (*Fabric) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{20}
+	return file_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Fabric) GetLabel() string {
@@ -2064,7 +2260,7 @@ type ProbeFabricRequest struct {
 
 func (x *ProbeFabricRequest) Reset() {
 	*x = ProbeFabricRequest{}
-	mi := &file_admin_proto_msgTypes[21]
+	mi := &file_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2272,7 @@ func (x *ProbeFabricRequest) String() string {
 func (*ProbeFabricRequest) ProtoMessage() {}
 
 func (x *ProbeFabricRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[21]
+	mi := &file_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2285,7 @@ func (x *ProbeFabricRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFabricRequest.ProtoReflect.Descriptor instead.
 func (*ProbeFabricRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{21}
+	return file_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ProbeFabricRequest) GetFabric() string {
@@ -2115,7 +2311,7 @@ type ProbeFabricResponse struct {
 
 func (x *ProbeFabricResponse) Reset() {
 	*x = ProbeFabricResponse{}
-	mi := &file_admin_proto_msgTypes[22]
+	mi := &file_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2323,7 @@ func (x *ProbeFabricResponse) String() string {
 func (*ProbeFabricResponse) ProtoMessage() {}
 
 func (x *ProbeFabricResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[22]
+	mi := &file_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2336,7 @@ func (x *ProbeFabricResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFabricResponse.ProtoReflect.Descriptor instead.
 func (*ProbeFabricResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{22}
+	return file_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ProbeFabricResponse) GetProbes() []*Probe {
@@ -2165,7 +2361,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_admin_proto_msgTypes[23]
+	mi := &file_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2373,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[23]
+	mi := &file_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2386,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{23}
+	return file_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Probe) GetFabric() string {
@@ -2250,7 +2446,7 @@ type TopologyRequest struct {
 
 func (x *TopologyRequest) Reset() {
 	*x = TopologyRequest{}
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2458,7 @@ func (x *TopologyRequest) String() string {
 func (*TopologyRequest) ProtoMessage() {}
 
 func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2471,7 @@ func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyRequest.ProtoReflect.Descriptor instead.
 func (*TopologyRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{24}
+	return file_admin_proto_rawDescGZIP(), []int{27}
 }
 
 type TopologyResponse struct {
@@ -2295,7 +2491,7 @@ type TopologyResponse struct {
 
 func (x *TopologyResponse) Reset() {
 	*x = TopologyResponse{}
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2503,7 @@ func (x *TopologyResponse) String() string {
 func (*TopologyResponse) ProtoMessage() {}
 
 func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2516,7 @@ func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyResponse.ProtoReflect.Descriptor instead.
 func (*TopologyResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{25}
+	return file_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TopologyResponse) GetDevices() []*Device {
@@ -2406,7 +2602,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2614,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2627,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{26}
+	return file_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Device) GetName() string {
@@ -2525,7 +2721,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2733,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2746,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{27}
+	return file_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GPU) GetPci() string {
@@ -2609,7 +2805,7 @@ type DeviceChoice struct {
 
 func (x *DeviceChoice) Reset() {
 	*x = DeviceChoice{}
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2817,7 @@ func (x *DeviceChoice) String() string {
 func (*DeviceChoice) ProtoMessage() {}
 
 func (x *DeviceChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2830,7 @@ func (x *DeviceChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceChoice.ProtoReflect.Descriptor instead.
 func (*DeviceChoice) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{28}
+	return file_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeviceChoice) GetDevices() string {
@@ -2689,7 +2885,7 @@ type DeviceRejection struct {
 
 func (x *DeviceRejection) Reset() {
 	*x = DeviceRejection{}
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2897,7 @@ func (x *DeviceRejection) String() string {
 func (*DeviceRejection) ProtoMessage() {}
 
 func (x *DeviceRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2910,7 @@ func (x *DeviceRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRejection.ProtoReflect.Descriptor instead.
 func (*DeviceRejection) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{29}
+	return file_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeviceRejection) GetDevice() string {
@@ -2743,7 +2939,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_admin_proto_msgTypes[30]
+	mi := &file_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2951,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[30]
+	mi := &file_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2964,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{30}
+	return file_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeviceUse) GetFabric() string {
@@ -2809,7 +3005,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +3017,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +3030,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{31}
+	return file_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Route) GetFrom() string {
@@ -2901,7 +3097,7 @@ type ListRoutesRequest struct {
 
 func (x *ListRoutesRequest) Reset() {
 	*x = ListRoutesRequest{}
-	mi := &file_admin_proto_msgTypes[32]
+	mi := &file_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3109,7 @@ func (x *ListRoutesRequest) String() string {
 func (*ListRoutesRequest) ProtoMessage() {}
 
 func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[32]
+	mi := &file_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3122,7 @@ func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesRequest.ProtoReflect.Descriptor instead.
 func (*ListRoutesRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{32}
+	return file_admin_proto_rawDescGZIP(), []int{35}
 }
 
 type ListRoutesResponse struct {
@@ -2938,7 +3134,7 @@ type ListRoutesResponse struct {
 
 func (x *ListRoutesResponse) Reset() {
 	*x = ListRoutesResponse{}
-	mi := &file_admin_proto_msgTypes[33]
+	mi := &file_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3146,7 @@ func (x *ListRoutesResponse) String() string {
 func (*ListRoutesResponse) ProtoMessage() {}
 
 func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[33]
+	mi := &file_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3159,7 @@ func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesResponse.ProtoReflect.Descriptor instead.
 func (*ListRoutesResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{33}
+	return file_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListRoutesResponse) GetRoutes() []*RouteState {
@@ -2986,7 +3182,7 @@ type RouteState struct {
 
 func (x *RouteState) Reset() {
 	*x = RouteState{}
-	mi := &file_admin_proto_msgTypes[34]
+	mi := &file_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3194,7 @@ func (x *RouteState) String() string {
 func (*RouteState) ProtoMessage() {}
 
 func (x *RouteState) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[34]
+	mi := &file_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3207,7 @@ func (x *RouteState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteState.ProtoReflect.Descriptor instead.
 func (*RouteState) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{34}
+	return file_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RouteState) GetRoute() *Route {
@@ -3064,7 +3260,7 @@ type RouteQuery struct {
 
 func (x *RouteQuery) Reset() {
 	*x = RouteQuery{}
-	mi := &file_admin_proto_msgTypes[35]
+	mi := &file_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3272,7 @@ func (x *RouteQuery) String() string {
 func (*RouteQuery) ProtoMessage() {}
 
 func (x *RouteQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[35]
+	mi := &file_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3285,7 @@ func (x *RouteQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteQuery.ProtoReflect.Descriptor instead.
 func (*RouteQuery) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{35}
+	return file_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RouteQuery) GetFrom() string {
@@ -3145,7 +3341,7 @@ type RouteStep struct {
 
 func (x *RouteStep) Reset() {
 	*x = RouteStep{}
-	mi := &file_admin_proto_msgTypes[36]
+	mi := &file_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3353,7 @@ func (x *RouteStep) String() string {
 func (*RouteStep) ProtoMessage() {}
 
 func (x *RouteStep) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[36]
+	mi := &file_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3366,7 @@ func (x *RouteStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStep.ProtoReflect.Descriptor instead.
 func (*RouteStep) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{36}
+	return file_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RouteStep) GetText() string {
@@ -3208,7 +3404,7 @@ type ExplainRouteResponse struct {
 
 func (x *ExplainRouteResponse) Reset() {
 	*x = ExplainRouteResponse{}
-	mi := &file_admin_proto_msgTypes[37]
+	mi := &file_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3416,7 @@ func (x *ExplainRouteResponse) String() string {
 func (*ExplainRouteResponse) ProtoMessage() {}
 
 func (x *ExplainRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[37]
+	mi := &file_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3429,7 @@ func (x *ExplainRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRouteResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRouteResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{37}
+	return file_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExplainRouteResponse) GetSteps() []*RouteStep {
@@ -3294,7 +3490,7 @@ type RouteAttempt struct {
 
 func (x *RouteAttempt) Reset() {
 	*x = RouteAttempt{}
-	mi := &file_admin_proto_msgTypes[38]
+	mi := &file_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3306,7 +3502,7 @@ func (x *RouteAttempt) String() string {
 func (*RouteAttempt) ProtoMessage() {}
 
 func (x *RouteAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[38]
+	mi := &file_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3515,7 @@ func (x *RouteAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteAttempt.ProtoReflect.Descriptor instead.
 func (*RouteAttempt) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{38}
+	return file_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RouteAttempt) GetFabric() string {
@@ -3389,7 +3585,7 @@ type TestRouteResponse struct {
 
 func (x *TestRouteResponse) Reset() {
 	*x = TestRouteResponse{}
-	mi := &file_admin_proto_msgTypes[39]
+	mi := &file_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3401,7 +3597,7 @@ func (x *TestRouteResponse) String() string {
 func (*TestRouteResponse) ProtoMessage() {}
 
 func (x *TestRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[39]
+	mi := &file_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3414,7 +3610,7 @@ func (x *TestRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestRouteResponse.ProtoReflect.Descriptor instead.
 func (*TestRouteResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{39}
+	return file_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TestRouteResponse) GetAttempts() []*RouteAttempt {
@@ -3447,7 +3643,7 @@ type AddRouteRequest struct {
 
 func (x *AddRouteRequest) Reset() {
 	*x = AddRouteRequest{}
-	mi := &file_admin_proto_msgTypes[40]
+	mi := &file_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3459,7 +3655,7 @@ func (x *AddRouteRequest) String() string {
 func (*AddRouteRequest) ProtoMessage() {}
 
 func (x *AddRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[40]
+	mi := &file_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3472,7 +3668,7 @@ func (x *AddRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRouteRequest.ProtoReflect.Descriptor instead.
 func (*AddRouteRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{40}
+	return file_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AddRouteRequest) GetRoute() *Route {
@@ -3491,7 +3687,7 @@ type AddRouteResponse struct {
 
 func (x *AddRouteResponse) Reset() {
 	*x = AddRouteResponse{}
-	mi := &file_admin_proto_msgTypes[41]
+	mi := &file_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3699,7 @@ func (x *AddRouteResponse) String() string {
 func (*AddRouteResponse) ProtoMessage() {}
 
 func (x *AddRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[41]
+	mi := &file_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3712,7 @@ func (x *AddRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRouteResponse.ProtoReflect.Descriptor instead.
 func (*AddRouteResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{41}
+	return file_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AddRouteResponse) GetToml() string {
@@ -3536,7 +3732,7 @@ type ReadObjectRequest struct {
 
 func (x *ReadObjectRequest) Reset() {
 	*x = ReadObjectRequest{}
-	mi := &file_admin_proto_msgTypes[42]
+	mi := &file_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3744,7 @@ func (x *ReadObjectRequest) String() string {
 func (*ReadObjectRequest) ProtoMessage() {}
 
 func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[42]
+	mi := &file_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3757,7 @@ func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadObjectRequest.ProtoReflect.Descriptor instead.
 func (*ReadObjectRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{42}
+	return file_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReadObjectRequest) GetFabric() string {
@@ -3589,7 +3785,7 @@ type ObjectPart struct {
 
 func (x *ObjectPart) Reset() {
 	*x = ObjectPart{}
-	mi := &file_admin_proto_msgTypes[43]
+	mi := &file_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3601,7 +3797,7 @@ func (x *ObjectPart) String() string {
 func (*ObjectPart) ProtoMessage() {}
 
 func (x *ObjectPart) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[43]
+	mi := &file_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3614,7 +3810,7 @@ func (x *ObjectPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectPart.ProtoReflect.Descriptor instead.
 func (*ObjectPart) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{43}
+	return file_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ObjectPart) GetSize() uint64 {
@@ -3646,7 +3842,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_admin_proto_msgTypes[44]
+	mi := &file_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3854,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[44]
+	mi := &file_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3867,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{44}
+	return file_admin_proto_rawDescGZIP(), []int{47}
 }
 
 type DoctorResponse struct {
@@ -3683,7 +3879,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_admin_proto_msgTypes[45]
+	mi := &file_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3891,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[45]
+	mi := &file_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3904,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{45}
+	return file_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -3731,7 +3927,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_admin_proto_msgTypes[46]
+	mi := &file_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +3939,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[46]
+	mi := &file_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +3952,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{46}
+	return file_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Finding) GetId() string {
@@ -3803,7 +3999,7 @@ type ReloadRequest struct {
 
 func (x *ReloadRequest) Reset() {
 	*x = ReloadRequest{}
-	mi := &file_admin_proto_msgTypes[47]
+	mi := &file_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +4011,7 @@ func (x *ReloadRequest) String() string {
 func (*ReloadRequest) ProtoMessage() {}
 
 func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[47]
+	mi := &file_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +4024,7 @@ func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadRequest.ProtoReflect.Descriptor instead.
 func (*ReloadRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{47}
+	return file_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReloadRequest) GetDryRun() bool {
@@ -3850,7 +4046,7 @@ type ReloadResponse struct {
 
 func (x *ReloadResponse) Reset() {
 	*x = ReloadResponse{}
-	mi := &file_admin_proto_msgTypes[48]
+	mi := &file_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3862,7 +4058,7 @@ func (x *ReloadResponse) String() string {
 func (*ReloadResponse) ProtoMessage() {}
 
 func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[48]
+	mi := &file_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3875,7 +4071,7 @@ func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadResponse.ProtoReflect.Descriptor instead.
 func (*ReloadResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{48}
+	return file_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReloadResponse) GetFile() string {
@@ -3919,7 +4115,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_admin_proto_msgTypes[49]
+	mi := &file_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3931,7 +4127,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[49]
+	mi := &file_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3944,7 +4140,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{49}
+	return file_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Change) GetKey() string {
@@ -4115,7 +4311,21 @@ const file_admin_proto_rawDesc = "" +
 	"\x06age_ms\x18\f \x01(\x04R\x05ageMs\x12\x1f\n" +
 	"\vduration_ns\x18\r \x01(\x04R\n" +
 	"durationNs\x12\x12\n" +
-	"\x04code\x18\x0e \x01(\rR\x04code\"\x14\n" +
+	"\x04code\x18\x0e \x01(\rR\x04code\"-\n" +
+	"\x13ListMetadataRequest\x12\x16\n" +
+	"\x06fabric\x18\x01 \x01(\tR\x06fabric\"c\n" +
+	"\x14ListMetadataResponse\x125\n" +
+	"\aentries\x18\x01 \x03(\v2\x1b.meridian.admin.v1.MetadataR\aentries\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"\xb5\x01\n" +
+	"\bMetadata\x12\x16\n" +
+	"\x06fabric\x18\x01 \x01(\tR\x06fabric\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05label\x18\x03 \x01(\tR\x05label\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\tR\x04from\x12\x10\n" +
+	"\x03pid\x18\x05 \x01(\rR\x03pid\x12\x15\n" +
+	"\x06age_ms\x18\x06 \x01(\x04R\x05ageMs\x12\x14\n" +
+	"\x05bytes\x18\a \x01(\x04R\x05bytes\x12\x14\n" +
+	"\x05alive\x18\b \x01(\bR\x05alive\"\x14\n" +
 	"\x12ListFabricsRequest\"J\n" +
 	"\x13ListFabricsResponse\x123\n" +
 	"\afabrics\x18\x01 \x03(\v2\x19.meridian.admin.v1.FabricR\afabrics\"\xc9\x02\n" +
@@ -4317,8 +4527,7 @@ const file_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x11\n" +
 	"\rSEVERITY_WARN\x10\x02\x12\x10\n" +
-	"\fSEVERITY_ERR\x10\x032\xea\n" +
-	"\n" +
+	"\fSEVERITY_ERR\x10\x032\xcb\v\n" +
 	"\x05Admin\x12M\n" +
 	"\x06Status\x12 .meridian.admin.v1.StatusRequest\x1a!.meridian.admin.v1.StatusResponse\x12V\n" +
 	"\tListPeers\x12#.meridian.admin.v1.ListPeersRequest\x1a$.meridian.admin.v1.ListPeersResponse\x12N\n" +
@@ -4326,7 +4535,8 @@ const file_admin_proto_rawDesc = "" +
 	"ListBlocks\x12$.meridian.admin.v1.ListBlocksRequest\x1a\x18.meridian.admin.v1.Block0\x01\x12J\n" +
 	"\tStatBlock\x12#.meridian.admin.v1.StatBlockRequest\x1a\x18.meridian.admin.v1.Block\x12\\\n" +
 	"\vVerifyBlock\x12%.meridian.admin.v1.VerifyBlockRequest\x1a&.meridian.admin.v1.VerifyBlockResponse\x12b\n" +
-	"\rListTransfers\x12'.meridian.admin.v1.ListTransfersRequest\x1a(.meridian.admin.v1.ListTransfersResponse\x12\\\n" +
+	"\rListTransfers\x12'.meridian.admin.v1.ListTransfersRequest\x1a(.meridian.admin.v1.ListTransfersResponse\x12_\n" +
+	"\fListMetadata\x12&.meridian.admin.v1.ListMetadataRequest\x1a'.meridian.admin.v1.ListMetadataResponse\x12\\\n" +
 	"\vListFabrics\x12%.meridian.admin.v1.ListFabricsRequest\x1a&.meridian.admin.v1.ListFabricsResponse\x12\\\n" +
 	"\vProbeFabric\x12%.meridian.admin.v1.ProbeFabricRequest\x1a&.meridian.admin.v1.ProbeFabricResponse\x12S\n" +
 	"\bTopology\x12\".meridian.admin.v1.TopologyRequest\x1a#.meridian.admin.v1.TopologyResponse\x12Y\n" +
@@ -4353,7 +4563,7 @@ func file_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_admin_proto_goTypes = []any{
 	(DrainState)(0),               // 0: meridian.admin.v1.DrainState
 	(Tier)(0),                     // 1: meridian.admin.v1.Tier
@@ -4380,38 +4590,41 @@ var file_admin_proto_goTypes = []any{
 	(*ListTransfersRequest)(nil),  // 22: meridian.admin.v1.ListTransfersRequest
 	(*ListTransfersResponse)(nil), // 23: meridian.admin.v1.ListTransfersResponse
 	(*Transfer)(nil),              // 24: meridian.admin.v1.Transfer
-	(*ListFabricsRequest)(nil),    // 25: meridian.admin.v1.ListFabricsRequest
-	(*ListFabricsResponse)(nil),   // 26: meridian.admin.v1.ListFabricsResponse
-	(*Fabric)(nil),                // 27: meridian.admin.v1.Fabric
-	(*ProbeFabricRequest)(nil),    // 28: meridian.admin.v1.ProbeFabricRequest
-	(*ProbeFabricResponse)(nil),   // 29: meridian.admin.v1.ProbeFabricResponse
-	(*Probe)(nil),                 // 30: meridian.admin.v1.Probe
-	(*TopologyRequest)(nil),       // 31: meridian.admin.v1.TopologyRequest
-	(*TopologyResponse)(nil),      // 32: meridian.admin.v1.TopologyResponse
-	(*Device)(nil),                // 33: meridian.admin.v1.Device
-	(*GPU)(nil),                   // 34: meridian.admin.v1.GPU
-	(*DeviceChoice)(nil),          // 35: meridian.admin.v1.DeviceChoice
-	(*DeviceRejection)(nil),       // 36: meridian.admin.v1.DeviceRejection
-	(*DeviceUse)(nil),             // 37: meridian.admin.v1.DeviceUse
-	(*Route)(nil),                 // 38: meridian.admin.v1.Route
-	(*ListRoutesRequest)(nil),     // 39: meridian.admin.v1.ListRoutesRequest
-	(*ListRoutesResponse)(nil),    // 40: meridian.admin.v1.ListRoutesResponse
-	(*RouteState)(nil),            // 41: meridian.admin.v1.RouteState
-	(*RouteQuery)(nil),            // 42: meridian.admin.v1.RouteQuery
-	(*RouteStep)(nil),             // 43: meridian.admin.v1.RouteStep
-	(*ExplainRouteResponse)(nil),  // 44: meridian.admin.v1.ExplainRouteResponse
-	(*RouteAttempt)(nil),          // 45: meridian.admin.v1.RouteAttempt
-	(*TestRouteResponse)(nil),     // 46: meridian.admin.v1.TestRouteResponse
-	(*AddRouteRequest)(nil),       // 47: meridian.admin.v1.AddRouteRequest
-	(*AddRouteResponse)(nil),      // 48: meridian.admin.v1.AddRouteResponse
-	(*ReadObjectRequest)(nil),     // 49: meridian.admin.v1.ReadObjectRequest
-	(*ObjectPart)(nil),            // 50: meridian.admin.v1.ObjectPart
-	(*DoctorRequest)(nil),         // 51: meridian.admin.v1.DoctorRequest
-	(*DoctorResponse)(nil),        // 52: meridian.admin.v1.DoctorResponse
-	(*Finding)(nil),               // 53: meridian.admin.v1.Finding
-	(*ReloadRequest)(nil),         // 54: meridian.admin.v1.ReloadRequest
-	(*ReloadResponse)(nil),        // 55: meridian.admin.v1.ReloadResponse
-	(*Change)(nil),                // 56: meridian.admin.v1.Change
+	(*ListMetadataRequest)(nil),   // 25: meridian.admin.v1.ListMetadataRequest
+	(*ListMetadataResponse)(nil),  // 26: meridian.admin.v1.ListMetadataResponse
+	(*Metadata)(nil),              // 27: meridian.admin.v1.Metadata
+	(*ListFabricsRequest)(nil),    // 28: meridian.admin.v1.ListFabricsRequest
+	(*ListFabricsResponse)(nil),   // 29: meridian.admin.v1.ListFabricsResponse
+	(*Fabric)(nil),                // 30: meridian.admin.v1.Fabric
+	(*ProbeFabricRequest)(nil),    // 31: meridian.admin.v1.ProbeFabricRequest
+	(*ProbeFabricResponse)(nil),   // 32: meridian.admin.v1.ProbeFabricResponse
+	(*Probe)(nil),                 // 33: meridian.admin.v1.Probe
+	(*TopologyRequest)(nil),       // 34: meridian.admin.v1.TopologyRequest
+	(*TopologyResponse)(nil),      // 35: meridian.admin.v1.TopologyResponse
+	(*Device)(nil),                // 36: meridian.admin.v1.Device
+	(*GPU)(nil),                   // 37: meridian.admin.v1.GPU
+	(*DeviceChoice)(nil),          // 38: meridian.admin.v1.DeviceChoice
+	(*DeviceRejection)(nil),       // 39: meridian.admin.v1.DeviceRejection
+	(*DeviceUse)(nil),             // 40: meridian.admin.v1.DeviceUse
+	(*Route)(nil),                 // 41: meridian.admin.v1.Route
+	(*ListRoutesRequest)(nil),     // 42: meridian.admin.v1.ListRoutesRequest
+	(*ListRoutesResponse)(nil),    // 43: meridian.admin.v1.ListRoutesResponse
+	(*RouteState)(nil),            // 44: meridian.admin.v1.RouteState
+	(*RouteQuery)(nil),            // 45: meridian.admin.v1.RouteQuery
+	(*RouteStep)(nil),             // 46: meridian.admin.v1.RouteStep
+	(*ExplainRouteResponse)(nil),  // 47: meridian.admin.v1.ExplainRouteResponse
+	(*RouteAttempt)(nil),          // 48: meridian.admin.v1.RouteAttempt
+	(*TestRouteResponse)(nil),     // 49: meridian.admin.v1.TestRouteResponse
+	(*AddRouteRequest)(nil),       // 50: meridian.admin.v1.AddRouteRequest
+	(*AddRouteResponse)(nil),      // 51: meridian.admin.v1.AddRouteResponse
+	(*ReadObjectRequest)(nil),     // 52: meridian.admin.v1.ReadObjectRequest
+	(*ObjectPart)(nil),            // 53: meridian.admin.v1.ObjectPart
+	(*DoctorRequest)(nil),         // 54: meridian.admin.v1.DoctorRequest
+	(*DoctorResponse)(nil),        // 55: meridian.admin.v1.DoctorResponse
+	(*Finding)(nil),               // 56: meridian.admin.v1.Finding
+	(*ReloadRequest)(nil),         // 57: meridian.admin.v1.ReloadRequest
+	(*ReloadResponse)(nil),        // 58: meridian.admin.v1.ReloadResponse
+	(*Change)(nil),                // 59: meridian.admin.v1.Change
 }
 var file_admin_proto_depIdxs = []int32{
 	10, // 0: meridian.admin.v1.StatusResponse.reasons:type_name -> meridian.admin.v1.Reason
@@ -4429,61 +4642,64 @@ var file_admin_proto_depIdxs = []int32{
 	2,  // 12: meridian.admin.v1.VerifyBlockResponse.attest:type_name -> meridian.admin.v1.Attest
 	24, // 13: meridian.admin.v1.ListTransfersResponse.transfers:type_name -> meridian.admin.v1.Transfer
 	4,  // 14: meridian.admin.v1.Transfer.direction:type_name -> meridian.admin.v1.Direction
-	27, // 15: meridian.admin.v1.ListFabricsResponse.fabrics:type_name -> meridian.admin.v1.Fabric
-	30, // 16: meridian.admin.v1.ProbeFabricResponse.probes:type_name -> meridian.admin.v1.Probe
-	33, // 17: meridian.admin.v1.TopologyResponse.devices:type_name -> meridian.admin.v1.Device
-	34, // 18: meridian.admin.v1.TopologyResponse.gpus:type_name -> meridian.admin.v1.GPU
-	35, // 19: meridian.admin.v1.TopologyResponse.choice:type_name -> meridian.admin.v1.DeviceChoice
-	37, // 20: meridian.admin.v1.TopologyResponse.uses:type_name -> meridian.admin.v1.DeviceUse
-	36, // 21: meridian.admin.v1.DeviceChoice.rejected:type_name -> meridian.admin.v1.DeviceRejection
-	41, // 22: meridian.admin.v1.ListRoutesResponse.routes:type_name -> meridian.admin.v1.RouteState
-	38, // 23: meridian.admin.v1.RouteState.route:type_name -> meridian.admin.v1.Route
-	1,  // 24: meridian.admin.v1.RouteQuery.tier:type_name -> meridian.admin.v1.Tier
-	43, // 25: meridian.admin.v1.ExplainRouteResponse.steps:type_name -> meridian.admin.v1.RouteStep
-	45, // 26: meridian.admin.v1.TestRouteResponse.attempts:type_name -> meridian.admin.v1.RouteAttempt
-	38, // 27: meridian.admin.v1.AddRouteRequest.route:type_name -> meridian.admin.v1.Route
-	5,  // 28: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
-	53, // 29: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
-	6,  // 30: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
-	56, // 31: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
-	56, // 32: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
-	8,  // 33: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
-	14, // 34: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
-	17, // 35: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
-	19, // 36: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
-	20, // 37: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
-	22, // 38: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
-	25, // 39: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
-	28, // 40: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
-	31, // 41: meridian.admin.v1.Admin.Topology:input_type -> meridian.admin.v1.TopologyRequest
-	39, // 42: meridian.admin.v1.Admin.ListRoutes:input_type -> meridian.admin.v1.ListRoutesRequest
-	42, // 43: meridian.admin.v1.Admin.ExplainRoute:input_type -> meridian.admin.v1.RouteQuery
-	42, // 44: meridian.admin.v1.Admin.TestRoute:input_type -> meridian.admin.v1.RouteQuery
-	47, // 45: meridian.admin.v1.Admin.AddRoute:input_type -> meridian.admin.v1.AddRouteRequest
-	49, // 46: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
-	51, // 47: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
-	54, // 48: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
-	9,  // 49: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
-	15, // 50: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
-	18, // 51: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
-	18, // 52: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
-	21, // 53: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
-	23, // 54: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
-	26, // 55: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
-	29, // 56: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
-	32, // 57: meridian.admin.v1.Admin.Topology:output_type -> meridian.admin.v1.TopologyResponse
-	40, // 58: meridian.admin.v1.Admin.ListRoutes:output_type -> meridian.admin.v1.ListRoutesResponse
-	44, // 59: meridian.admin.v1.Admin.ExplainRoute:output_type -> meridian.admin.v1.ExplainRouteResponse
-	46, // 60: meridian.admin.v1.Admin.TestRoute:output_type -> meridian.admin.v1.TestRouteResponse
-	48, // 61: meridian.admin.v1.Admin.AddRoute:output_type -> meridian.admin.v1.AddRouteResponse
-	50, // 62: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
-	52, // 63: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
-	55, // 64: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
-	49, // [49:65] is the sub-list for method output_type
-	33, // [33:49] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	27, // 15: meridian.admin.v1.ListMetadataResponse.entries:type_name -> meridian.admin.v1.Metadata
+	30, // 16: meridian.admin.v1.ListFabricsResponse.fabrics:type_name -> meridian.admin.v1.Fabric
+	33, // 17: meridian.admin.v1.ProbeFabricResponse.probes:type_name -> meridian.admin.v1.Probe
+	36, // 18: meridian.admin.v1.TopologyResponse.devices:type_name -> meridian.admin.v1.Device
+	37, // 19: meridian.admin.v1.TopologyResponse.gpus:type_name -> meridian.admin.v1.GPU
+	38, // 20: meridian.admin.v1.TopologyResponse.choice:type_name -> meridian.admin.v1.DeviceChoice
+	40, // 21: meridian.admin.v1.TopologyResponse.uses:type_name -> meridian.admin.v1.DeviceUse
+	39, // 22: meridian.admin.v1.DeviceChoice.rejected:type_name -> meridian.admin.v1.DeviceRejection
+	44, // 23: meridian.admin.v1.ListRoutesResponse.routes:type_name -> meridian.admin.v1.RouteState
+	41, // 24: meridian.admin.v1.RouteState.route:type_name -> meridian.admin.v1.Route
+	1,  // 25: meridian.admin.v1.RouteQuery.tier:type_name -> meridian.admin.v1.Tier
+	46, // 26: meridian.admin.v1.ExplainRouteResponse.steps:type_name -> meridian.admin.v1.RouteStep
+	48, // 27: meridian.admin.v1.TestRouteResponse.attempts:type_name -> meridian.admin.v1.RouteAttempt
+	41, // 28: meridian.admin.v1.AddRouteRequest.route:type_name -> meridian.admin.v1.Route
+	5,  // 29: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
+	56, // 30: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
+	6,  // 31: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
+	59, // 32: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
+	59, // 33: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
+	8,  // 34: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
+	14, // 35: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
+	17, // 36: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
+	19, // 37: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
+	20, // 38: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
+	22, // 39: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
+	25, // 40: meridian.admin.v1.Admin.ListMetadata:input_type -> meridian.admin.v1.ListMetadataRequest
+	28, // 41: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
+	31, // 42: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
+	34, // 43: meridian.admin.v1.Admin.Topology:input_type -> meridian.admin.v1.TopologyRequest
+	42, // 44: meridian.admin.v1.Admin.ListRoutes:input_type -> meridian.admin.v1.ListRoutesRequest
+	45, // 45: meridian.admin.v1.Admin.ExplainRoute:input_type -> meridian.admin.v1.RouteQuery
+	45, // 46: meridian.admin.v1.Admin.TestRoute:input_type -> meridian.admin.v1.RouteQuery
+	50, // 47: meridian.admin.v1.Admin.AddRoute:input_type -> meridian.admin.v1.AddRouteRequest
+	52, // 48: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
+	54, // 49: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
+	57, // 50: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
+	9,  // 51: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
+	15, // 52: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
+	18, // 53: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
+	18, // 54: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
+	21, // 55: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
+	23, // 56: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
+	26, // 57: meridian.admin.v1.Admin.ListMetadata:output_type -> meridian.admin.v1.ListMetadataResponse
+	29, // 58: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
+	32, // 59: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
+	35, // 60: meridian.admin.v1.Admin.Topology:output_type -> meridian.admin.v1.TopologyResponse
+	43, // 61: meridian.admin.v1.Admin.ListRoutes:output_type -> meridian.admin.v1.ListRoutesResponse
+	47, // 62: meridian.admin.v1.Admin.ExplainRoute:output_type -> meridian.admin.v1.ExplainRouteResponse
+	49, // 63: meridian.admin.v1.Admin.TestRoute:output_type -> meridian.admin.v1.TestRouteResponse
+	51, // 64: meridian.admin.v1.Admin.AddRoute:output_type -> meridian.admin.v1.AddRouteResponse
+	53, // 65: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
+	55, // 66: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
+	58, // 67: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
+	51, // [51:68] is the sub-list for method output_type
+	34, // [34:51] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_admin_proto_init() }
@@ -4497,7 +4713,7 @@ func file_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_admin_proto_rawDesc), len(file_admin_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   50,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

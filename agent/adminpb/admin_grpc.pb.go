@@ -35,6 +35,7 @@ const (
 	Admin_StatBlock_FullMethodName     = "/meridian.admin.v1.Admin/StatBlock"
 	Admin_VerifyBlock_FullMethodName   = "/meridian.admin.v1.Admin/VerifyBlock"
 	Admin_ListTransfers_FullMethodName = "/meridian.admin.v1.Admin/ListTransfers"
+	Admin_ListMetadata_FullMethodName  = "/meridian.admin.v1.Admin/ListMetadata"
 	Admin_ListFabrics_FullMethodName   = "/meridian.admin.v1.Admin/ListFabrics"
 	Admin_ProbeFabric_FullMethodName   = "/meridian.admin.v1.Admin/ProbeFabric"
 	Admin_Topology_FullMethodName      = "/meridian.admin.v1.Admin/Topology"
@@ -65,6 +66,9 @@ type AdminClient interface {
 	// ListTransfers lists running transfers first, then the recent ones, newest
 	// first.
 	ListTransfers(ctx context.Context, in *ListTransfersRequest, opts ...grpc.CallOption) (*ListTransfersResponse, error)
+	// ListMetadata lists what others keep at fabrics of this daemon that are hubs: whose
+	// it is, where it came from and when.
+	ListMetadata(ctx context.Context, in *ListMetadataRequest, opts ...grpc.CallOption) (*ListMetadataResponse, error)
 	// ListFabrics lists the fabrics of this daemon and what each can do.
 	ListFabrics(ctx context.Context, in *ListFabricsRequest, opts ...grpc.CallOption) (*ListFabricsResponse, error)
 	// ProbeFabric moves one checked block over a path and says which transport
@@ -173,6 +177,16 @@ func (c *adminClient) ListTransfers(ctx context.Context, in *ListTransfersReques
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListTransfersResponse)
 	err := c.cc.Invoke(ctx, Admin_ListTransfers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ListMetadata(ctx context.Context, in *ListMetadataRequest, opts ...grpc.CallOption) (*ListMetadataResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListMetadataResponse)
+	err := c.cc.Invoke(ctx, Admin_ListMetadata_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -306,6 +320,9 @@ type AdminServer interface {
 	// ListTransfers lists running transfers first, then the recent ones, newest
 	// first.
 	ListTransfers(context.Context, *ListTransfersRequest) (*ListTransfersResponse, error)
+	// ListMetadata lists what others keep at fabrics of this daemon that are hubs: whose
+	// it is, where it came from and when.
+	ListMetadata(context.Context, *ListMetadataRequest) (*ListMetadataResponse, error)
 	// ListFabrics lists the fabrics of this daemon and what each can do.
 	ListFabrics(context.Context, *ListFabricsRequest) (*ListFabricsResponse, error)
 	// ProbeFabric moves one checked block over a path and says which transport
@@ -368,6 +385,9 @@ func (UnimplementedAdminServer) VerifyBlock(context.Context, *VerifyBlockRequest
 }
 func (UnimplementedAdminServer) ListTransfers(context.Context, *ListTransfersRequest) (*ListTransfersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTransfers not implemented")
+}
+func (UnimplementedAdminServer) ListMetadata(context.Context, *ListMetadataRequest) (*ListMetadataResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListMetadata not implemented")
 }
 func (UnimplementedAdminServer) ListFabrics(context.Context, *ListFabricsRequest) (*ListFabricsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListFabrics not implemented")
@@ -517,6 +537,24 @@ func _Admin_ListTransfers_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServer).ListTransfers(ctx, req.(*ListTransfersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ListMetadata_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListMetadataRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ListMetadata(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ListMetadata_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ListMetadata(ctx, req.(*ListMetadataRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -720,6 +758,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListTransfers",
 			Handler:    _Admin_ListTransfers_Handler,
+		},
+		{
+			MethodName: "ListMetadata",
+			Handler:    _Admin_ListMetadata_Handler,
 		},
 		{
 			MethodName: "ListFabrics",

@@ -13,7 +13,7 @@ import (
 )
 
 func newFabricCmd(a *app) *cobra.Command {
-	return group(a, "fabric", "The ways on which blocks travel", "  mrdn fabric list\n  mrdn fabric probe link", newFabricListCmd(a), newFabricRoutesCmd(a), newFabricProbeCmd(a), newFabricTopologyCmd(a), newFabricObjectCmd(a))
+	return group(a, "fabric", "The ways on which blocks travel", "  mrdn fabric list\n  mrdn fabric probe link", newFabricListCmd(a), newFabricRoutesCmd(a), newFabricProbeCmd(a), newFabricTopologyCmd(a), newFabricMetadataCmd(a), newFabricObjectCmd(a))
 }
 
 func newFabricListCmd(a *app) *cobra.Command {

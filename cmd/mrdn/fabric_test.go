@@ -43,6 +43,21 @@ func TestTheTopologyFitsATerminalAndSaysWhy(t *testing.T) {
 	}
 }
 
+func TestMetadataSayWhoPutThem(t *testing.T) {
+	s := newShell(t, newDaemon())
+	got := s.run(t, "fabric", "metadata")
+	within(t, got.out)
+	for _, want := range []string{"decode-0  metadata  hub     10.0.0.1:40312  4242  1m1s", "alive", "decode-1", "gone", "2 of 3 are shown"} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("no %q in\n%s", want, got.out)
+		}
+	}
+	var v metadataResult
+	if err := json.Unmarshal([]byte(s.run(t, "fabric", "metadata", "hub", "--json").out), &v); err != nil || len(v.Entries) != 2 || v.Count != 3 || v.Entries[0].PID != 4242 || v.Entries[1].Alive {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
 // A reason that is long, and many peers, leave the table as wide as a terminal; the reason
 // is there whole.
 func TestLongReasonsAreFolded(t *testing.T) {

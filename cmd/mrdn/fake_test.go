@@ -165,6 +165,13 @@ func (d *daemon) ProbeFabric(context.Context, *adminpb.ProbeFabricRequest) (*adm
 	return &adminpb.ProbeFabricResponse{Probes: d.probes}, d.err
 }
 
+func (d *daemon) ListMetadata(context.Context, *adminpb.ListMetadataRequest) (*adminpb.ListMetadataResponse, error) {
+	return &adminpb.ListMetadataResponse{Count: 3, Entries: []*adminpb.Metadata{
+		{Fabric: "hub", Name: "decode-0", Label: "metadata", From: "10.0.0.1:40312", Pid: 4242, AgeMs: 61_000, Bytes: 427, Alive: true},
+		{Fabric: "hub", Name: "decode-1", Label: "metadata", From: "10.0.0.2:40312", Pid: 7, AgeMs: 500, Bytes: 427},
+	}}, d.err
+}
+
 func (d *daemon) Topology(context.Context, *adminpb.TopologyRequest) (*adminpb.TopologyResponse, error) {
 	return &adminpb.TopologyResponse{
 		Devices: []*adminpb.Device{
