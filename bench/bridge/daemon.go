@@ -212,33 +212,62 @@ func (d *daemon) ready(ctx context.Context) error {
 	return nil
 }
 
+// metric is the sum of the series of a name that have all of some labels.
+func (d *daemon) metric(ctx context.Context, name string, labels ...string) (sum float64, err error) {
+	page, err := d.get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+lines:
+	for line := range strings.Lines(page) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		for _, label := range labels {
+			if !strings.Contains(rest, label) {
+				continue lines
+			}
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' '):]), 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %s: %w", d.name, name, err)
+		}
+		sum += v
+	}
+	return sum, nil
+}
+
 // pushes are the gateway's calls on the sink since the daemon's start, and how long they
 // took together.
 func (d *daemon) pushes(ctx context.Context) (calls, seconds float64, err error) {
-	page, err := d.get(ctx, "/metrics")
-	if err != nil {
-		return 0, 0, err
+	const name, forwards = "meridian_transfer_duration_seconds", `operation="forward"`
+	if calls, err = d.metric(ctx, name+"_count", forwards); err == nil {
+		seconds, err = d.metric(ctx, name+"_sum", forwards)
 	}
-	for line := range strings.Lines(page) {
-		if !strings.HasPrefix(line, pushMetric) || !strings.Contains(line, `operation="forward"`) {
-			continue
-		}
-		at := strings.LastIndexByte(line, ' ')
-		v, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64)
-		switch {
-		case err != nil:
-			return 0, 0, fmt.Errorf("%s: %w", d.name, err)
-		case strings.HasPrefix(line, pushMetric+"_count"):
-			calls += v
-		case strings.HasPrefix(line, pushMetric+"_sum"):
-			seconds += v
-		}
-	}
-	return calls, seconds, nil
+	return calls, seconds, err
 }
 
-// pushMetric is the time of each call on a fabric.
-const pushMetric = "meridian_transfer_duration_seconds"
+const (
+	// settleFor is for how long the memory that is ready stays the same before it counts
+	// as all that the daemon makes.
+	settleFor = 200 * time.Millisecond
+	// settleWait bounds the wait for that; a daemon that goes on is measured as it is.
+	settleWait = 10 * time.Second
+)
+
+// settled waits until the daemon makes no more memory ready ahead of its use.
+func (d *daemon) settled(ctx context.Context) error {
+	last := -1.0
+	for end := time.Now().Add(settleWait); time.Now().Before(end); time.Sleep(settleFor) {
+		now, err := d.metric(ctx, "meridian_block_manager_ahead_bytes")
+		if err != nil || now == last {
+			return err
+		}
+		last = now
+	}
+	return nil
+}
 
 // refusals are lines of /metrics of blocks that did not go on as they should.
 func (d *daemon) refusals(ctx context.Context) error {

@@ -162,6 +162,9 @@ func (r *run) bridge(ctx context.Context, name string, s *set) (_ Row, err error
 			return Row{}, err
 		}
 		if i == 0 {
+			if err := errors.Join(w.leg.settled(ctx), w.gate.settled(ctx)); err != nil {
+				return Row{}, err
+			}
 			continue
 		}
 		out.Compared += compared
@@ -391,6 +394,9 @@ func (r *run) openNIXLToLink(ctx context.Context, w *row) error {
 	sink := &linkSink{linkEnd: end}
 	w.sink = sink
 	w.keep(sink.close)
+	if err := sink.touch(); err != nil {
+		return err
+	}
 	at, err := end.node.Listen("tcp://127.0.0.1:0")
 	if err != nil {
 		return err
