@@ -152,3 +152,24 @@ func TestNoJobIsBegunForNoHomes(t *testing.T) {
 		t.Errorf("%d homes of all namespaces, want 8 at most", r.end[1].homes)
 	}
 }
+
+// A DELIVER names what namespace it likes: of numbers that were not given none has a home,
+// and the item beside them has its own.
+func TestADeliverOfNoNamespaceHasNoHome(t *testing.T) {
+	r, num := homeRig(t)
+	head := bodyHead(3000)
+	head.Tier = wire.OutputCritical // as the homes are
+	have := proto.Have{Len: 3000, Tier: head.Tier, Head: [32]byte(head.Append(nil))}
+	items := []proto.PushItem{{NS: 0, Key: r.key("x"), Have: have}, {NS: num + 1, Key: r.key("y"), Have: have}, {NS: num, Key: r.key("z"), Have: have}}
+	r.feed(1, frameOf(proto.TypeDeliver, 201, proto.Push{DeadlineMS: 5000, Items: items}))
+	q := r.end[1].served[201]
+	if q == nil {
+		t.Fatal("it is not served")
+	}
+	for i, want := range []wire.Code{wire.CodeNSUnknown, wire.CodeNSUnknown, wire.CodeOK} {
+		if got := q.blocks[i].Code; got != want {
+			t.Errorf("item %d: %v, want %v", i, got, want)
+		}
+	}
+	r.over()
+}
