@@ -40,6 +40,55 @@ func (g *bridge) bring(b *core.Block, probe bool) (end func(error), err error) {
 	return g.n.cfg.Gateway.Bring(hop, fabric.Brought{NS: b.NS, Key: b.Key, Tier: b.Head.Tier, Bytes: uint64(b.Head.BodyLen)})
 }
 
+// admit asks for each block that is to be pushed, before any byte of it comes, whether it
+// may go on. What may not is refused.
+func (s *sessionStore) admit(b []core.Block) []func(error) {
+	if s.bridge == nil || !s.bridge.Looks() {
+		return nil
+	}
+	m, _ := s.spaces.n.Manifest(b[0].NS)
+	ends := make([]func(error), len(b))
+	for i := range b {
+		if b[i].Code != wire.CodeOK {
+			continue
+		}
+		end, err := s.bridge.bring(&b[i], m.Role == probeRole)
+		if err != nil {
+			b[i].Code = wire.CodeOf(err)
+			continue
+		}
+		ends[i] = end
+	}
+	return ends
+}
+
+// keep keeps what admit gave for the blocks that have a slot, and gives back the rest.
+func (s *sessionStore) keep(b []core.Block, ends []func(error)) {
+	for i, end := range ends {
+		switch {
+		case end == nil:
+		case b[i].Code != wire.CodeOK:
+			end(b[i].Code)
+		default:
+			s.room.Lock()
+			if s.rooms == nil {
+				s.rooms = map[uint32]func(error){}
+			}
+			s.rooms[b[i].Slot] = end
+			s.room.Unlock()
+		}
+	}
+}
+
+// admitted takes what keep kept for a slot; nil: there is nothing.
+func (s *sessionStore) admitted(slot uint32) func(error) {
+	s.room.Lock()
+	defer s.room.Unlock()
+	end := s.rooms[slot]
+	delete(s.rooms, slot)
+	return end
+}
+
 // Looks implements core.Looker.
 func (g *bridge) Looks() bool { return g.n.cfg.Gateway.Looks(g.hop) }
 

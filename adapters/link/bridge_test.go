@@ -39,13 +39,15 @@ func (g *scripted) Bring(from fabric.Hop, b fabric.Brought) (func(error), error)
 	}, nil
 }
 
-func (g *scripted) Looks(fabric.Hop) bool { return g.look != nil }
+func (g *scripted) Looks(fabric.Hop) bool { return true }
 
 func (g *scripted) Look(ctx context.Context, _ fabric.Hop, _ wire.Namespace, keys []wire.Key) {
 	g.mu.Lock()
 	g.looked++
 	g.mu.Unlock()
-	g.look(ctx, keys)
+	if g.look != nil {
+		g.look(ctx, keys)
+	}
 }
 
 // bridged is a pair whose acceptor has a gateway.
@@ -211,4 +213,33 @@ func TestALookThatHangsHoldsUpNobody(t *testing.T) {
 	}
 	until(t, func() bool { return p.node.Stats().Calls == 0 })
 	_ = p.Close() // a question whose session ends
+}
+
+// Whatever becomes of a push, the gateway is told: also of one that is given up while its
+// bytes come, and of a session that ends.
+func TestAPushThatIsGivenUpGivesItsRoomBack(t *testing.T) {
+	g := &scripted{}
+	b, p, ns := bridged(t, g)
+	for try := range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+try)*time.Millisecond)
+		p.Push(ctx, pushed(t, ns, 100*try, 100*try+12))
+		cancel()
+	}
+	_ = p.Close()
+	until(t, func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.ends) == len(g.brought)
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	good := 0
+	for _, err := range g.ends {
+		if err == nil {
+			good++
+		}
+	}
+	if n, _, _, _ := b.store.Counts(); good != n {
+		t.Errorf("%d blocks are stored, the gateway was told of %d", n, good)
+	}
 }

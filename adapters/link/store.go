@@ -2,6 +2,7 @@ package link
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"meridian/adapters/link/internal/core"
@@ -36,6 +37,9 @@ type sessionStore struct {
 	agent  [16]byte
 	inc    uint64
 	bridge *bridge // nil: what comes stays
+
+	room  sync.Mutex
+	rooms map[uint32]func(error) // by slot: of reserved blocks that go on once they are published
 
 	// Memory of Pin, Stat and Publish, which are called under the session's lock.
 	v       []blocks.View
@@ -188,6 +192,8 @@ func (s *sessionStore) Reserve(b []core.Block, ttl time.Duration) {
 
 func (s *sessionStore) reserve(b []core.Block, ttl time.Duration) {
 	s.refuseKnown(b)
+	ends := s.admit(b)
+	defer s.keep(b, ends)
 	var at []int
 	var size []uint32
 	for i := range b {
@@ -271,7 +277,10 @@ func (s *sessionStore) Publish(b []core.Block) {
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
-		end, err := s.bridge.bring(&b[i], probe)
+		end, err := s.admitted(b[i].Slot), error(nil)
+		if end == nil { // it came in one flight
+			end, err = s.bridge.bring(&b[i], probe)
+		}
 		if err != nil {
 			s.st.Abort(s.owner, []uint32{b[i].Slot})
 			b[i].Code = wire.CodeOf(err)
@@ -341,10 +350,22 @@ func (s *sessionStore) Abort(b []core.Block) {
 	if len(slots) > 0 {
 		s.st.Abort(s.owner, slots)
 	}
+	for _, slot := range slots {
+		if end := s.admitted(slot); end != nil {
+			end(wire.CodeCancelled)
+		}
+	}
 }
 
 // Drop frees all that the session held.
 func (s *sessionStore) Drop() {
 	s.st.Drop(s.owner)
 	s.spaces.close()
+	s.room.Lock()
+	rooms := s.rooms
+	s.rooms = nil
+	s.room.Unlock()
+	for _, end := range rooms {
+		end(wire.CodeCancelled)
+	}
 }

@@ -27,11 +27,12 @@ var _ fabric.Gateway = (*Mover)(nil)
 //	4 forward  forward.go pushes it to where the routes send it, header unchanged
 //	5 remember where it is now, so that it is not pushed there again
 //
-// The queue's bytes bound what the arena keeps for it. A source and a fabric may have
-// half of them each, so that neither one that brings too much nor one that takes nothing
-// uses up the other half.
+// The queue's bytes bound what the arena keeps for it. A source may have a quarter of
+// them and a fabric half, so that neither one that brings too much nor one that takes
+// nothing uses up what others need.
 const (
-	bridgeShare   = 2       // a source, and a fabric, may have one of so many parts of the queue
+	sourceShare   = 4       // a source may have one of so many parts of the queue
+	fabricShare   = 2       // and a fabric
 	leastCost     = 4 << 10 // bytes that a block counts for, at least
 	mostWaiting   = 1 << 15 // blocks
 	maxHops       = 8       // daemons that a block comes through
@@ -48,6 +49,10 @@ type parcel struct {
 	cost  uint64
 	began time.Time
 
+	// Under the bridge's lock.
+	stored bool // it is published, so that it goes on
+	other  bool // somebody else has brought it before it was
+
 	view  blocks.View // pinned by lease
 	lease blocks.Lease
 
@@ -63,7 +68,7 @@ type parcel struct {
 type bridge struct {
 	mu      sync.Mutex
 	lines   map[string]*line // by registry name; "" for what no route takes now
-	waiting map[blockID]int  // daemons that it came through
+	waiting map[blockID]*parcel
 	bytes   uint64
 	from    map[string]uint64 // bytes by the source's registry name
 	to      map[string]uint64 // bytes by the fabric of the first rule
@@ -131,9 +136,12 @@ func (m *Mover) Bring(from fabric.Hop, b fabric.Brought) (end func(error), err e
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if hops, on := g.waiting[p.id]; on {
-		m.again(p, hops)
-		return stays, nil
+	if first, on := g.waiting[p.id]; on {
+		m.again(p, first.from.Hops)
+		if first.stored {
+			return stays, nil
+		}
+		return func(err error) { m.storedToo(first, p, err) }, nil
 	}
 	if err := g.take(p, m.cfg.BridgeBytes); err != nil {
 		g.refused.Add(1)
@@ -168,7 +176,7 @@ func (m *Mover) looped(p *parcel) {
 
 // take counts a block against the queue.
 func (g *bridge) take(p *parcel, limit uint64) error {
-	share := limit / bridgeShare
+	ofSource, ofFabric := limit/sourceShare, limit/fabricShare
 	p.cost = max(p.what.Bytes+wire.HeaderLen, leastCost, limit/mostWaiting)
 	source := p.from.Name()
 	refuse := func(code wire.Code, whose string, have, most uint64) error {
@@ -176,19 +184,19 @@ func (g *bridge) take(p *parcel, limit uint64) error {
 			Text: fmt.Sprintf("of what waits to be sent on, %s has %d of %d bytes (gateway.queue_bytes)", whose, have, most)}
 	}
 	switch {
-	case p.cost > share:
-		return refuse(wire.CodeTooLarge, "a block", 0, share)
+	case p.cost > ofSource:
+		return refuse(wire.CodeTooLarge, "a block", 0, ofSource)
 	case g.bytes+p.cost > limit:
 		return refuse(wire.CodeBusy, "the queue", g.bytes, limit)
-	case g.from[source]+p.cost > share:
-		return refuse(wire.CodeBusy, "the source "+source, g.from[source], share)
-	case g.to[p.to]+p.cost > share:
-		return refuse(wire.CodeBusy, "the fabric "+p.to, g.to[p.to], share)
+	case g.from[source]+p.cost > ofSource:
+		return refuse(wire.CodeBusy, "the source "+source, g.from[source], ofSource)
+	case g.to[p.to]+p.cost > ofFabric:
+		return refuse(wire.CodeBusy, "the fabric "+p.to, g.to[p.to], ofFabric)
 	}
 	if g.waiting == nil {
-		g.waiting, g.from, g.to, g.lines = map[blockID]int{}, map[string]uint64{}, map[string]uint64{}, map[string]*line{}
+		g.waiting, g.from, g.to, g.lines = map[blockID]*parcel{}, map[string]uint64{}, map[string]uint64{}, map[string]*line{}
 	}
-	g.waiting[p.id] = p.from.Hops
+	g.waiting[p.id] = p
 	g.bytes += p.cost
 	g.from[source] += p.cost
 	g.to[p.to] += p.cost
@@ -197,8 +205,6 @@ func (g *bridge) take(p *parcel, limit uint64) error {
 
 // give takes back what take counted.
 func (g *bridge) give(p *parcel) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	delete(g.waiting, p.id)
 	g.bytes -= p.cost
 	less(g.from, p.from.Name(), p.cost)
@@ -213,10 +219,16 @@ func less(m map[string]uint64, key string, n uint64) {
 
 // stored pins a block that was published, and sends it on.
 func (m *Mover) stored(p *parcel, err error) {
-	if err != nil && !errors.Is(err, wire.CodeExists) {
-		m.bridge.give(p)
+	g := &m.bridge
+	g.mu.Lock()
+	if p.stored = err == nil || errors.Is(err, wire.CodeExists) || p.other; !p.stored {
+		g.give(p)
+	}
+	g.mu.Unlock()
+	if !p.stored {
 		return
 	}
+	p.began = time.Now()
 	p.ctx, p.span = m.cfg.Tracer.Start(m.ctx, "meridian.forward", trace.WithAttributes(
 		attribute.String("from", p.from.Fabric), attribute.String("peer", p.from.Peer), attribute.Int64("bytes", int64(p.what.Bytes)), attribute.Int("hops", p.from.Hops)))
 	v := []blocks.View{{NS: p.id.ns, Key: p.id.key}}
@@ -232,6 +244,25 @@ func (m *Mover) stored(p *parcel, err error) {
 		return
 	}
 	m.queue(destination{name: intake}, p, false) // the caller may hold what the routes ask for
+}
+
+// storedToo is the end of a block which another one was admitted to bring first: it goes
+// on by that one, or where that came to nothing by itself.
+func (m *Mover) storedToo(first, p *parcel, err error) {
+	if err != nil && !errors.Is(err, wire.CodeExists) {
+		return
+	}
+	g := &m.bridge
+	g.mu.Lock()
+	waits := g.waiting[p.id] == first
+	first.other = first.other || waits
+	g.mu.Unlock()
+	if waits {
+		return
+	}
+	if end, err := m.Bring(p.from, p.what); err == nil {
+		end(wire.CodeExists)
+	}
 }
 
 // BridgeOutcome is what became of a block that was to go on.
@@ -272,7 +303,9 @@ func (m *Mover) finish(p *parcel, what BridgeOutcome, to string, err error) {
 	if to == "" {
 		to = p.to
 	}
+	g.mu.Lock()
 	g.give(p)
+	g.mu.Unlock()
 	m.cfg.Observer.Bridged(p.from.Fabric, to, what, bytes)
 	p.span.SetAttributes(attribute.String("to", to), attribute.String("outcome", string(what)))
 	p.span.End()

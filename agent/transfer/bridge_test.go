@@ -240,7 +240,7 @@ func TestTwoWaysAreNoLoop(t *testing.T) {
 func TestOneSourceAndOneFabricHaveTheirShareOfTheQueue(t *testing.T) {
 	list := []*bent{world(t, 1)[0], world(t, 1)[0]}
 	list[0].push = frozen
-	rules := []fabric.Route{{From: "there/app", Fabric: "a"}, {From: "there/two", Fabric: "a"}, {From: "there", Fabric: "b"}}
+	rules := []fabric.Route{{From: "there/app", Fabric: "a"}, {From: "there/two", Fabric: "a"}, {From: "there/four", Fabric: "a"}, {From: "there", Fabric: "b"}}
 	r := newRig(t, rules, named(list))
 	const size = 1 << 20
 	r.Mover.cfg.BridgeBytes = 20 * size
@@ -254,23 +254,26 @@ func TestOneSourceAndOneFabricHaveTheirShareOfTheQueue(t *testing.T) {
 		return n, nil
 	}
 	n, err := count(app, "app")
-	if n != 10 || !errors.Is(err, wire.CodeBusy) || !strings.Contains(err.Error(), "the source there/app has") || !strings.Contains(err.Error(), "gateway.queue_bytes") {
+	if n != 5 || !errors.Is(err, wire.CodeBusy) || !strings.Contains(err.Error(), "the source there/app has") || !strings.Contains(err.Error(), "gateway.queue_bytes") {
 		t.Errorf("%d blocks are taken, then %v", n, err)
 	}
-	n, err = count(fabric.Hop{Fabric: "there", Peer: "two"}, "two")
+	if n, err = count(fabric.Hop{Fabric: "there", Peer: "two"}, "two"); n != 5 {
+		t.Errorf("%d blocks of another source are taken, then %v", n, err)
+	}
+	n, err = count(fabric.Hop{Fabric: "there", Peer: "four"}, "four")
 	if n != 0 || !errors.Is(err, wire.CodeBusy) || !strings.Contains(err.Error(), "the fabric a has") {
 		t.Errorf("%d blocks are taken for the fabric that takes nothing, then %v", n, err)
 	}
 	if err := r.bring(fabric.Hop{Fabric: "there", Peer: "three"}, r.keys("three", 1)[0], size-wire.HeaderLen); err != nil {
 		t.Error("a source that has its share left, to another fabric:", err)
 	}
-	if err := r.bring(fabric.Hop{Fabric: "there", Peer: "three"}, r.keys("large", 1)[0], 11*size); !errors.Is(err, wire.CodeTooLarge) {
+	if err := r.bring(fabric.Hop{Fabric: "there", Peer: "three"}, r.keys("large", 1)[0], 6*size); !errors.Is(err, wire.CodeTooLarge) {
 		t.Error("a block larger than a share:", err)
 	}
-	if st := r.BridgeStats(); st.WaitingBytes > r.Mover.cfg.BridgeBytes || st.Refused != 3 {
+	if st := r.BridgeStats(); st.WaitingBytes > r.Mover.cfg.BridgeBytes || st.Refused != 4 {
 		t.Errorf("%+v", st)
 	}
-	if v := r.view(r.keys("app", 11)[10]); v.Seg != 0 {
+	if v := r.view(r.keys("app", 6)[5]); v.Seg != 0 {
 		t.Error("what was refused is stored")
 	}
 }
@@ -287,6 +290,49 @@ func TestABlockThatIsNotStoredHoldsNothing(t *testing.T) {
 	}
 	if st := r.BridgeStats(); st.Waiting != 0 || st.WaitingBytes != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// A block that two bring at the same time goes on once, whichever of them comes to nothing,
+// and in whatever order they end.
+func TestABlockThatTwoBringGoesOn(t *testing.T) {
+	other := fabric.Hop{Fabric: "there", Peer: "other"}
+	for _, firstFails := range []bool{true, false} {
+		for _, firstEnds := range []bool{true, false} {
+			t.Run(fmt.Sprint(firstFails, firstEnds), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := world(t, 1)
+					r := newRig(t, from("there", "a"), named(f))
+					key := r.keys("k", 1)[0]
+					what := fabric.Brought{NS: r.ns, Key: key, Tier: wire.ThinkActive, Bytes: 5000}
+					var ends [2]func(error)
+					for i, hop := range []fabric.Hop{app, other} {
+						end, err := r.Bring(hop, what)
+						if err != nil {
+							t.Fatal(err)
+						}
+						ends[i] = end
+					}
+					r.put([]wire.Key{key}, 5000, wire.ThinkActive)
+					outcomes := [2]error{nil, wire.CodeChecksum}
+					if firstFails {
+						outcomes = [2]error{wire.CodeChecksum, nil}
+					}
+					order := []int{1, 0}
+					if firstEnds {
+						order = []int{0, 1}
+					}
+					for _, i := range order {
+						ends[i](outcomes[i])
+					}
+					r.settled()
+					r.has(f[0], []wire.Key{key}, true)
+					if st := r.BridgeStats(); st.Forwarded != 1 || st.WaitingBytes != 0 {
+						t.Errorf("%+v", st)
+					}
+				})
+			})
+		}
 	}
 }
 

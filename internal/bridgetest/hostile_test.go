@@ -65,11 +65,11 @@ func TestAnApplicationThatTakesNothingUsesUpItsShare(t *testing.T) {
 		default:
 			t.Fatal(answer)
 		}
-		if used, limit := h.waiting(); used > limit/2 {
+		if used, limit := h.waiting(); used > limit/4 {
 			t.Fatalf("%d bytes wait for one application, of %d", used, limit)
 		}
 	}
-	if len(taken) != (4<<20)/2/(size+wire.HeaderLen) {
+	if len(taken) != (4<<20)/4/(size+wire.HeaderLen) {
 		t.Errorf("%d blocks were taken", len(taken))
 	}
 	h.lacks(refused)
