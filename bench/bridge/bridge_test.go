@@ -183,6 +183,12 @@ func TestASinkOfTheLinkTellsOtherBytes(t *testing.T) {
 		if _, err := l.check(t.Context()); err == nil || !strings.Contains(err.Error(), "block 1 has "+name) {
 			t.Errorf("%v does not say %s", err, name)
 		}
+		if err := l.expect(t.Context(), s.keys("b")); err != nil {
+			t.Fatal(err)
+		}
+		if n := end.store.Touch(s.ns, keys); n != 0 {
+			t.Errorf("%d blocks of before still take room", n)
+		}
 		if err := l.close(); err != nil {
 			t.Error(err)
 		}

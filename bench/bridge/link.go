@@ -131,7 +131,10 @@ type linkSink struct {
 	keys []wire.Key
 }
 
+// expect frees the slots of the blocks before: what a daemon off-loads has a lower tier
+// than what the gateway sends on, and would be evicted first.
 func (l *linkSink) expect(_ context.Context, keys []wire.Key) error {
+	l.store.Discard(l.set.ns, l.keys)
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
 	l.keys, l.store.want, l.store.all = keys, make(map[wire.Key]struct{}, len(keys)), make(chan struct{})
