@@ -364,6 +364,14 @@ func (p *peer) clear() {
 func (p *peer) attend(ctx context.Context, l source, s *session, m plane.Metadata, blob []byte) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
+	// A store, and a peer's memory, may take their time: what the peer asks for meanwhile is done.
+	looked, looking := make(chan error, 1), false
+	defer func() {
+		if looking {
+			l.close()
+			<-looked //nolint:errcheck // the peer ends for another reason
+		}
+	}()
 	for {
 		select {
 		case <-ctx.Done():
@@ -373,10 +381,21 @@ func (p *peer) attend(ctx context.Context, l source, s *session, m plane.Metadat
 		case err := <-p.sick:
 			return err
 		case <-look.C:
-			if _, err := p.same(ctx, l, m); err != nil {
+			if looking {
+				continue
+			}
+			looking = true
+			go func() {
+				_, err := p.same(ctx, l, m)
+				if err == nil {
+					p.touch(ctx, l)
+				}
+				looked <- err
+			}()
+		case err := <-looked:
+			if looking = false; err != nil {
 				return err
 			}
-			p.touch(ctx, l)
 		case t := <-p.box:
 			if t.s != s {
 				continue // of an earlier helper
@@ -390,6 +409,12 @@ func (p *peer) attend(ctx context.Context, l source, s *session, m plane.Metadat
 			if said.verb != verbLend {
 				p.node.asked(ctx, p, s, m.Agent, list)
 				continue
+			}
+			if looking { // a source is asked one thing at a time
+				err := <-looked
+				if looking = false; err != nil {
+					return err
+				}
 			}
 			// What was registered since is in newer metadata only.
 			newer, err := p.same(ctx, l, m)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +123,54 @@ func TestAPeerOfAStoreComesAndGoesWithItsMetadata(t *testing.T) {
 	defer store.mu.Unlock()
 	if len(store.has) != 1 {
 		t.Errorf("ours are still there: %d entries", len(store.has))
+	}
+}
+
+// frozen is a store that answers nothing any more, once it is stopped.
+type frozen struct {
+	*memStore
+	stopped     atomic.Bool
+	asked, thaw chan struct{}
+}
+
+func (f *frozen) Get(ctx context.Context, agent string) ([]byte, error) {
+	if f.stopped.Load() {
+		select {
+		case f.asked <- struct{}{}:
+		default:
+		}
+		<-f.thaw
+	}
+	return f.memStore.Get(ctx, agent)
+}
+
+// A look at a store that does not answer holds up nothing that a connected peer asks for.
+func TestAStoreThatDoesNotAnswerHoldsUpNoPeer(t *testing.T) {
+	far := newLender(t, "far", 1<<20)
+	store := &frozen{memStore: newStore(), asked: make(chan struct{}, 1), thaw: make(chan struct{})}
+	_ = store.Publish(t.Context(), "far", far.blob)
+	c := config(t, PeerConfig{"far", ByTCPStore + "far"})
+	c.TCPStore = store
+	refused := make(chan error, 1)
+	c.Observer.Refused = func(_ string, _ bool, err error) { refused <- err }
+	n := newNode(t, c)
+	t.Cleanup(sync.OnceFunc(func() { close(store.thaw) }))
+	testbed.Until(t, "the peer is connected", func() bool { return n.Peers()[0].State == fabric.PeerReady })
+	store.stopped.Store(true)
+	<-store.asked
+	get := message{verb: verbGet, addr: 1, n: 1000}.String()
+	for range 3 {
+		if !n.peers[0].hear(helperOf(t, n), get) {
+			t.Fatal("the peer hears nothing")
+		}
+		select {
+		case err := <-refused:
+			if !errors.Is(err, wire.CodeNSUnknown) {
+				t.Error(err)
+			}
+		case <-time.After(testbed.Patience):
+			t.Fatal("it waits for the store")
+		}
 	}
 }
 
