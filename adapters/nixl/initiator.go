@@ -96,21 +96,14 @@ func (i *Initiator) Move(ctx context.Context, agent string, write bool, list []A
 	}
 	moves := cut(ops)
 	errs := make([]error, len(moves))
-	var wg sync.WaitGroup
-	turn := make(chan struct{}, movesATime)
-	for k, pieces := range moves {
+	sideBySide(moves, func(k int, pieces []piece) {
 		parts := make([]control.Part, len(pieces))
 		for j, one := range pieces {
 			from := list[one.of]
 			parts[j] = control.Part{Off: from.Off + (one.addr - from.Addr), Addr: one.addr, Len: uint64(len(one.b))}
 		}
-		turn <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-turn }()
-			_, errs[k] = ask[*control.Done](ctx, i.p, &control.Move{Write: write, Window: i.last, Peer: agent, Parts: parts}, -1)
-		})
-	}
-	wg.Wait()
+		_, errs[k] = ask[*control.Done](ctx, i.p, &control.Move{Write: write, Window: i.last, Peer: agent, Parts: parts}, -1)
+	})
 	return errors.Join(errs...)
 }
 

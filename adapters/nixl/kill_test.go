@@ -53,7 +53,7 @@ func TestAThousandTransfersWhoseHelperIsKilled(t *testing.T) {
 	const workers, stopEach = 8, 5 // every fifth one is stopped, not killed
 	far := newLender(t, "far", 64<<20)
 	cfg := config(t, PeerConfig{"far", far.addr})
-	cfg.Helper.hang = 500 * time.Millisecond
+	cfg.Helper.hang, cfg.Helper.rest = 500*time.Millisecond, 100*time.Millisecond
 	n := newNode(t, cfg)
 	lends(t, n, "far")
 	before := accountOf(t, n)

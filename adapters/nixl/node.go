@@ -175,7 +175,7 @@ func advice(d *child.Death) string {
 
 // supervise keeps a helper running until Close, or until it is clear that none will run.
 func (n *Node) supervise() {
-	r := child.Restarts{Name: program, Advice: advice}
+	r := child.Restarts{Name: program, Advice: advice, Most: n.cfg.Helper.rest}
 	log := n.cfg.Helper.Log
 	for n.life.Err() == nil {
 		began := time.Now()

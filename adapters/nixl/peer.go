@@ -160,27 +160,38 @@ func (p *peer) move(ctx context.Context, write bool, ops []lent.Op) {
 		}
 	}()
 	var mu sync.Mutex
+	sideBySide(cut(ops), func(_ int, pieces []piece) {
+		quiet, err := l.move(ctx, p, l.Agent, write, pieces, "")
+		if err == nil {
+			return
+		}
+		if !quiet && ctx.Err() == nil {
+			p.suspect(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, one := range pieces {
+			if one.op.Err == nil {
+				one.op.Err, one.op.Quiet = err, true
+			}
+			one.op.Quiet = one.op.Quiet && quiet
+		}
+	})
+}
+
+// sideBySide makes transfers, some at a time, and the last one in this goroutine.
+func sideBySide(moves [][]piece, f func(i int, pieces []piece)) {
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, movesATime)
-	for _, pieces := range cut(ops) {
+	for i, pieces := range moves {
 		turn <- struct{}{}
+		if i == len(moves)-1 {
+			f(i, pieces)
+			break
+		}
 		wg.Go(func() {
 			defer func() { <-turn }()
-			quiet, err := l.move(ctx, p, l.Agent, write, pieces, "")
-			if err == nil {
-				return
-			}
-			if !quiet && ctx.Err() == nil {
-				p.suspect(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, one := range pieces {
-				if one.op.Err == nil {
-					one.op.Err, one.op.Quiet = err, true
-				}
-				one.op.Quiet = one.op.Quiet && quiet
-			}
+			f(i, pieces)
 		})
 	}
 	wg.Wait()

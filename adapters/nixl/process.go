@@ -50,6 +50,7 @@ type HelperConfig struct {
 	Log             *slog.Logger
 
 	hang time.Duration // 0: hangTime
+	rest time.Duration // before a helper that ended is started again, at most; 0: that of package child
 }
 
 // command is the helper's command. It gets nothing of the daemon's environment but
@@ -268,9 +269,6 @@ func (p *process) receive() {
 	for {
 		m, _, err := p.conn.Receive()
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = nil // how it died says more
-			}
 			go p.end(err)
 			return
 		}
@@ -335,6 +333,9 @@ func (p *process) watch(hang time.Duration) {
 func (p *process) end(err error) {
 	p.ending.Do(func() {
 		_ = p.conn.Close()
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
+			err = nil // how it died says more
+		}
 		if err == nil {
 			p.Stop() // it ends by itself with its socket
 			err = p.Death

@@ -1,6 +1,7 @@
 package child
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -53,6 +54,7 @@ func (e *Ours) Unwrap() error { return e.Err }
 type Restarts struct {
 	Name   string
 	Advice func(d *Death) string // what a user can do about it
+	Most   time.Duration         // of a pause; 0: maxPause
 
 	pause time.Duration
 	quick int // deaths in a row without having served
@@ -81,6 +83,6 @@ func (r *Restarts) After(err error, served bool, took time.Duration) (time.Durat
 		}
 	}
 	pause := r.pause
-	r.pause = min(max(2*r.pause, firstPause), maxPause)
+	r.pause = min(max(2*r.pause, firstPause), cmp.Or(r.Most, maxPause))
 	return pause, nil
 }
