@@ -48,7 +48,7 @@ func (g Group) Transports() []string { return []string{viaTCP, viaTLS, viaUnix} 
 func (g Group) Usable(ns wire.Namespace) error {
 	tenant, peers := g.able(ns)
 	for _, p := range peers {
-		if ns == (wire.Namespace{}) && p.use() != nil || p.proved(tenant) {
+		if p.takes(ns, tenant) {
 			return nil
 		}
 	}
@@ -151,6 +151,12 @@ func (g Group) able(ns wire.Namespace) (tenant string, peers []*Peer) {
 	return tenant, c.of(tenant)
 }
 
+// takes says whether a peer may be called for a namespace of that tenant; for the zero one,
+// whether it is ready.
+func (p *Peer) takes(ns wire.Namespace, tenant string) bool {
+	return ns == (wire.Namespace{}) && p.use() != nil || p.proved(tenant)
+}
+
 // Choose implements fabric.Chooser: the usable peer whose hash with the key is
 // highest.
 func (g Group) Choose(ns wire.Namespace, key wire.Key) string {
@@ -165,7 +171,7 @@ func (g Group) choose(ns wire.Namespace, key wire.Key) *Peer {
 	var top uint64
 	tenant, peers := g.able(ns)
 	for _, p := range peers {
-		if s := score(p.home, key); (best == nil || s > top) && p.proved(tenant) {
+		if s := score(p.home, key); (best == nil || s > top) && p.takes(ns, tenant) {
 			best, top = p, s
 		}
 	}

@@ -95,10 +95,16 @@ func TestAPeerIsUsableForTheTenantsThatItProved(t *testing.T) {
 	if to := g.Choose(other, key(other, 1)); to != "" {
 		t.Errorf("a key of a tenant that nobody proved goes to %q", to)
 	}
+	if to := g.Choose(wire.Namespace{}, wire.Key{}); to != "p0" {
+		t.Errorf("a block of no namespace, as of a test of a route, goes to %q, want p0", to)
+	}
 	if err := others[0].Close(); err != nil {
 		t.Fatal(err)
 	}
 	until(t, func() bool { return g.Usable(wire.Namespace{}) != nil })
+	if to := g.Choose(wire.Namespace{}, wire.Key{}); to != "" {
+		t.Errorf("without a peer, a block of no namespace goes to %q", to)
+	}
 	if err := g.Usable(ns); !errors.Is(err, wire.CodeUnreachable) {
 		t.Errorf("without a peer: %v, want UNREACHABLE", err)
 	}
