@@ -158,7 +158,7 @@ func (p *peer) findings() []fabric.Finding {
 	p.mu.Unlock()
 	out := []fabric.Finding{{ID: "unreachable." + p.Name(), Severe: true, Bad: failed != nil, Subject: "peer " + p.Name() + " at " + p.Segment}}
 	if failed != nil {
-		out[0].Reason, out[0].Fix = failed.Error(), "start the peer's engine, or correct its entry in peers"
+		out[0].Reason, out[0].Fix = failed.Error(), "start the peer's engine, or correct its entry in peers; mrdn fabric probe asks it again"
 	}
 	if seg == nil {
 		return out

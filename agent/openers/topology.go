@@ -3,6 +3,7 @@ package openers
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"meridian/adapters/nixl"
@@ -121,7 +122,21 @@ func chooseDevices(c *config.Config, helper nixl.HelperConfig) func(context.Cont
 // nixlTable is what is looked at of a table of NIXL agents.
 type nixlTable struct {
 	name, devices, helper string
-	far                   []string // peers beyond this host
+	far                   []string // peers that may be beyond this host
+}
+
+// meet are the addresses by which a peer and the daemon find each other: its own, or those
+// of the listener or store that its entry names.
+func (s *nixlSettings) meet(addr string) []string {
+	switch scheme, _, found := strings.Cut(addr, "://"); {
+	case !found:
+		return []string{addr}
+	case scheme == "listener":
+		return []string{s.listen}
+	case scheme == "tcpstore":
+		return []string{s.tcpstore}
+	}
+	return s.etcd
 }
 
 func nixlTables(c *config.Config) (out []nixlTable) {
@@ -133,9 +148,13 @@ func nixlTables(c *config.Config) (out []nixlTable) {
 		t := nixlTable{name: f.Name, devices: s.devices, helper: s.helper}
 		for _, p := range s.peers {
 			name, addr, _ := strings.Cut(p, "=")
-			if host, _, _ := strings.Cut(addr, ":"); !onThisHost(host) {
-				t.far = append(t.far, name)
+			if !slices.ContainsFunc(s.meet(addr), func(at string) bool {
+				host, _, _ := strings.Cut(at, ":")
+				return !onThisHost(host)
+			}) {
+				continue
 			}
+			t.far = append(t.far, name)
 		}
 		out = append(out, t)
 	}

@@ -89,7 +89,7 @@ func loopbackOnly(subject string, t nixlTable, host *topology.Host, choice *topo
 	if len(t.far) == 0 {
 		return finding.Fine(subject, "all its peers are on this host")
 	}
-	reason := "UCX uses loopback only, and peers are on other hosts: " + strings.Join(t.far, ", ")
+	reason := "UCX uses loopback only, and peers may be on other hosts: " + strings.Join(t.far, ", ")
 	if host.Hardware() && choice.Devices != "" {
 		return finding.Warned(subject, reason, fmt.Sprintf(`set devices = "auto", which is %s here, and insecure = true`, choice.Devices))
 	}

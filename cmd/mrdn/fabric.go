@@ -44,7 +44,7 @@ func newFabricProbeCmd(a *app) *cobra.Command {
 		Short: "Move one checked block over each path and time it",
 		Long: `Moves one block over each path, checks its checksum at the far end, and prints
 the transport that really carried it and the rate. The block is not kept. Over
-a relay, which carries no blocks, the begin of its target's memory is read. The
+a relay, which carries no blocks, the start of its target's memory is read. The
 exit code is 1 when a path fails, and 5 when bytes arrived wrong. Up to 16 paths
 are probed side by side, each for 5 seconds at most; name a peer for the rate
 that its path has alone.`,
