@@ -157,14 +157,14 @@ func (r *run) bridge(ctx context.Context, name string, s *set) (_ Row, err error
 	var leg1, leg2, hash, rates, ratios, batches, pushing []float64
 	for i := range r.opt.Rounds + 1 { // the first one warms up
 		say(fmt.Sprintf("round %d of %d", i, r.opt.Rounds))
+		if err := errors.Join(w.leg.settled(ctx), w.gate.settled(ctx)); err != nil {
+			return Row{}, err
+		}
 		got, compared, err := w.round(ctx, fmt.Sprint(i), r.opt.Round)
 		if err != nil {
 			return Row{}, err
 		}
 		if i == 0 {
-			if err := errors.Join(w.leg.settled(ctx), w.gate.settled(ctx)); err != nil {
-				return Row{}, err
-			}
 			continue
 		}
 		out.Compared += compared
