@@ -19,6 +19,7 @@ func (a *Agent) findings() []finding.Finding {
 	out := stateFindings(a.store.Stats(), a.checksums.Load(), a.mover.BridgeStats(), a.peers())
 	out = append(out, a.fabricFindings()...)
 	out = append(out, a.partnerFindings()...)
+	out = append(out, a.traces.findings(a.cfg.Telemetry.OTLPEndpoint)...)
 	out = append(out, openers.Findings(finding.ThisHost(a.now()), a.opt.Openers...)...)
 	slices.SortStableFunc(out, func(x, y finding.Finding) int { return int(y.Severity) - int(x.Severity) })
 	return out

@@ -30,6 +30,7 @@ type metrics struct {
 	bridgeAttempts   *prometheus.CounterVec // from, to, reason
 	bridgeLooks      *prometheus.CounterVec // from, reason
 	objects          *prometheus.CounterVec // fabric, verification, outcome
+	spans            *prometheus.CounterVec // outcome
 	acquireSeconds   prometheus.Observer
 
 	docs []series // of reg's own series, for docs/metrics.md
@@ -86,6 +87,8 @@ func newMetrics(version, wireVersion string) *metrics {
 		"Blocks that peers of a fabric asked for and that were looked for in other fabrics, by the name of the error code; OK was found.", "from", "reason")
 	m.objects = counter("meridian_fabric_objects_total",
 		"Objects of other clients that the admin API was asked for, by what proved their bytes (unverified, or crc64, which their client left) and by outcome: ok is sent to the end, refused not read, failed all else. One whose CRC-64 does not fit is crc64, failed.", "fabric", "verification", "outcome")
+	m.spans = counter("meridian_trace_spans_total",
+		"Spans for the collector of telemetry.otlp_endpoint, by outcome: sent, or dropped because it did not take them.", "outcome")
 	m.transferSeconds = histogram("meridian_transfer_duration_seconds",
 		"Duration of a transfer in seconds, from its first frame to its end.", "fabric", "direction", "class", "operation")
 	m.acquireSeconds = histogram("meridian_engine_acquire_duration_seconds",

@@ -40,7 +40,7 @@ func newSelfTest() *selfTest {
 
 type pathResult struct {
 	inc  uint64 // of the peer that was tested
-	lent uint64 // bytes of memory that the peer had lent
+	lent lent   // the memory that the peer had lent
 	via  string
 	gbps float64
 	err  error
@@ -48,12 +48,15 @@ type pathResult struct {
 	at   time.Time
 }
 
+// lent is memory of a peer.
+type lent struct{ place, size uint64 }
+
 // path is one way out of the daemon: a peer of a fabric, or a fabric without
 // peers that can be tested.
 type path struct {
 	name string // in the registry
 	inc  uint64 // of the peer
-	lent uint64 // bytes of memory that it has lent
+	lent lent   // the memory that it has lent
 	err  error  // why it cannot be called; nil: it can
 	pr   fabric.Prober
 	must bool // of a relay: its fabric does nothing else
@@ -99,7 +102,7 @@ func (s *selfTest) run(ctx context.Context, a *Agent) {
 }
 
 // probe starts the test of each path that can be called and was not tested in
-// this incarnation of its other side, and counts the incarnations. What is known
+// this incarnation of its other side, nor with the memory that this lends now, and counts the incarnations. What is known
 // of paths that are gone is forgotten.
 func (s *selfTest) probe(a *Agent) {
 	paths := a.paths()
@@ -140,11 +143,13 @@ func (s *selfTest) begin(p path, now time.Time) (restarted, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, seen := s.paths[p.name]
-	switch same := seen && last.inc == p.inc; {
+	same := seen && last.inc == p.inc
+	switch asBefore := same && last.lent == p.lent; {
 	case s.busy[p.name] || len(s.busy) >= selfTestWidth:
 		return false, false
-	case same && last.full && last.lent == p.lent && now.Sub(last.at) < fullAgain,
-		same && !last.full && (last.err == nil || now.Sub(last.at) < selfTestEvery):
+	case asBefore && last.full && now.Sub(last.at) < fullAgain,
+		asBefore && !last.full && last.err == nil,
+		same && last.err != nil && now.Sub(last.at) < selfTestEvery:
 		return false, false
 	default:
 		s.busy[p.name] = true
@@ -160,7 +165,7 @@ func (a *Agent) paths() []path {
 			_, relay := f.(fabric.Relay)
 			for _, p := range g.Peers() {
 				if p.Listed {
-					one := path{name: fabric.PeerName(name, p.Name), inc: p.Inc, lent: p.Memory, err: p.Err(), must: relay}
+					one := path{name: fabric.PeerName(name, p.Name), inc: p.Inc, lent: lent{p.Place, p.Memory}, err: p.Err(), must: relay}
 					one.pr, _ = g.Peer(p.Name).(fabric.Prober)
 					out = append(out, one)
 				}

@@ -84,7 +84,7 @@ min_think_tokens = 1
 [disagg]
 enabled = true
 fabric = "link"
-`)
+`+tracesTo("http://127.0.0.1:1"))
 	until(t, "the peer is ready", func() bool { return decode.node.Group().Usable(wire.Namespace{}) == nil })
 	decode.ready(t)
 	moved.scrape(t, decode)
@@ -117,6 +117,10 @@ fabric = "link"
 	if err := decode.fabrics.Add("ill", ill{}); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "spans are dropped", func() bool {
+		v, _ := decode.series(t, `meridian_trace_spans_total{outcome="dropped"}`)
+		return v != "0"
+	})
 	moved.scrape(t, prefill)
 	restart(t, dir, prefill, proxy, decode)
 	moved.scrape(t, decode)

@@ -162,6 +162,26 @@ func TestAFullPeerDoesNotMakeTheDaemonUnready(t *testing.T) {
 	}
 }
 
+// A peer that lends other memory than was tested has its path tested again, whatever the
+// test of the memory before has said.
+func TestOtherMemoryIsTestedToo(t *testing.T) {
+	for what, last := range map[string]pathResult{"worked": {}, "was full": {full: true}, "failed": {err: wire.CodeUnreachable}} {
+		s := newSelfTest()
+		last.inc, last.lent, last.at = 7, lent{4096, 1 << 20}, time.Now()
+		s.paths["x/peer"] = last
+		then := last.at.Add(selfTestEvery)
+		for _, now := range []lent{{8192, 1 << 20}, {4096, 1 << 21}, {}} {
+			if restarted, ok := s.begin(path{name: "x/peer", inc: 7, lent: now}, then); restarted || !ok {
+				t.Errorf("what %s, now %v: restarted %t, tested %t", what, now, restarted, ok)
+			}
+			delete(s.busy, "x/peer")
+		}
+		if _, ok := s.begin(path{name: "x/peer", inc: 7, lent: last.lent}, then); ok != (last.err != nil) {
+			t.Errorf("what %s is tested again as it is: %t", what, ok)
+		}
+	}
+}
+
 func TestOnlyAPathTestedForThisIncarnationCounts(t *testing.T) {
 	s := newSelfTest()
 	s.paths["link/works"] = pathResult{inc: 7}

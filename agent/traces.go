@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -13,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"meridian/agent/finding"
 	"meridian/wire"
 )
 
@@ -29,12 +31,16 @@ const (
 
 // traces sends spans to a collector of OpenTelemetry, or makes none.
 type traces struct {
-	provider *trace.TracerProvider // nil: there is no collector
+	provider *trace.TracerProvider  // nil: there is no collector
+	failed   atomic.Pointer[string] // why the collector has not taken the last spans; nil: it has
 }
 
 // openTraces makes the tracer.
 func (a *Agent) openTraces(ctx context.Context) error {
 	a.tracer = noop.NewTracerProvider().Tracer(tracesLibrary)
+	for _, outcome := range []string{"sent", "dropped"} {
+		a.metrics.spans.WithLabelValues(outcome)
+	}
 	if !a.cfg.Telemetry.OTLPEnabled {
 		return nil
 	}
@@ -66,6 +72,19 @@ func (t *traces) close() {
 	_ = t.provider.Shutdown(ctx) // what it cannot send is logged by the exporter
 }
 
+// findings say whether the collector takes traces.
+func (t *traces) findings(endpoint string) []finding.Finding {
+	if t.provider == nil {
+		return nil
+	}
+	out := finding.Finding{ID: "telemetry.otlp", Severity: finding.OK, Subject: "telemetry.otlp_endpoint = " + endpoint, Reason: "as it should be"}
+	if why := t.failed.Load(); why != nil {
+		out.Severity, out.Reason = finding.Warn, "the collector did not take the last spans, and they are lost: "+*why
+		out.Fix = "start the collector, or correct telemetry.otlp_endpoint; nothing else waits for it"
+	}
+	return []finding.Finding{out}
+}
+
 // exporter logs what a collector does not take.
 type exporter struct {
 	trace.SpanExporter
@@ -75,7 +94,13 @@ type exporter struct {
 // ExportSpans implements trace.SpanExporter.
 func (e exporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
-	if err != nil {
+	if err == nil {
+		e.a.metrics.spans.WithLabelValues("sent").Add(float64(len(spans)))
+		e.a.traces.failed.Store(nil)
+	} else {
+		why := err.Error()
+		e.a.metrics.spans.WithLabelValues("dropped").Add(float64(len(spans)))
+		e.a.traces.failed.Store(&why)
 		e.a.logLimited(slog.LevelWarn, "traces", "the collector does not take traces: they are dropped", "endpoint", e.a.cfg.Telemetry.OTLPEndpoint, "spans", len(spans), "err", err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"meridian/agent/finding"
 	"meridian/fabric"
 	"meridian/fabric/synthetic"
 	"meridian/wire"
@@ -182,6 +183,12 @@ func TestACollectorThatDoesNotAnswerHoldsUpNobody(t *testing.T) {
 			}
 			if name == "gone" {
 				until(t, "the loss is logged", func() bool { return strings.Contains(n.log.String(), "the collector does not take traces") })
+				if f := n.traces.findings(url); len(f) != 1 || f[0].Severity != finding.Warn || !strings.Contains(f[0].Reason, "refused") || f[0].Fix == "" {
+					t.Errorf("the findings are %+v", f)
+				}
+				if v, _ := n.series(t, `meridian_trace_spans_total{outcome="dropped"}`); v == "0" || v == "" {
+					t.Errorf("%q spans are counted as dropped", v)
+				}
 			}
 			if err := n.Close(); err != nil { // while the collector is still silent
 				t.Error(err)

@@ -120,6 +120,7 @@ type Peer struct {
 	Via     string        // the transport really used; "" while there is none
 	Lanes   int           // connections that carry blocks now
 	Memory  uint64        // bytes that it has lent now, where peers lend memory
+	Place   uint64        // where these are; another one is other memory
 	RTT     time.Duration // of the last round trip; 0: not measured
 	Tenants []string      // proved; "*" where any is taken
 	Spaces  []wire.Namespace

@@ -28,6 +28,12 @@ func TestARestartedMetadataServerHasUsAgain(t *testing.T) {
 	if f := findingOf(t, h.Node, "source.app"); !f.Bad {
 		t.Errorf("without a server: %+v", f)
 	}
+	h.server.mu.Lock()
+	h.server.found.addrs["app"] = []netip.Addr{netip.MustParseAddr("127.0.0.9")}
+	h.server.mu.Unlock()
+	if f := findingOf(t, h.Node, "source.app"); !f.Bad || f.Severe || !strings.Contains(f.Reason, "127.0.0.9, as before") {
+		t.Errorf("without a server, of a peer that was found before: %+v", f)
+	}
 	for range 2 {
 		_, kill := realmeta.StartPython(t, port)
 		testbed.Until(t, "the server has us", func() bool {

@@ -206,6 +206,10 @@ func (s *server) sourceFindings() []fabric.Finding {
 		if err := s.found.trouble[p.Name()]; err != nil {
 			f.Bad, f.Reason = true, "it can neither bring nor take blocks by itself: "+err.Error()
 			f.Fix = "start the peer, or correct its entry in peers; it is looked again every few seconds"
+			if was := s.found.addrs[p.Name()]; len(was) > 0 && !errors.Is(err, wire.CodeConfig) {
+				f.Severe, f.Reason = false, fmt.Sprintf("it is taken to come from %v, as before, until it is found again: %v", was[0], err)
+				f.Fix = "start the metadata server; if that has lost its entries, start the peer's engine again, which alone can put them back"
+			}
 		}
 		out = append(out, f)
 	}

@@ -108,11 +108,16 @@ func (l *lender) answer(c net.Conn) {
 			l.mu.Unlock()
 			continue
 		}
-		loaded, err := ask[*control.Loaded](context.Background(), l.process, &control.Load{Blob: f.Body}, -1)
-		if err == nil {
-			lend := message{verb: verbLend, addr: l.at, n: uint64(len(l.mem))}.String()
-			_, _ = ask[*control.Done](context.Background(), l.process, &control.Notify{Peer: loaded.Peer, Text: []byte(lend)}, -1)
-		}
+		l.lend(f.Body)
+	}
+}
+
+// lend lends the memory to the agent of these metadata.
+func (l *lender) lend(blob []byte) {
+	loaded, err := ask[*control.Loaded](context.Background(), l.process, &control.Load{Blob: blob}, -1)
+	if err == nil {
+		lend := message{verb: verbLend, addr: l.at, n: uint64(len(l.mem))}.String()
+		_, _ = ask[*control.Done](context.Background(), l.process, &control.Notify{Peer: loaded.Peer, Text: []byte(lend)}, -1)
 	}
 }
 

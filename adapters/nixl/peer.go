@@ -54,6 +54,8 @@ type peer struct {
 	owes   bool // a lend-done, when it is connected anew
 	ways   ways
 
+	missing string // why others do not find it
+
 	dead  dead // the loop's
 	harms uint // the loop's: helpers that its metadata have ended
 }
@@ -131,6 +133,13 @@ func (p *peer) Reach(context.Context) (lent.Place, error) {
 		return lent.Place{}, err
 	}
 	return lent.Place{ID: fmt.Sprintf("%x", l.Life), Base: l.lent.Off, Size: l.lent.Len}, nil
+}
+
+// Lends implements lent.Lender.
+func (p *peer) Lends() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.link != nil && p.link.lent.Len > 0
 }
 
 // late counts transfers that have outlived their callers.

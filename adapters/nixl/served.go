@@ -62,7 +62,11 @@ func (p *peer) stands(down error) fabric.Peer {
 	}
 	switch {
 	case p.link != nil:
-		out.State, out.Via, out.Lanes, out.Memory = fabric.PeerReady, p.ways.String(), 1, p.link.lent.Len
+		out.State, out.Via, out.Lanes = fabric.PeerReady, p.ways.String(), 1
+		out.Memory, out.Place, out.Text = p.link.lent.Len, p.link.lent.Off, p.missing
+		if out.Memory == 0 {
+			out.Text = "it has lent no memory: it brings and takes blocks, and none is sent to it"
+		}
 		out.Inc = binary.LittleEndian.Uint64(p.link.Life[:])
 	case down != nil:
 		out.Code, out.Text = wire.CodeUnreachable, down.Error()

@@ -54,7 +54,7 @@ func (p *peer) find(ctx context.Context) (source, error) {
 		if store == nil {
 			return nil, fmt.Errorf("nixl: peer %s is at %s, and there is no such store: %w", p.Name(), p.Address, wire.CodeConfig)
 		}
-		return &entry{store: store, agent: agent}, nil
+		return &entry{store: store, agent: agent, of: p}, nil
 	}
 	return dialListener(ctx, p.Address)
 }
@@ -63,22 +63,43 @@ func (p *peer) find(ctx context.Context) (source, error) {
 type entry struct {
 	store plane.Store
 	agent string
+	of    *peer
 	last  []byte
+	life  uint64 // of the store, when it had the entry
 }
 
 // metadata looks whether the entry is there still. A store that does not answer says
-// nothing about the peer.
+// nothing about the peer, nor does one that was started again and has lost all entries:
+// whether the peer is there, its memory tells then.
 func (e *entry) metadata(ctx context.Context) ([]byte, error) {
 	b, err := e.store.Get(ctx, e.agent)
+	life := uint64(0)
+	if m, ok := e.store.(plane.Mortal); ok {
+		life = m.Life()
+	}
 	switch {
 	case err == nil:
-		e.last = b
+		e.last, e.life = b, life
+		e.of.miss("")
+	case errors.Is(err, plane.ErrAbsent) && e.last != nil && e.life != life && e.of.Lends():
+		e.of.miss("its memory answers, but " + e.store.String() + " was started again and has not got its metadata: its agent must send them once more before others find it")
 	case errors.Is(err, plane.ErrAbsent):
 		return nil, fmt.Errorf("%w: %w", wire.CodeUnreachable, err)
 	case e.last == nil || ctx.Err() != nil:
 		return nil, err
 	}
 	return e.last, nil
+}
+
+// miss keeps why nobody else finds a peer that is connected; "" where it is found.
+func (p *peer) miss(why string) {
+	p.mu.Lock()
+	was := p.missing
+	p.missing = why
+	p.mu.Unlock()
+	if why != "" && was == "" {
+		p.node.cfg.Helper.Log.Warn("NIXL peer's metadata are lost with their store; it stays connected", "peer", p.Name(), "address", p.Address, "why", why)
+	}
 }
 
 // give does nothing: publish does it for all.

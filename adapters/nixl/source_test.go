@@ -24,6 +24,7 @@ type memStore struct {
 	mu   sync.Mutex
 	has  map[string][]byte
 	down error
+	life uint64
 }
 
 func newStore() *memStore { return &memStore{has: map[string][]byte{}} }
@@ -39,6 +40,21 @@ func (m *memStore) Get(_ context.Context, agent string) ([]byte, error) {
 	default:
 		return b, nil
 	}
+}
+
+// Life implements plane.Mortal.
+func (m *memStore) Life() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.life
+}
+
+// restart loses everything.
+func (m *memStore) restart() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.life++
+	clear(m.has)
 }
 
 func (m *memStore) Publish(_ context.Context, agent string, blob []byte) error {
@@ -110,6 +126,21 @@ func TestAPeerOfAStoreComesAndGoesWithItsMetadata(t *testing.T) {
 	}
 	store.fail(nil)
 	testbed.Until(t, "the store is back", func() bool { return !finding(n, "metadata.tcpstore").Bad })
+
+	if p := peer(); !strings.Contains(p.Text, "lent no memory") {
+		t.Errorf("of a peer that has lent nothing it says %q", p.Text)
+	}
+	n.mu.Lock()
+	ours := n.session.blob
+	n.mu.Unlock()
+	far.lend(ours)
+	lends(t, n, "far")
+	store.restart()
+	until("the store has lost all, and the peer answers", func(p fabric.Peer) bool {
+		return p.State == fabric.PeerReady && strings.Contains(p.Text, "must send them once more")
+	})
+	_ = store.Publish(t.Context(), "far", far.blob)
+	until("it is found again", func(p fabric.Peer) bool { return p.State == fabric.PeerReady && p.Text == "" })
 
 	_ = store.Withdraw(t.Context(), "far")
 	until("it is gone", func(p fabric.Peer) bool { return p.State == fabric.PeerConnecting })

@@ -344,3 +344,28 @@ func TestPeersThatComeAndGo(t *testing.T) {
 		t.Errorf("%d blocks, %d bytes", blocks, bytes)
 	}
 }
+
+// lender is a peer that says whether it has lent memory.
+type lender struct{ *memoryPeer }
+
+func (l lender) Lends() bool { return len(l.b) > 0 }
+
+// A peer that has lent nothing gets no block while another one has room; alone it is asked,
+// and says why not.
+func TestBlocksGoToPeersThatLendMemory(t *testing.T) {
+	bare, near := lender{&memoryPeer{name: "bare", id: "1"}}, lender{&memoryPeer{name: "near", id: "1", b: make([]byte, 1<<20)}}
+	s := New(config(), []Peer{bare, near})
+	defer s.Close()
+	for key := range byte(32) {
+		if to := s.All().Choose(wire.Namespace{}, wire.Key{key}); to != "near" {
+			t.Errorf("block %d is to go to %s", key, to)
+		}
+		if err := push(t, s.All(), key, 10); err != nil {
+			t.Error(err)
+		}
+	}
+	s.Set([]Peer{bare})
+	if err := push(t, s.All(), 40, 10); !errors.Is(err, wire.CodeFull) {
+		t.Errorf("the only one has lent nothing: %v", err)
+	}
+}

@@ -45,6 +45,9 @@ type Peer interface {
 	Write(ctx context.Context, ops []Op)
 }
 
+// Lender is a Peer that knows at once whether it has lent memory.
+type Lender interface{ Lends() bool }
+
 type ident struct {
 	ns  wire.Namespace
 	key wire.Key
@@ -124,6 +127,17 @@ func (s *shelf) Usable() error {
 		return s.unlisted()
 	}
 	return s.Peer.Usable()
+}
+
+// rank is higher the more can be expected of the peer for a block that is to lie there.
+func (s *shelf) rank() int {
+	if s.Usable() != nil {
+		return 0
+	}
+	if l, ok := s.Peer.(Lender); ok && !l.Lends() {
+		return 1
+	}
+	return 2
 }
 
 // end is for a peer that is listed no more: its blocks are forgotten, and stay so.

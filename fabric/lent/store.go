@@ -263,20 +263,14 @@ func (g Group) accept(it *fabric.Item, parts map[*shelf]*part) error {
 }
 
 // home is the peer that a block goes to: the one with the highest hash of those that can
-// be used now, else of all.
+// be used now and may have room, else of those that can be used, else of all.
 func (g Group) home(ns wire.Namespace, key wire.Key) (best *shelf) {
 	var most uint64
-	for _, usable := range []bool{true, false} {
-		for _, s := range g.shelves() {
-			if usable && s.Usable() != nil {
-				continue
-			}
-			if h := g.weight(ns, key, s.Name()); best == nil || h > most {
-				best, most = s, h
-			}
-		}
-		if best != nil {
-			break
+	rank := 0
+	for _, s := range g.shelves() {
+		r, h := s.rank(), g.weight(ns, key, s.Name())
+		if best == nil || r > rank || r == rank && h > most {
+			best, rank, most = s, r, h
 		}
 	}
 	return best

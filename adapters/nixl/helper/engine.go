@@ -106,6 +106,7 @@ func (n *nixl) prepare(op capi.Op, local, remote []capi.Span, peer string) (requ
 	}
 	there, err := n.agent.Prepare(n.backend, peer, remote)
 	if err != nil {
+		err = unregistered(err)
 		return nil, nil, errors.Join(err, here.Release())
 	}
 	r, err := n.agent.NewPreparedRequest(n.backend, op, here, there)
@@ -115,13 +116,21 @@ func (n *nixl) prepare(op capi.Op, local, remote []capi.Span, peer string) (requ
 	return r, []releaser{here, there}, nil
 }
 
+// unregistered says what the library means where it does not find a range of a peer.
+func unregistered(err error) error {
+	if e := (*capi.Error)(nil); errors.As(err, &e) && e.Status == capi.StatusNotFound {
+		return fmt.Errorf("the peer's metadata have no memory there: its agent must register it before it lends it: %w", err)
+	}
+	return err
+}
+
 func (n *nixl) Begin(op capi.Op, local, remote []capi.Span, peer string, notif []byte) (transfer, bool, error) {
 	if n.prepares && len(notif) == 0 {
 		return n.kept.begin(keyOf(op, peer, local, remote), peer, func() (request, []releaser, error) { return n.prepare(op, local, remote, peer) })
 	}
 	r, err := n.agent.NewRequest(n.backend, op, local, remote, peer, notif)
 	if err != nil {
-		return nil, true, err
+		return nil, true, unregistered(err)
 	}
 	if _, err := r.Post(); err != nil { // Poll tells whether it is done already
 		_ = r.Release() // the error is Post's

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"meridian/adapters/nixl/capi"
 )
 
 // proto is a table as UCX 1.23 prints it, by a thread; via has a row for each.
@@ -149,4 +151,15 @@ func FuzzTransports(f *testing.F) {
 			t.Error("a line without an end is kept")
 		}
 	})
+}
+
+// What the library does not find of a peer is told as what it is.
+func TestMemoryThatAPeerNeverRegisteredIsNamed(t *testing.T) {
+	err := unregistered(&capi.Error{Call: "prep", Status: capi.StatusNotFound})
+	if !strings.Contains(err.Error(), "must register it") || !strings.Contains(err.Error(), "not found") {
+		t.Error(err)
+	}
+	if other := error(&capi.Error{Call: "prep", Status: capi.StatusInvalidState}); unregistered(other) != other || unregistered(nil) != nil {
+		t.Error("another error is told as that")
+	}
 }

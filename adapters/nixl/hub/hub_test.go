@@ -381,3 +381,65 @@ func TestRealAgentsFindEachOtherByTheHub(t *testing.T) {
 		t.Error("refused:", r.errs)
 	}
 }
+
+// The client sees that a store was started again and has lost what was there. A new
+// connection to the same one, or what the client itself took out, is no such thing.
+func TestTheClientSeesThatAHubWasStartedAgain(t *testing.T) {
+	here := newRig(t, testbed.Patience, testbed.Patience)
+	var mu sync.Mutex
+	to, conns := here.at, []net.Conn(nil)
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var carried sync.WaitGroup
+	carried.Go(func() {
+		for {
+			c, err := front.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			hub, err := net.Dial("tcp", to)
+			if err == nil {
+				conns = append(conns, c, hub)
+				carried.Go(func() { _, _ = io.Copy(hub, c) })
+				carried.Go(func() { _, _ = io.Copy(c, hub) })
+			}
+			mu.Unlock()
+		}
+	})
+	// move ends all connections; the next ones lead to a hub.
+	move := func(r *rig) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		conns, to = nil, r.at
+	}
+	defer func() {
+		_ = front.Close()
+		move(here)
+		carried.Wait()
+	}()
+	s := plane.NewTCPStore(front.Addr().String())
+	defer func() { _ = s.Close() }()
+	again := func(what string, life uint64) {
+		t.Helper()
+		testbed.Until(t, what, func() bool { return s.Publish(t.Context(), "x", metadata("x", "1")) == nil })
+		if got := s.Life(); got != life {
+			t.Errorf("%s: its life is %d, want %d", what, got, life)
+		}
+	}
+	again("the first", 0)
+	move(here)
+	again("a new connection", 0)
+	move(newRig(t, testbed.Patience, testbed.Patience))
+	again("another hub", 1)
+	if err := s.Withdraw(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	move(newRig(t, testbed.Patience, testbed.Patience))
+	again("another hub, after the client took its metadata out", 1)
+}

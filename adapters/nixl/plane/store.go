@@ -25,6 +25,12 @@ type Store interface {
 	Close() error
 }
 
+// Mortal is a store whose end loses what is there, and which knows when that was.
+type Mortal interface {
+	// Life is another number once what we had published was found to be lost.
+	Life() uint64
+}
+
 // Reaper is a store from which the metadata of the dead can be taken out.
 type Reaper interface {
 	// Reap takes out all that an agent has there, if its whole metadata are still those of

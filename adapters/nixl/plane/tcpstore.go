@@ -32,6 +32,8 @@ type TCPStore struct {
 	mu     sync.Mutex
 	conn   net.Conn
 	closed bool
+	mine   string // the agent that was published last, and is there still as far as we know
+	life   uint64
 }
 
 // NewTCPStore makes a client of the store at HOST:PORT. It connects when it is used.
@@ -51,6 +53,19 @@ func (s *TCPStore) Close() error {
 	s.mu.Unlock()
 	s.drop()
 	return nil
+}
+
+// Life implements Mortal. It is looked at with each connection, before anything is put back.
+func (s *TCPStore) Life() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life
+}
+
+func (s *TCPStore) own(agent string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mine = agent
 }
 
 func (s *TCPStore) drop() {
@@ -97,7 +112,7 @@ func (s *TCPStore) call(ctx context.Context, f func(rw io.ReadWriter) error) err
 // connect is the connection, made and greeted if need be.
 func (s *TCPStore) connect(ctx context.Context) (net.Conn, error) {
 	s.mu.Lock()
-	c, closed := s.conn, s.closed
+	c, closed, mine := s.conn, s.closed, s.mine
 	s.mu.Unlock()
 	if closed {
 		return nil, net.ErrClosed
@@ -120,6 +135,11 @@ func (s *TCPStore) connect(ctx context.Context) (net.Conn, error) {
 	if got := binary.LittleEndian.Uint32(echo[:]); err == nil && got != nonce {
 		err = fmt.Errorf("it answers PING with %d, want %d: %w", got, nonce, wire.CodeInvalid)
 	}
+	lost := false
+	if err == nil && mine != "" {
+		there, checked := check(c, Key{Whole, mine}.String())
+		lost, err = !there, checked
+	}
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -132,8 +152,29 @@ func (s *TCPStore) connect(ctx context.Context) (net.Conn, error) {
 		_ = c.Close()
 		return nil, err
 	}
-	s.conn = c
+	if s.conn = c; lost {
+		s.mine = ""
+		s.life++
+	}
 	return c, nil
+}
+
+// check asks whether a key is there.
+func check(rw io.ReadWriter, key string) (bool, error) {
+	if _, err := rw.Write(Request{Op: OpCheck, Key: key}.Append(nil)); err != nil {
+		return false, err
+	}
+	var there [1]byte
+	if _, err := io.ReadFull(rw, there[:]); err != nil {
+		return false, err
+	}
+	switch there[0] {
+	case Ready:
+		return true, nil
+	case NotReady:
+		return false, nil
+	}
+	return false, fmt.Errorf("it answers CHECK with %d: %w", there[0], wire.CodeInvalid)
 }
 
 // Get implements Store.
@@ -141,20 +182,9 @@ func (s *TCPStore) Get(ctx context.Context, agent string) (b []byte, err error) 
 	key := Key{Whole, agent}.String()
 	absent := false
 	err = s.call(ctx, func(rw io.ReadWriter) error {
-		var there [1]byte
-		if _, err := rw.Write(Request{Op: OpCheck, Key: key}.Append(nil)); err != nil {
+		if there, err := check(rw, key); err != nil || !there {
+			absent = !there
 			return err
-		}
-		if _, err := io.ReadFull(rw, there[:]); err != nil {
-			return err
-		}
-		switch there[0] {
-		case Ready:
-		case NotReady:
-			absent = true
-			return nil
-		default:
-			return fmt.Errorf("it answers CHECK with %d: %w", there[0], wire.CodeInvalid)
 		}
 		if _, err := rw.Write(Request{Op: OpGet, Key: key}.Append(nil)); err != nil {
 			return err
@@ -173,6 +203,7 @@ func (s *TCPStore) Get(ctx context.Context, agent string) (b []byte, err error) 
 func (s *TCPStore) Publish(ctx context.Context, agent string, blob []byte) error {
 	b, err := s.Get(ctx, agent)
 	if err == nil && bytes.Equal(b, blob) {
+		s.own(agent)
 		return nil
 	}
 	if err == nil || errors.Is(err, ErrAbsent) {
@@ -187,11 +218,15 @@ func (s *TCPStore) Publish(ctx context.Context, agent string, blob []byte) error
 	if err == nil && !bytes.Equal(b, blob) {
 		err = fmt.Errorf("%v: %w", s, ErrTaken)
 	}
+	if err == nil {
+		s.own(agent)
+	}
 	return err
 }
 
 // Withdraw implements Store.
 func (s *TCPStore) Withdraw(ctx context.Context, agent string) error {
+	s.own("")
 	return s.call(ctx, func(rw io.ReadWriter) error {
 		if _, err := rw.Write(Request{Op: OpDelete, Key: Key{Whole, agent}.String()}.Append(nil)); err != nil {
 			return err
