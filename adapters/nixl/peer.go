@@ -55,6 +55,7 @@ type peer struct {
 	ways   ways
 
 	missing string // why others do not find it
+	answers bool   // its memory was read the last time, see touch
 
 	dead  dead // the loop's
 	harms uint // the loop's: helpers that its metadata have ended
@@ -351,7 +352,7 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 		return err
 	}
 	p.mu.Lock()
-	p.link, p.lates = &link{session: s, Metadata: m}, 0
+	p.link, p.lates, p.answers = &link{session: s, Metadata: m}, 0, false
 	if p.was.Metadata == m { // the same agent still has the memory
 		p.link.lent = p.was.lent
 	}
@@ -442,7 +443,7 @@ func (p *peer) attend(ctx context.Context, l source, s *session, m plane.Metadat
 				return err
 			}
 			p.mu.Lock()
-			p.link.lent = wire.Span{Off: said.addr, Len: said.n}
+			p.link.lent, p.answers = wire.Span{Off: said.addr, Len: said.n}, false
 			p.owes = !bytes.Equal(newer, blob)
 			p.mu.Unlock()
 			if p.owes { // UCX does not survive an agent that is added right after it was removed

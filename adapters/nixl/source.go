@@ -81,7 +81,7 @@ func (e *entry) metadata(ctx context.Context) ([]byte, error) {
 	case err == nil:
 		e.last, e.life = b, life
 		e.of.miss("")
-	case errors.Is(err, plane.ErrAbsent) && e.last != nil && e.life != life && e.of.Lends():
+	case errors.Is(err, plane.ErrAbsent) && e.last != nil && e.life != life && e.of.alive():
 		e.of.miss("its memory answers, but " + e.store.String() + " was started again and has not got its metadata: its agent must send them once more before others find it")
 	case errors.Is(err, plane.ErrAbsent):
 		return nil, fmt.Errorf("%w: %w", wire.CodeUnreachable, err)
@@ -121,7 +121,18 @@ func (p *peer) touch(ctx context.Context, l source) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, exchangeTime)
 	defer cancel()
-	p.Read(ctx, []lent.Op{{Addr: at.Off, B: make([]byte, 1)}})
+	ops := []lent.Op{{Addr: at.Off, B: make([]byte, 1)}}
+	p.Read(ctx, ops)
+	p.mu.Lock()
+	p.answers = ops[0].Err == nil
+	p.mu.Unlock()
+}
+
+// alive says that the peer's memory was read the last time.
+func (p *peer) alive() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.answers
 }
 
 // dead is an agent of etcd that cannot be loaded, since nobody is where it was.

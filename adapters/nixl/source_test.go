@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/adapters/nixl/control"
 	"meridian/adapters/nixl/internal/wheel"
 	"meridian/adapters/nixl/plane"
 	"meridian/fabric"
@@ -135,12 +136,26 @@ func TestAPeerOfAStoreComesAndGoesWithItsMetadata(t *testing.T) {
 	n.mu.Unlock()
 	far.lend(ours)
 	lends(t, n, "far")
+	testbed.Until(t, "its memory was read", n.peers[0].alive)
 	store.restart()
 	until("the store has lost all, and the peer answers", func(p fabric.Peer) bool {
 		return p.State == fabric.PeerReady && strings.Contains(p.Text, "must send them once more")
 	})
 	_ = store.Publish(t.Context(), "far", far.blob)
 	until("it is found again", func(p fabric.Peer) bool { return p.State == fabric.PeerReady && p.Text == "" })
+
+	nowhere := message{verb: verbLend, addr: 4096, n: 1 << 16}.String()
+	n.mu.Lock()
+	agent := n.session.agent
+	n.mu.Unlock()
+	if _, err := ask[*control.Done](t.Context(), far.process, &control.Notify{Peer: agent, Text: []byte(nowhere)}, -1); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Until(t, "memory that it never registered cannot be read", func() bool { return !n.peers[0].alive() && peer().Place == 4096 })
+	store.restart()
+	until("it does not answer, and the store has lost it", func(p fabric.Peer) bool { return p.State == fabric.PeerConnecting })
+	_ = store.Publish(t.Context(), "far", far.blob)
+	until("it is found once more", func(p fabric.Peer) bool { return p.State == fabric.PeerReady })
 
 	_ = store.Withdraw(t.Context(), "far")
 	until("it is gone", func(p fabric.Peer) bool { return p.State == fabric.PeerConnecting })
