@@ -65,7 +65,7 @@ var (
 	dWindowBlocks  = desc("window_blocks_total", "Blocks that were copied out of windows, hashed and published.")
 	dBridgeBlocks  = desc("gateway_waiting_blocks", "Blocks that peers brought and that wait to be sent on to another fabric.")
 	dBridgeBytes   = desc("gateway_waiting_bytes", "What these blocks count for against gateway_limit_bytes.")
-	dBridgeLimit   = desc("gateway_limit_bytes", "What may wait to be sent on; one source may have a quarter of it, one fabric half.")
+	dBridgeLimit   = desc("gateway_limit_bytes", "Bytes that may wait to be sent on; one source may have a quarter of them, one fabric half.")
 	dQuarantined   = desc("quarantined_bytes", "Bytes of slots that stay unused until a failed transfer can no longer write to them, or the process that mapped them has ended.")
 	dLeaked        = desc("leaked", "Slots and references that belong to nobody, a defect: it must stay 0.", "what")
 	dRemote        = desc("block_manager_remote_copies", "Known copies of blocks outside the arena.")

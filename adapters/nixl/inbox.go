@@ -72,7 +72,7 @@ func newInbox(n *Node) *inbox {
 		}
 	}
 	in.held = n.cfg.Doors.Of(quota.HandshakeBytes)
-	in.door = door.New(door.Config{Places: n.cfg.Doors.Of(quota.MetadataConns), Admit: in.admit, Serve: in.serve, Refused: in.refused})
+	in.door = door.New(door.Config{Places: n.cfg.Doors.Of(quota.MetadataConns), Admit: in.admit, Serve: in.serve, Refused: func(from string, err error) { in.refused(from, err) }})
 	return in
 }
 
