@@ -109,6 +109,11 @@ func (a *Agent) reload(ctx context.Context, dry bool) (reloaded, error) {
 			}
 		}
 	}
+	if n := a.added.Load(); n > 0 {
+		forgotten := []config.Warning{{Key: "route", Text: fmt.Sprintf("%d added by mrdn route add, and not in the file: forgotten by a reload", n)}}
+		warned(forgotten)
+		r.warnings = append(r.warnings, forgotten...)
+	}
 	if dry {
 		cancel(parts)
 		return r, nil
