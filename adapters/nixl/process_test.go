@@ -66,11 +66,14 @@ func newFaulty(t *testing.T, hang time.Duration, without ...string) *faulty {
 func (f *faulty) move(peer string) chan control.Message {
 	f.t.Helper()
 	ended := make(chan control.Message, 1)
-	m := &control.Move{Write: true, Window: 1, Peer: peer, Parts: []control.Part{{Addr: f.addr + 1000, Len: 100}}}
-	if err := f.begin(m, -1, func(m control.Message) { ended <- m }); err != nil {
+	if err := f.begin(f.moveOf(peer), -1, func(m control.Message) { ended <- m }); err != nil {
 		f.t.Fatal(err)
 	}
 	return ended
+}
+
+func (f *faulty) moveOf(peer string) *control.Move {
+	return &control.Move{Write: true, Window: 1, Peer: peer, Parts: []control.Part{{Addr: f.addr + 1000, Len: 100}}}
 }
 
 func failedText(t *testing.T, m control.Message, quiet bool) string {
@@ -107,7 +110,7 @@ func transfersEndOnce(t *testing.T, f *faulty, call string) {
 	}
 	late, ended := context.WithCancel(t.Context())
 	ended()
-	if _, err := ask[*control.Done](late, f.process, &control.Ping{}, -1); !errors.Is(err, context.Canceled) {
+	if _, err := ask[*control.Done](late, f.process, f.moveOf("late"), -1); !errors.Is(err, context.Canceled) {
 		t.Errorf("after its context had ended: %v", err)
 	}
 	if _, ok := (<-f.move("late")).(*control.Done); !ok {
