@@ -15,6 +15,10 @@ type bridge struct {
 	hop fabric.Hop
 }
 
+// reservation names a reserved slot. The number alone may be given to somebody else once
+// the reservation has lapsed.
+type reservation struct{ slot, gen uint32 }
+
 var _ core.Looker = (*bridge)(nil)
 
 // lookWait is how long a HAS waits for a block from elsewhere: less than a load waits for
@@ -69,23 +73,32 @@ func (s *sessionStore) keep(b []core.Block, ends []func(error)) {
 		case end == nil:
 		case b[i].Code != wire.CodeOK:
 			end(b[i].Code)
-		default:
-			s.room.Lock()
-			if s.rooms == nil {
-				s.rooms = map[uint32]func(error){}
-			}
-			s.rooms[b[i].Slot] = end
-			s.room.Unlock()
+		case !s.keepOne(reservation{b[i].Slot, b[i].Gen}, end):
+			end(wire.CodeCancelled) // the session ended meanwhile
 		}
 	}
 }
 
-// admitted takes what keep kept for a slot; nil: there is nothing.
-func (s *sessionStore) admitted(slot uint32) func(error) {
+func (s *sessionStore) keepOne(r reservation, end func(error)) bool {
 	s.room.Lock()
 	defer s.room.Unlock()
-	end := s.rooms[slot]
-	delete(s.rooms, slot)
+	if s.dropped {
+		return false
+	}
+	if s.rooms == nil {
+		s.rooms = map[reservation]func(error){}
+	}
+	s.rooms[r] = end
+	return true
+}
+
+// admitted takes what keep kept for a block; nil: there is nothing.
+func (s *sessionStore) admitted(b *core.Block) func(error) {
+	s.room.Lock()
+	defer s.room.Unlock()
+	r := reservation{b.Slot, b.Gen}
+	end := s.rooms[r]
+	delete(s.rooms, r)
 	return end
 }
 

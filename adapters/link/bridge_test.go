@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"meridian/adapters/link/internal/core"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -241,5 +243,34 @@ func TestAPushThatIsGivenUpGivesItsRoomBack(t *testing.T) {
 	}
 	if n, _, _, _ := b.store.Counts(); good != n {
 		t.Errorf("%d blocks are stored, the gateway was told of %d", n, good)
+	}
+}
+
+// What the gateway gave for a block belongs to its reservation: the number of a slot comes
+// again when a reservation has lapsed, and what is reserved when the session has ended is
+// given back at once.
+func TestRoomOfTheGatewayBelongsToItsReservation(t *testing.T) {
+	var told []string
+	end := func(name string) []func(error) {
+		return []func(error){func(err error) { told = append(told, name+" "+wire.CodeOf(err).String()) }}
+	}
+	first, second := []core.Block{{Slot: 7, Gen: 1}}, []core.Block{{Slot: 7, Gen: 3}}
+	s := &sessionStore{}
+	s.keep(first, end("first"))
+	s.keep(second, end("second"))
+	for _, b := range [][]core.Block{second, first} {
+		if f := s.admitted(&b[0]); f == nil {
+			t.Errorf("nothing was kept for %v", b[0].Gen)
+		} else {
+			f(nil)
+		}
+	}
+	if s.admitted(&first[0]) != nil {
+		t.Error("it was given twice")
+	}
+	s.dropped = true
+	s.keep(first, end("late"))
+	if got, want := strings.Join(told, ", "), "second OK, first OK, late CANCELLED"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -38,8 +38,9 @@ type sessionStore struct {
 	inc    uint64
 	bridge *bridge // nil: what comes stays
 
-	room  sync.Mutex
-	rooms map[uint32]func(error) // by slot: of reserved blocks that go on once they are published
+	room    sync.Mutex
+	rooms   map[reservation]func(error) // of reserved blocks that go on once they are published
+	dropped bool                        // there are no rooms any more
 
 	// Memory of Pin, Stat and Publish, which are called under the session's lock.
 	v       []blocks.View
@@ -277,7 +278,7 @@ func (s *sessionStore) Publish(b []core.Block) {
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
-		end, err := s.admitted(b[i].Slot), error(nil)
+		end, err := s.admitted(&b[i]), error(nil)
 		if end == nil { // it came in one flight
 			end, err = s.bridge.bring(&b[i], probe)
 		}
@@ -350,8 +351,11 @@ func (s *sessionStore) Abort(b []core.Block) {
 	if len(slots) > 0 {
 		s.st.Abort(s.owner, slots)
 	}
-	for _, slot := range slots {
-		if end := s.admitted(slot); end != nil {
+	for i := range b {
+		if b[i].Code != wire.CodeOK {
+			continue
+		}
+		if end := s.admitted(&b[i]); end != nil {
 			end(wire.CodeCancelled)
 		}
 	}
@@ -363,7 +367,7 @@ func (s *sessionStore) Drop() {
 	s.spaces.close()
 	s.room.Lock()
 	rooms := s.rooms
-	s.rooms = nil
+	s.rooms, s.dropped = nil, true
 	s.room.Unlock()
 	for _, end := range rooms {
 		end(wire.CodeCancelled)
