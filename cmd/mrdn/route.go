@@ -73,6 +73,17 @@ func (q *routeQuery) message(args []string) (*adminpb.RouteQuery, error) {
 	return out, nil
 }
 
+// ask is a command that asks the daemon about the block that the flags describe.
+func (q *routeQuery) ask(a *app, f func(ctx context.Context, adm *client.Admin, m *adminpb.RouteQuery) (result, error)) func(*cobra.Command, []string) error {
+	return a.command(func(ctx context.Context, args []string) (result, error) {
+		m, err := q.message(args)
+		if err != nil {
+			return nil, err
+		}
+		return a.withAdmin(ctx, func(adm *client.Admin) (result, error) { return f(ctx, adm, m) })
+	})
+}
+
 func newRouteExplainCmd(a *app) *cobra.Command {
 	var q routeQuery
 	c := &cobra.Command{
@@ -86,19 +97,13 @@ is moved or counted. The exit code is 1 where the block would go nowhere.`,
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	q.flags(c)
-	c.RunE = a.command(func(ctx context.Context, args []string) (result, error) {
-		m, err := q.message(args)
+	c.RunE = q.ask(a, func(ctx context.Context, adm *client.Admin, m *adminpb.RouteQuery) (result, error) {
+		r, err := adm.ExplainRoute(ctx, m)
 		if err != nil {
 			return nil, err
 		}
-		return a.withAdmin(ctx, func(adm *client.Admin) (result, error) {
-			r, err := adm.ExplainRoute(ctx, m)
-			if err != nil {
-				return nil, err
-			}
-			e := explanationOf(r)
-			return e, e.err()
-		})
+		e := explanationOf(r)
+		return e, e.err()
 	})
 	return c
 }
@@ -117,19 +122,13 @@ code is 1 where none works, and 5 when bytes arrived wrong.`,
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	q.flags(c)
-	c.RunE = a.command(func(ctx context.Context, args []string) (result, error) {
-		m, err := q.message(args)
+	c.RunE = q.ask(a, func(ctx context.Context, adm *client.Admin, m *adminpb.RouteQuery) (result, error) {
+		r, err := adm.TestRoute(ctx, m)
 		if err != nil {
 			return nil, err
 		}
-		return a.withAdmin(ctx, func(adm *client.Admin) (result, error) {
-			r, err := adm.TestRoute(ctx, m)
-			if err != nil {
-				return nil, err
-			}
-			t := attemptsOf(r)
-			return t, t.err()
-		})
+		t := attemptsOf(r)
+		return t, t.err()
 	})
 	return c
 }
