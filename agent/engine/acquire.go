@@ -38,14 +38,14 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 		return nil
 	}
 	if !fetchable(x.Items, v) {
-		s.in.places = placesOf(s.in.places, s.spaces, x.Items, v)
+		s.in.places = placesOf(s.in.places, s.group.spaces(), x.Items, v)
 		code := s.answerAcquired(f.Req, lease, s.in.places, "")
 		s.observe(link.TypeAcquire, len(x.Items), start, code)
 		return nil
 	}
 	ask := link.Acquire{DeadlineMS: x.DeadlineMS, LeaseMS: x.LeaseMS, Hold: x.Hold, Items: slices.Clone(x.Items)}
 	views := slices.Clone(v)
-	spaces := s.spaces // append never writes to what this slice shows
+	spaces := s.group.spaces()
 	ok, err := s.launch(f.Req, x.DeadlineMS, func(fl *flight) { s.fetch(fl, ask, spaces, views, lease) })
 	if !ok {
 		s.srv.cfg.Store.Release(s.owner, lease)
@@ -56,8 +56,9 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 // wanted makes a view of each item.
 func (s *session) wanted(v []blocks.View, items []link.Want) []blocks.View {
 	v = slices.Grow(v[:0], len(items))[:len(items)]
+	spaces := s.group.spaces()
 	for i := range items {
-		v[i] = s.view(s.spaces, &items[i])
+		v[i] = s.view(spaces, &items[i])
 	}
 	return v
 }

@@ -22,14 +22,19 @@ func (s *session) digest() string {
 	defer s.wmu.Unlock()
 	s.fmu.Lock()
 	defer s.fmu.Unlock()
-	s.life.mu.Lock()
-	defer s.life.mu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "greeted %v, asks %v, seated %v, %d bytes wait, ring %d of which sent %d;", s.greeted, s.asks, s.place.seated, len(s.out), len(s.ring), s.ringSent)
-	for i := range s.spaces {
-		fmt.Fprintf(&b, " namespace %d is %x of %q, bodies of %d;", i, s.spaces[i].ns[:4], s.spaces[i].name, s.spaces[i].body)
+	fmt.Fprintf(&b, "greeted %v, asks %v, seated %v, %d bytes wait, ring %d of which sent %d;", s.greeted, s.asks, s.place.seated.Load(), len(s.out), len(s.ring), s.ringSent)
+	if !s.greeted {
+		return b.String()
 	}
-	fmt.Fprintf(&b, " %d closes, maps", len(s.closes))
+	g := s.group
+	g.life.mu.Lock()
+	defer g.life.mu.Unlock()
+	spaces := g.spaces()
+	for i := range spaces {
+		fmt.Fprintf(&b, " namespace %d is %x of %q, bodies of %d;", i, spaces[i].ns[:4], spaces[i].name, spaces[i].body)
+	}
+	fmt.Fprintf(&b, " %d closes, maps", len(g.closes))
 	for id := range s.mapped {
 		fmt.Fprintf(&b, " %d", id)
 	}
@@ -37,8 +42,8 @@ func (s *session) digest() string {
 	for req := range s.flights {
 		fmt.Fprintf(&b, " %d", req)
 	}
-	fmt.Fprintf(&b, "; %d blocks of requests, %d held, %d to lower, requests", s.life.blocks, len(s.life.held), len(s.life.lower))
-	for id, r := range s.life.reqs {
+	fmt.Fprintf(&b, "; %d blocks of requests, %d held, %d to lower, requests", g.life.blocks, len(g.life.held), len(g.life.lower))
+	for id, r := range g.life.reqs {
 		fmt.Fprintf(&b, " %d (%d, %d, %v, %v)", id, len(r.think), len(r.rest), r.exited, r.over)
 	}
 	return b.String()

@@ -22,7 +22,7 @@ func (s *session) begin(f link.Frame, p []byte) error {
 	case x.Req == 0:
 		err = fmt.Errorf("request number 0 means none: %w", wire.CodeInvalid)
 	default:
-		err = s.life.begin(x.Req, x.Model, x.Prompt)
+		err = s.group.life.begin(x.Req, x.Model, x.Prompt)
 	}
 	s.answerEnd(f.Req, refusal(err))
 	return nil
@@ -34,7 +34,7 @@ func (s *session) tokens(p []byte) error {
 	if err := s.parse(x, p); err != nil {
 		return err
 	}
-	s.life.tokens(x)
+	s.group.life.tokens(x)
 	return nil
 }
 
@@ -48,7 +48,7 @@ func (s *session) finish(f link.Frame, p []byte) error {
 	if x.Reason == link.FinishAbort {
 		kind = scheduler.Abort
 	}
-	s.life.finish(x.Req, kind)
+	s.group.life.finish(x.Req, kind)
 	s.answerEnd(f.Req, link.End{})
 	return nil
 }

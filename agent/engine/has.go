@@ -24,7 +24,7 @@ func (s *session) has(f link.Frame, p []byte) error {
 	s.in.views = s.wanted(s.in.views, x.Items)
 	s.lookup(s.in.views)
 	s.lookupRefs(s.in.views, x.Items)
-	s.in.haves = havesOf(s.in.haves, s.spaces, x.Items, s.in.views)
+	s.in.haves = havesOf(s.in.haves, s.group.spaces(), x.Items, s.in.views)
 	if !fetchable(x.Items, s.in.views) {
 		s.answerTable(f.Req, s.in.haves)
 		s.observe(link.TypeHas, len(x.Items), start, wire.CodeOK)
@@ -68,7 +68,7 @@ func (s *session) lookupRefs(v []blocks.View, items []link.Want) {
 	var refs []blocks.View
 	for i := range items {
 		if items[i].Gen != 0 {
-			refs = append(refs, s.view(s.spaces, &items[i]))
+			refs = append(refs, s.view(s.group.spaces(), &items[i]))
 		}
 	}
 	if refs == nil {

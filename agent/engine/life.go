@@ -18,7 +18,7 @@ type blockID struct {
 	key wire.Key
 }
 
-// request is what a session knows of a generation request's blocks.
+// request is what a group knows of a generation request's blocks.
 type request struct {
 	think  []blockID // not yet offloaded, oldest first
 	rest   []blockID // prompt and output
@@ -26,11 +26,11 @@ type request struct {
 	over   bool      // completed: all blocks are ThinkComplete
 }
 
-// life drives a session's scheduler core and applies the life table of blocks. It
-// is called by the reader, by flights that put, and by the timer; mu serialises
-// them. mu comes before the session's wmu.
+// life drives a group's scheduler core and applies the life table of blocks. It
+// is called by readers, by flights that put, and by the timer; mu serialises
+// them. mu comes before a session's wmu.
 type life struct {
-	s    *session
+	g    *group
 	core atomic.Pointer[scheduler.Core] // made by the first BEGIN
 
 	mu     sync.Mutex
@@ -46,8 +46,8 @@ type life struct {
 	closed bool
 }
 
-func newLife(s *session) *life {
-	return &life{s: s, reqs: make(map[uint32]*request), held: make(map[blockID]int), armed: scheduler.Never}
+func newLife(g *group) *life {
+	return &life{g: g, reqs: make(map[uint32]*request), held: make(map[blockID]int), armed: scheduler.Never}
 }
 
 // stats may be called from any goroutine.
@@ -77,7 +77,7 @@ func (l *life) close() {
 // step gives the core one input; events must follow.
 func (l *life) step(in scheduler.Input) {
 	l.in = append(l.in[:0], in)
-	l.core.Load().Step(l.s.srv.now(), l.in)
+	l.core.Load().Step(l.g.srv.now(), l.in)
 	clear(l.in) // it may hold a prompt
 }
 
@@ -86,7 +86,7 @@ func (l *life) begin(id uint32, model string, prompt []int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.core.Load() == nil {
-		l.core.Store(scheduler.New(l.s.srv.schedulerConfig()))
+		l.core.Store(scheduler.New(l.g.srv.schedulerConfig()))
 	}
 	_, had := l.reqs[id]
 	if !had {
@@ -100,11 +100,11 @@ func (l *life) begin(id uint32, model string, prompt []int32) error {
 		return fmt.Errorf("request number %d runs already: %w", id, code)
 	default:
 		delete(l.reqs, id)
-		most := l.s.srv.cfg.Scheduler.MaxRequests
+		most := l.g.srv.cfg.Scheduler.MaxRequests
 		if most < 1 {
 			most = scheduler.DefaultMaxRequests
 		}
-		return fmt.Errorf("the scheduler follows %d requests of this session, its limit is %d: %w", most, most, code)
+		return fmt.Errorf("the scheduler follows %d requests of this engine, its limit is %d: %w", most, most, code)
 	}
 }
 
@@ -123,7 +123,7 @@ func (l *life) tokens(x *link.Tokens) {
 		l.in = append(l.in, scheduler.Input{Kind: scheduler.Tokens, ID: scheduler.ID(id), Tokens: x.Tok[at : at+n : at+n]})
 		at += n
 	}
-	core.Step(l.s.srv.now(), l.in)
+	core.Step(l.g.srv.now(), l.in)
 	_ = l.events() // TOKENS has no answer
 }
 
@@ -152,7 +152,7 @@ func (l *life) forget(id uint32) {
 }
 
 // complete marks a request's blocks for ThinkComplete, except those that another
-// running request of this session uses as well.
+// running request of the group uses as well.
 func (l *life) complete(r *request) {
 	if r.over {
 		return
@@ -178,7 +178,7 @@ func (l *life) exit(r *request) {
 // namespace.
 func (l *life) flushLower() {
 	l.runs(l.lower, func(ns wire.Namespace, keys []wire.Key) {
-		l.s.srv.cfg.Store.Retier(ns, keys, wire.ThinkComplete)
+		l.g.srv.cfg.Store.Retier(ns, keys, wire.ThinkComplete)
 	})
 	l.lower = l.lower[:0]
 }
@@ -205,7 +205,7 @@ func (l *life) place(it *link.PutItem) (wire.Tier, bool) {
 	defer l.mu.Unlock()
 	r := l.reqs[it.Req]
 	switch {
-	case r == nil || r.over || l.blocks >= l.s.srv.cfg.Limits.Blocks:
+	case r == nil || r.over || l.blocks >= l.g.srv.cfg.Limits.Blocks:
 		return wire.ThinkComplete, false
 	case it.Tier == wire.ThinkActive && r.exited:
 		return wire.ThinkComplete, true
@@ -232,7 +232,7 @@ func (l *life) track(j *copyJob) {
 		}
 		id := blockID{j.spaces[it.NS].ns, it.Key}
 		r := l.reqs[it.Req]
-		if r == nil || r.over || l.blocks >= l.s.srv.cfg.Limits.Blocks {
+		if r == nil || r.over || l.blocks >= l.g.srv.cfg.Limits.Blocks {
 			if l.held[id] == 0 && j.status[i] == wire.CodeOK {
 				l.lower = append(l.lower, id)
 			}
@@ -286,7 +286,7 @@ func (l *life) events() wire.Code {
 		if e.Kind != scheduler.Refused && e.Kind != scheduler.Offload {
 			l.advise(e)
 		}
-		if o := l.s.srv.cfg.Observer; o != nil {
+		if o := l.g.srv.cfg.Observer; o != nil {
 			o.Phase(*e)
 		}
 	}
@@ -301,19 +301,19 @@ func (l *life) offload(r *request, n int) {
 		return
 	}
 	n = min(n, len(r.think))
-	l.runs(r.think[:n], l.s.srv.cfg.Host.Offload)
+	l.runs(r.think[:n], l.g.srv.cfg.Host.Offload)
 	r.think = slices.Delete(r.think, 0, n)
 	l.blocks -= n
 }
 
-// advise appends PHASE.
+// advise appends PHASE to what every session is sent.
 func (l *life) advise(e *scheduler.Event) {
-	s := l.s
-	s.wmu.Lock()
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypePhase}, link.Phase{
-		Req: uint32(e.ID), Kind: uint8(e.Kind), Used: e.Used, Reason: uint8(e.Reason), Inject: e.Inject,
-	})
-	s.wmu.Unlock()
+	p := link.Phase{Req: uint32(e.ID), Kind: uint8(e.Kind), Used: e.Used, Reason: uint8(e.Reason), Inject: e.Inject}
+	for _, s := range *l.g.members.Load() {
+		s.wmu.Lock()
+		s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypePhase}, p)
+		s.wmu.Unlock()
+	}
 }
 
 // arm makes tick run at next, unless it runs before then anyway: most inputs only
@@ -323,7 +323,7 @@ func (l *life) arm(next scheduler.Time) {
 		return
 	}
 	l.armed = next
-	d := max(time.Duration(next-l.s.srv.now()), 0)
+	d := max(time.Duration(next-l.g.srv.now()), 0)
 	if l.timer == nil {
 		l.timer = time.AfterFunc(d, l.tick)
 		return
@@ -338,8 +338,8 @@ func (l *life) tick() {
 		return
 	}
 	l.armed = scheduler.Never
-	l.core.Load().Tick(l.s.srv.now())
+	l.core.Load().Tick(l.g.srv.now())
 	_ = l.events() // nobody asked
 	l.mu.Unlock()
-	l.s.flush()
+	l.g.flush()
 }

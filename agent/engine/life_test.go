@@ -15,15 +15,16 @@ func TestASilentRequestIsGivenUpInItsTimeWhateverTheDaemonsAge(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			srv := &Server{start: time.Now(), cfg: Config{Scheduler: scheduler.Config{ReapAfter: scheduler.Time(time.Minute)}}}
 			s := &session{srv: srv, dead: true} // nobody reads its answers
-			s.life = newLife(s)
-			defer s.life.close()
+			g := newGroup(srv, processAccount(0))
+			g.members.Store(&[]*session{s})
+			defer g.life.close()
 			given := func() uint64 {
 				synctest.Wait()
-				return s.life.stats().Events[scheduler.Reaped]
+				return g.life.stats().Events[scheduler.Reaped]
 			}
 			time.Sleep(age)
 			for id := range uint32(2) {
-				if err := s.life.begin(id+1, "", nil); err != nil {
+				if err := g.life.begin(id+1, "", nil); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(20 * time.Second)

@@ -23,7 +23,7 @@ func (s *session) open(f link.Frame, p []byte) error {
 	}
 	num, err := s.openManifest(x.Manifest)
 	if err == nil {
-		if err := s.seat(); err != nil {
+		if err := s.group.seat(); err != nil {
 			return err
 		}
 	}
@@ -36,7 +36,7 @@ func (s *session) open(f link.Frame, p []byte) error {
 	defer s.wmu.Unlock()
 	if err == nil {
 		ring := !s.asks && s.ringSent < uint64(len(s.ring))
-		end = s.unmapped(s.announce(s.srv.cfg.Store.Segments(s.spaces[num].tenant), ring, 0))
+		end = s.unmapped(s.announce(s.srv.cfg.Store.Segments(s.group.spaces()[num].tenant), ring, 0))
 		answer.Status = end.Code
 	} else {
 		s.log.Info("namespace refused", "err", err)
@@ -46,7 +46,7 @@ func (s *session) open(f link.Frame, p []byte) error {
 	return nil
 }
 
-// openManifest returns the session's number of a manifest's namespace.
+// openManifest returns the group's number of a manifest's namespace.
 func (s *session) openManifest(b []byte) (uint16, error) {
 	m, err := wire.ParseManifest(b)
 	if err != nil {
@@ -56,28 +56,37 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 	if !(*s.srv.tenants.Load())[m.Tenant] {
 		return 0, wire.CodeNSUnknown
 	}
-	for i := range s.spaces {
-		if s.spaces[i].ns == m.Namespace() {
-			return uint16(i), nil
-		}
+	g := s.group
+	g.opening.Lock()
+	defer g.opening.Unlock()
+	spaces := g.spaces()
+	if i := slices.IndexFunc(spaces, func(sp space) bool { return sp.ns == m.Namespace() }); i >= 0 {
+		return uint16(i), s.stageEarly(spaces)
 	}
-	if most := s.srv.cfg.Limits.Namespaces; len(s.spaces) >= most {
-		return 0, fmt.Errorf("%d namespaces are open, the limit of a session is %d: %w", len(s.spaces), most, wire.CodeTooMany)
+	if most := s.srv.cfg.Limits.Namespaces; len(spaces) >= most {
+		return 0, fmt.Errorf("%d namespaces are open, the limit of an engine is %d: %w", len(spaces), most, wire.CodeTooMany)
 	}
-	ns, done, err := s.srv.cfg.Host.OpenNamespace(s.account(), m)
+	ns, done, err := s.srv.cfg.Host.OpenNamespace(g.account, m)
 	if err != nil {
 		return 0, err
 	}
-	sp := space{ns: ns, tenant: m.TenantID(), name: m.Tenant, body: m.BlockBytes}
-	if !s.asks { // of a time when the ring came with the first namespace
-		if err := s.stage(0, append(slices.Clip(s.spaces), sp)); err != nil {
-			done()
-			return 0, err
-		}
+	spaces = append(slices.Clip(spaces), space{ns: ns, tenant: m.TenantID(), name: m.Tenant, body: m.BlockBytes})
+	if err := s.stageEarly(spaces); err != nil {
+		done()
+		return 0, err
 	}
-	s.closes = append(s.closes, done)
-	s.spaces = append(s.spaces, sp)
-	return uint16(len(s.spaces) - 1), nil
+	g.closes = append(g.closes, done)
+	g.open.Store(&spaces)
+	return uint16(len(spaces) - 1), nil
+}
+
+// stageEarly makes the ring of an engine that does not ask for it, and so gets it
+// with the first namespace.
+func (s *session) stageEarly(spaces []space) error {
+	if s.asks {
+		return nil
+	}
+	return s.stage(0, spaces)
 }
 
 // stage sees to a staging ring that holds size bytes and a full block of each
@@ -89,7 +98,7 @@ func (s *session) stage(size uint64, spaces []space) error {
 		return fmt.Errorf("a staging ring of %d bytes, the limit engine.staging_bytes is %d: %w", size, limit, wire.CodeTooLarge)
 	}
 	least := max(int(size), 1)
-	who := []quota.Holder{s.account()}
+	who := []quota.Holder{s.group.account}
 	for i := range spaces {
 		least = max(least, int(min(uint64(spaces[i].body), uint64(limit))))
 		if h := (quota.Holder{Kind: quota.Tenant, Name: spaces[i].name}); !slices.Contains(who, h) {
@@ -125,8 +134,9 @@ func (s *session) remap(f link.Frame, p []byte) error {
 	defer s.wmu.Unlock()
 	clear(s.mapped)
 	err := s.announce(nil, s.ring != nil, f.Req)
-	for i := 0; i < len(s.spaces) && err == nil; i++ {
-		err = s.announce(s.srv.cfg.Store.Segments(s.spaces[i].tenant), false, f.Req)
+	spaces := s.group.spaces()
+	for i := 0; i < len(spaces) && err == nil; i++ {
+		err = s.announce(s.srv.cfg.Store.Segments(spaces[i].tenant), false, f.Req)
 	}
 	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: f.Req}, s.unmapped(err))
 	return nil
@@ -138,10 +148,10 @@ func (s *session) answerRing(req, size uint64) {
 	switch {
 	case s.srv.draining.Load():
 		err = errLeaving
-	case len(s.spaces) == 0:
+	case len(s.group.spaces()) == 0:
 		err = fmt.Errorf("a staging ring needs an open namespace: %w", wire.CodeState)
 	default:
-		err = s.stage(size, s.spaces)
+		err = s.stage(size, s.group.spaces())
 	}
 	if err != nil {
 		s.answerEnd(req, refusal(err))

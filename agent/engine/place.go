@@ -20,7 +20,7 @@ type place struct {
 	conn    *halfopen.Conn
 	share   *quota.Hold
 	evicted atomic.Pointer[error]
-	seated  bool // it has opened a namespace, and counts as a session
+	seated  atomic.Bool // it has opened a namespace, and counts as a session of an engine
 }
 
 // enter gives a connection of a user a place, or says why there is none.
@@ -49,20 +49,23 @@ func (s *session) evict(why error) {
 	s.c.shutdown(unix.SHUT_RD)
 }
 
-// seat makes a session of a connection that opens its first namespace.
-func (s *session) seat() error {
-	p, srv := &s.place, s.srv
-	if p.seated {
-		return nil
-	}
+// seat makes an engine of a group that opens its first namespace.
+func (g *group) seat() error {
+	srv := g.srv
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
+	if g.seated {
+		return nil
+	}
 	if err := srv.full(); err != nil {
 		return err
 	}
 	srv.seated++
-	p.seated = true
-	s.leavePlace()
+	g.seated = true
+	for _, m := range *g.members.Load() {
+		m.place.seated.Store(true)
+		m.leavePlace()
+	}
 	return nil
 }
 
@@ -84,7 +87,7 @@ func (s *Server) full() error {
 
 // outcome is why a session ends: as err says, unless it made room for another one.
 func (s *session) outcome(err error) error {
-	if why := s.place.evicted.Load(); why != nil && !s.place.seated {
+	if why := s.place.evicted.Load(); why != nil && !s.place.seated.Load() {
 		return &link.FrameError{Code: wire.CodeTooMany, Text: "this connection was silent for longest: " + (*why).Error()}
 	}
 	return err

@@ -61,13 +61,13 @@ func (s *session) put(f link.Frame, p []byte) error {
 	until := start.Add(min(time.Duration(x.DeadlineMS)*time.Millisecond, link.MaxDeadline))
 	if total <= inlinePut && s.srv.cfg.Stored == nil {
 		j := &s.in.copy
-		j.items, j.spaces, j.ring, j.until = x.Items, s.spaces, s.ring, until
+		j.items, j.spaces, j.ring, j.until = x.Items, s.group.spaces(), s.ring, until
 		code := s.copyIn(j, s.ctx)
 		s.answerPut(f.Req, j, code)
 		s.observe(link.TypePut, len(x.Items), start, code)
 		return nil
 	}
-	j := &copyJob{items: slices.Clone(x.Items), spaces: s.spaces, ring: s.ring, until: until}
+	j := &copyJob{items: slices.Clone(x.Items), spaces: s.group.spaces(), ring: s.ring, until: until}
 	_, err := s.launch(f.Req, x.DeadlineMS, func(fl *flight) {
 		var code wire.Code
 		select {
@@ -136,7 +136,7 @@ func (s *session) copyIn(j *copyJob, ctx context.Context) wire.Code {
 	s.reserve(j)
 	code := s.ingest(j, ctx)
 	j.followTwins()
-	s.life.track(j)
+	s.group.life.track(j)
 	return code
 }
 
@@ -226,10 +226,10 @@ func (s *session) reserve(j *copyJob) {
 	j.views = slices.Grow(j.views[:0], len(j.items))[:len(j.items)]
 	clear(j.views)
 	for at := 0; at < len(j.todo); {
-		num, tier := j.items[j.todo[at]].NS, s.life.tierOf(&j.items[j.todo[at]])
+		num, tier := j.items[j.todo[at]].NS, s.group.life.tierOf(&j.items[j.todo[at]])
 		run := at
 		j.sizes = j.sizes[:0]
-		for run < len(j.todo) && j.items[j.todo[run]].NS == num && s.life.tierOf(&j.items[j.todo[run]]) == tier {
+		for run < len(j.todo) && j.items[j.todo[run]].NS == num && s.group.life.tierOf(&j.items[j.todo[run]]) == tier {
 			j.sizes = append(j.sizes, j.items[j.todo[run]].Len)
 			run++
 		}
@@ -289,7 +289,7 @@ func (s *session) ingest(j *copyJob, ctx context.Context) wire.Code {
 			return code
 		}
 		it, v := &j.items[i], &j.views[i]
-		tier, live := s.life.place(it)
+		tier, live := s.group.life.place(it)
 		j.commit = blocks.Commit{
 			Slot: v.Ref.Slot, Gen: v.Ref.Gen, NS: v.NS, Key: it.Key, Tier: tier, Len: it.Len,
 			Att: wire.AttestProducer, Live: live,

@@ -51,9 +51,10 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[*session]struct{} // all connections
+	groups   map[*group]struct{}   // engines, half-open ones too
 	seated   int                   // of them that have opened a namespace
 	stopped  bool
-	gone     scheduler.Stats // of sessions that ended, without Phases
+	gone     scheduler.Stats // of engines that ended, without Phases
 	accepted uint64
 	refused  uint64
 }
@@ -72,6 +73,7 @@ func Listen(cfg Config) (*Server, error) {
 		start:    time.Now(),
 		closing:  make(chan struct{}),
 		sessions: make(map[*session]struct{}),
+		groups:   make(map[*group]struct{}),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -193,16 +195,10 @@ func (s *Server) refuse(code wire.Code, args ...any) {
 	}
 }
 
-// ended takes a session out, with its counts.
+// ended takes a session out.
 func (s *Server) ended(ss *session) {
-	st := ss.life.stats()
-	clear(st.Phases[:])
 	s.mu.Lock()
 	delete(s.sessions, ss)
-	if ss.place.seated {
-		s.seated--
-	}
-	s.gone.Add(&st)
 	s.mu.Unlock()
 	s.running.Done()
 }
@@ -288,13 +284,13 @@ type Stats struct {
 	Scheduler scheduler.Stats
 }
 
-// Stats sums all sessions, the ended ones too, without stopping them.
+// Stats sums all engines, the ended ones too, without stopping them.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Stats{Sessions: len(s.sessions), Accepted: s.accepted, Refused: s.refused, InFlight: s.flights.now(), Scheduler: s.gone}
-	for ss := range s.sessions {
-		one := ss.life.stats()
+	for g := range s.groups {
+		one := g.life.stats()
 		st.Scheduler.Add(&one)
 	}
 	return st

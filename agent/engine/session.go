@@ -9,14 +9,12 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"meridian/blocks"
-	"meridian/blocks/quota"
 	"meridian/internal/invariants"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -45,14 +43,6 @@ const maxCopies = 4
 // flushAt bounds what waits in out before it is written anyway.
 const flushAt = 256 << 10
 
-// space is an open namespace.
-type space struct {
-	ns     wire.Namespace
-	tenant [32]byte
-	name   string // of the tenant
-	body   uint32 // of a full block
-}
-
 type session struct {
 	srv   *Server
 	c     *conn
@@ -62,15 +52,12 @@ type session struct {
 	ctx   context.Context
 	end   context.CancelFunc
 
-	place  place
-	split  link.Splitter
-	spaces []space
-	closes []func() // end the session's use of spaces
-	in     inbox
-	ring   []byte // staging: none before the engine needs it, and then never moved
-	asks   bool   // for its ring: HELLO has feature RING
-
-	life *life
+	place place
+	split link.Splitter
+	group *group // nil before HELLO
+	in    inbox
+	ring  []byte // staging: none before the engine needs it, and then never moved
+	asks  bool   // for its ring: HELLO has feature RING
 
 	wmu      sync.Mutex
 	out      []byte
@@ -125,14 +112,13 @@ func newSession(srv *Server, c *conn, pid int) *session {
 		copies:  make(chan struct{}, min(maxCopies, runtime.GOMAXPROCS(0))),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
-	s.life = newLife(s)
 	return s
 }
 
 // run is the session's reader, from HELLO to the last byte given back.
 func (s *session) run() {
 	defer s.srv.ended(s)
-	s.owner = s.srv.cfg.Store.NewOwnerFor(s.account(), s.pid)
+	s.owner = s.srv.cfg.Store.NewOwnerFor(processAccount(s.pid), s.pid)
 	var err error
 	if s.owner == 0 {
 		err = s.wrong(wire.CodeTooMany, "the block store has no owner left")
@@ -148,11 +134,7 @@ func (s *session) run() {
 	s.end()
 	refused := s.fault(err)
 	s.flown.Wait()
-	s.life.close()
-	s.srv.cfg.Store.Drop(s.owner)
-	for _, done := range s.closes {
-		done()
-	}
+	s.srv.leave(s)
 	if refused {
 		s.linger()
 	}
@@ -165,15 +147,6 @@ func (s *session) run() {
 		why = append(why, "reason", err)
 	}
 	s.log.Info("engine gone", why...)
-}
-
-// account is whose share the session counts against: its process. Processes of
-// other PID namespaces cannot be told apart, and have one share together.
-func (s *session) account() quota.Holder {
-	if s.pid == 0 {
-		return quota.Holder{Kind: quota.Engine, Name: "in another PID namespace"}
-	}
-	return quota.Holder{Kind: quota.Engine, Name: "process " + strconv.Itoa(s.pid)}
 }
 
 // fault tells the peer why the connection is closed, where that is the peer's
@@ -261,6 +234,7 @@ func (s *session) hello() error {
 	case theirs.Lane != 0:
 		return s.wrong(wire.CodeState, "an engine's session has lane 0 only")
 	}
+	s.alone()
 	if err := s.c.receiveTimeout(0); err != nil {
 		return err
 	}
@@ -321,7 +295,7 @@ func (s *session) serve() error {
 }
 
 func (s *session) event(ev link.Event) error {
-	if ev.Kind != link.EventNone && !s.place.seated {
+	if ev.Kind != link.EventNone && !s.place.seated.Load() {
 		s.place.conn.Spoke(time.Since(s.srv.start))
 	}
 	switch ev.Kind {

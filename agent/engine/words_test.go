@@ -108,7 +108,7 @@ func TestARefusedRequestIsToldTheLimit(t *testing.T) {
 		code  wire.Code
 		words []string
 	}{
-		{"a namespace more", ask(link.TypeOpen, link.Open{Manifest: sized(1).Append(nil)}), wire.CodeTooMany, []string{"1 namespaces are open", "limit of a session is 1"}},
+		{"a namespace more", ask(link.TypeOpen, link.Open{Manifest: sized(1).Append(nil)}), wire.CodeTooMany, []string{"1 namespaces are open", "limit of an engine is 1"}},
 		{"a foreign tenant", ask(link.TypeOpen, link.Open{Manifest: manifest("nobody").Append(nil)}), wire.CodeNSUnknown, nil},
 		{"HAS of too many", ask(link.TypeHas, link.Has{DeadlineMS: 1, Items: wants}), wire.CodeTooLarge, []string{"3 items", "limit of a request is 2"}},
 		{"ACQUIRE of too many", ask(link.TypeAcquire, link.Acquire{DeadlineMS: 1, Items: wants}), wire.CodeTooLarge, []string{"3 items", "limit of a request is 2"}},
