@@ -176,6 +176,8 @@ func (e *Engine) event(ev link.Event, fds []int) (woke bool, left []int, err err
 		return false, fds, nil
 	case ev.Kind != link.EventMessage:
 		return false, fds, protocolError(wire.CodeFlowViolation, "DATA has no place on an engine's socket")
+	case ev.Frame.Type.NeedsGroup(): // unknown where it was not agreed on
+		return false, fds, nil
 	}
 	switch ev.Frame.Type {
 	case link.TypeMap:

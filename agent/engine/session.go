@@ -311,6 +311,9 @@ func (s *session) event(ev link.Event) error {
 
 // dispatch handles a control frame.
 func (s *session) dispatch(f link.Frame, p []byte) error {
+	if f.Type.NeedsGroup() { // unknown where it was not agreed on
+		return s.unsupported(f)
+	}
 	switch f.Type {
 	case link.TypeStanding, link.TypeDeliver: // of agents only: unknown here
 		return s.unsupported(f)

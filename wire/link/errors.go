@@ -51,6 +51,10 @@ func errValue(field string, off int, got, limit uint64) *FrameError {
 		Text: fmt.Sprintf("%s: value %d, at most %d", field, got, limit)}
 }
 
+func errZero(field string, off int) *FrameError {
+	return &FrameError{Code: wire.CodeInvalid, Offset: uint64(off), Field: field, Text: field + ": may not be 0"}
+}
+
 func errCRC(field string, off int, got, want uint32) *FrameError {
 	return &FrameError{Code: wire.CodeCRC, Offset: uint64(off), Field: field, Got: uint64(got), Limit: uint64(want),
 		Text: fmt.Sprintf("%s: crc32c %08x, computed %08x", field, got, want)}

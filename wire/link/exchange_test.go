@@ -147,7 +147,21 @@ func sessions() []exchange {
 	}
 	x.sessionRequests()
 	x.notAgreed()
+	x.withoutGroup(2)
 	return x.list
+}
+
+// withoutGroup are messages of GROUP that the sender's HELLO did not have: to the
+// reader their types are unknown.
+func (x *exchanges) withoutGroup(lanes uint8) {
+	for lane := range lanes {
+		for t := TypeLoad; t <= TypeProcess; t++ {
+			q := x.next()
+			x.add(t.String()+" without the feature", lane, []answer{ended(q, wire.CodeUnsupported)}, plain(t, q, sampleOf(t)))
+			x.refused(t.String()+" without the feature, with CRITICAL", lane, wire.CodeUnsupported, critical(t, x.next(), sampleOf(t)))
+		}
+		x.add("PHASEAT without the feature and without an id", lane, nil, plain(TypePhaseAt, 0, sampleOf(TypePhaseAt)))
+	}
 }
 
 // sessionRequests are requests that are well-formed and due.
@@ -271,6 +285,7 @@ func locals() []exchange {
 	x.add("DELIVER", 0, []answer{ended(q, wire.CodeUnsupported)}, plain(TypeDeliver, q, sampleOf(TypeDeliver)))
 	x.refused("MAP that asks for a staging ring, without RING in HELLO", 0, wire.CodeState,
 		plain(TypeMap, x.next(), Map{Segs: []Seg{{Size: 4096, Kind: SegStaging}}}))
+	x.withoutGroup(1)
 	return x.list
 }
 

@@ -50,6 +50,12 @@ func (f Frame) Append(b []byte) []byte {
 }
 
 func (f Frame) put(p []byte) {
+	f.putFields(p)
+	le.PutUint32(p[20:], crc32.Checksum(p[:20], castagnoli))
+}
+
+// putFields writes the header with a checksum of 0.
+func (f Frame) putFields(p []byte) {
 	_ = p[FrameLen-1]
 	le.PutUint32(p, f.Len)
 	p[4] = byte(f.Type)
@@ -58,7 +64,15 @@ func (f Frame) put(p []byte) {
 	p[7] = 0
 	le.PutUint64(p[8:], f.Req)
 	le.PutUint32(p[16:], f.Arg)
-	le.PutUint32(p[20:], crc32.Checksum(p[:20], castagnoli))
+	le.PutUint32(p[20:], 0)
+}
+
+// checksum is what a header or trailer says of b.
+func checksum(b []byte, plain bool) uint32 {
+	if plain {
+		return 0
+	}
+	return crc32.Checksum(b, castagnoli)
 }
 
 // ParseFrame parses the header in the first FrameLen bytes of b. It refuses a
@@ -66,19 +80,20 @@ func (f Frame) put(p []byte) {
 // does not allow (LENGTH) and values that version 1 does not define (INVALID).
 // An unknown type is no error here: see [Type.Known].
 func ParseFrame(b []byte) (Frame, error) {
-	f, fail := parseFrame(b)
+	f, fail := parseFrame(b, false)
 	if fail != nil {
 		return Frame{}, fail
 	}
 	return f, nil
 }
 
-func parseFrame(b []byte) (Frame, *FrameError) {
+// parseFrame is ParseFrame; of a plain frame the checksum is 0.
+func parseFrame(b []byte, plain bool) (Frame, *FrameError) {
 	if len(b) < FrameLen {
 		return Frame{}, errShort("header", len(b), uint64(len(b)), FrameLen)
 	}
 	b = b[:FrameLen]
-	if got, want := le.Uint32(b[20:]), crc32.Checksum(b[:20], castagnoli); got != want {
+	if got, want := le.Uint32(b[20:]), checksum(b[:20], plain); got != want {
 		return Frame{}, errCRC("header", 20, got, want)
 	}
 	f := Frame{

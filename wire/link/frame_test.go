@@ -107,6 +107,11 @@ func TestTheLargestMessagesFitTheirFrames(t *testing.T) {
 		{TypeTokens, Tokens{Req: make([]uint32, MaxRows), N: make([]uint8, MaxRows), Tok: make([]int32, MaxTokens)}},
 		{TypePhase, Phase{Inject: make([]int32, MaxInject)}}, {TypeWindow, WindowReq{Len: make([]uint32, MaxRanges)}},
 		{TypeOpen, Open{Manifest: make([]byte, MaxManifest)}},
+		{TypeLoad, Load{Holders: make([]Holder, MaxHolders), Items: make([]LoadItem, MaxItems)}}, {TypeLoaded, Loaded{Items: make([]Place, MaxItems)}},
+		{TypeReserve, Reserve{Items: make([]StoreItem, MaxItems)}}, {TypeReserved, Reserved{Status: make([]wire.Code, MaxItems)}},
+		{TypeFill, Fill{Items: make([]FillItem, MaxItems)}}, {TypePutAt, PutAt{Items: make([]StoreItem, MaxItems)}},
+		{TypePhaseAt, PhaseAt{Inject: make([]int32, MaxInject)}}, {TypeEvicted, Evicted{Items: make([]EvictedItem, MaxItems)}},
+		{TypeResume, Resume{Prompt: make([]int32, MaxPrompt-1), Decoded: make([]int32, 1), ID: strings.Repeat("x", MaxText), Model: strings.Repeat("x", MaxText)}},
 	} {
 		f, err := ParseFrame(AppendMessage(nil, Frame{Type: c.t}, c.m))
 		if err != nil {
@@ -117,11 +122,19 @@ func TestTheLargestMessagesFitTheirFrames(t *testing.T) {
 	}
 }
 
+func TestTheTypesOfGroupAreThoseOfThePage(t *testing.T) {
+	for v := range 256 {
+		if got := Type(v).NeedsGroup(); got != (v >= 43 && v <= 53) {
+			t.Errorf("%v: %v", Type(v), got)
+		}
+	}
+}
+
 func TestTypesHaveNames(t *testing.T) {
 	if TypeHello.String() != "HELLO" || TypeWindowEnd.String() != "WINDOWEND" || Type(22).String() != "type 22" || Type(255).String() != "type 255" {
 		t.Error(TypeHello, TypeWindowEnd, Type(22), Type(255))
 	}
-	if Type(0).Known() || Type(22).Known() || Type(43).Known() || Type(255).Known() || !TypeWindowed.Known() {
+	if Type(0).Known() || Type(22).Known() || Type(54).Known() || Type(255).Known() || !TypeWindowed.Known() || !TypeProcess.Known() {
 		t.Error("Known")
 	}
 }

@@ -11,6 +11,8 @@ const (
 	FeatureLocal    uint64 = 1 << 0 // the engine's block socket
 	FeatureStanding uint64 = 1 << 1 // pushes in one flight: Standing and Deliver
 	FeatureRing     uint64 = 1 << 2 // on it: the staging ring comes when it is asked for, not with the first namespace
+	FeatureGroup    uint64 = 1 << 3 // on it: sessions are groups, and the types from Load to Process
+	FeaturePlain    uint64 = 1 << 4 // on it: checksums of frames are 0
 )
 
 // Auth elements of HELLO. Elements of other types are carried and ignored.
@@ -20,6 +22,9 @@ const (
 	AuthPSK  uint16 = 2 // HMAC over both nonces
 	AuthPeer uint16 = 3 // empty: the credentials of the Unix socket's peer
 	AuthName uint16 = 4 // UTF-8: the name by which the other side lists the sender
+	// AuthGroup is the group's secret: GroupSecret bytes, or empty where the first
+	// session of a group asks for one.
+	AuthGroup uint16 = 5
 )
 
 // helloMagic opens a lane's first message.

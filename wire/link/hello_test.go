@@ -22,6 +22,10 @@ var helloKind = newKind[Hello](TypeHello,
 	sample{"nothing", Frame{Flags: FlagCritical}, Hello{}},
 	sample{"engine", Frame{Flags: FlagCritical}, Hello{Min: 1, Max: 1, Features: FeatureLocal}},
 	sample{"engine that asks for its ring", Frame{Flags: FlagCritical}, Hello{Min: 1, Max: 1, Features: FeatureLocal | FeatureRing}},
+	sample{"first session of a group, which asks for a secret", Frame{Flags: FlagCritical}, Hello{Min: 1, Max: 1, Agent: fill[[16]byte](0x30), Inc: 9,
+		Features: FeatureLocal | FeatureRing | FeatureGroup, Auth: []TLV{{AuthPeer, nil}, {AuthGroup, nil}}}},
+	sample{"session that joins a group, without checksums from here on", Frame{Flags: FlagCritical}, Hello{Min: 1, Max: 1, Agent: fill[[16]byte](0x30), Inc: 9,
+		Features: FeatureLocal | FeatureRing | FeatureGroup | FeaturePlain, Auth: []TLV{{AuthGroup, bytes.Repeat([]byte{0xab}, GroupSecret)}}}},
 )
 
 func TestHello(t *testing.T) { helloKind.check(t) }

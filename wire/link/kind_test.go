@@ -114,7 +114,7 @@ func checkCuts(t *testing.T, p []byte, parse func([]byte) error) {
 
 // payloadOf is payload with an error that may be nil.
 func payloadOf(f Frame, b []byte) ([]byte, error) {
-	p, fail := payload(f, b)
+	p, fail := payload(f, b, false)
 	if fail != nil {
 		return nil, fail
 	}

@@ -32,11 +32,13 @@ const (
 	MaxTLVs     = 16               // auth elements of HELLO
 	MaxTLV      = 1 << 10          // bytes of one auth element's value
 	MaxSegs     = 253              // segments of one MAP: SCM_MAX_FD of Linux, a descriptor each
-	MaxPrompt   = 260_000          // prompt tokens of BEGIN: what fits a control frame
+	MaxPrompt   = 260_000          // prompt tokens of BEGIN, all tokens of RESUME: what fits a control frame
 	MaxRows     = 4096             // requests of one TOKENS
 	MaxTokens   = 64 << 10         // tokens of one TOKENS
-	MaxInject   = 256              // tokens of one PHASE
+	MaxInject   = 256              // tokens of one PHASE or PHASEAT
 	MaxRanges   = 4096             // ranges of one WINDOW
+	MaxHolders  = 256              // holders that one LOAD names
+	GroupSecret = 32               // bytes of the secret of a group of sessions
 )
 
 // Limits of a session that both sides hold to. A value of HELLO outside of its
@@ -58,7 +60,7 @@ const (
 
 // Times of the protocol. A deadline travels as remaining milliseconds.
 const (
-	MaxLease     = 30 * time.Second  // of a PULL or ACQUIRE that does not hold
+	MaxLease     = 30 * time.Second  // of a PULL, ACQUIRE or LOAD that does not hold, and of a reservation
 	MinDeadline  = time.Millisecond  // 0 has already run out
 	MaxDeadline  = 600 * time.Second // a longer one counts as this
 	HelloTimeout = 3 * time.Second   // from accept to a complete HELLO exchange
@@ -69,8 +71,8 @@ const (
 	MaxPings     = 3                 // unanswered: the lane is dead
 )
 
-// LeaseFor is how long a lease lives for which ACQUIRE or RENEW asks ms
-// milliseconds: 0 and more than MaxLease ask for MaxLease.
+// LeaseFor is how long a lease or reservation lives for which ACQUIRE, LOAD, RENEW
+// or RESERVE asks ms milliseconds: 0 and more than MaxLease ask for MaxLease.
 func LeaseFor(ms uint32) time.Duration {
 	if d := time.Duration(ms) * time.Millisecond; ms != 0 && d < MaxLease {
 		return d
@@ -88,4 +90,10 @@ const (
 	segLen      = 16
 	codeLen     = 2
 	leaseLen    = 16
+
+	holderLen      = 24
+	loadItemLen    = 48
+	storeItemLen   = 60
+	fillItemLen    = 16
+	evictedItemLen = 40
 )

@@ -23,6 +23,21 @@ func AppendMessage[M Message](b []byte, f Frame, m M) []byte {
 	return le.AppendUint32(b, crc32.Checksum(b[at+FrameLen:], castagnoli))
 }
 
+// AppendLocal is AppendMessage for the engine's socket: plain says that both
+// HELLOs have FeaturePlain, and that the frame's two checksums are 0.
+func AppendLocal[M Message](b []byte, plain bool, f Frame, m M) []byte {
+	if !plain {
+		return AppendMessage(b, f, m)
+	}
+	n := m.Length()
+	b = slices.Grow(b, FrameLen+n+TrailerLen)
+	at := len(b)
+	b = m.Append(b[:at+FrameLen])
+	f.Len = uint32(n + TrailerLen)
+	f.putFields(b[at:])
+	return append(b, 0, 0, 0, 0)
+}
+
 // Parse makes a message from a payload. What the Parse of its type says of memory
 // holds.
 func Parse[T any, P interface {
@@ -35,18 +50,18 @@ func Parse[T any, P interface {
 
 // payload checks the trailer of f's control payload b, which must be f.Len
 // bytes, and returns what comes before it. The result aliases b.
-func payload(f Frame, b []byte) ([]byte, *FrameError) {
+func payload(f Frame, b []byte, plain bool) ([]byte, *FrameError) {
 	if uint64(len(b)) != uint64(f.Len) || len(b) < TrailerLen {
 		return nil, errShort("payload", min(len(b), int(f.Len)), uint64(len(b)), uint64(max(f.Len, TrailerLen)))
 	}
 	n := len(b) - TrailerLen
-	if got, want := le.Uint32(b[n:]), crc32.Checksum(b[:n], castagnoli); got != want {
+	if got, want := le.Uint32(b[n:]), checksum(b[:n], plain); got != want {
 		return nil, errCRC("payload", n, got, want)
 	}
 	return b[:n], nil
 }
 
-// Empty is the payload of COMMIT, PING, CANCEL and ABORT, of a MAP request and
+// Empty is the payload of COMMIT, PING, CANCEL, ABORT and PROCESS, of a MAP request and
 // of any other message without fields: nothing.
 type Empty struct{}
 

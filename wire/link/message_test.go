@@ -9,14 +9,15 @@ import (
 )
 
 var (
-	commitKind = newKind[Empty](TypeCommit, sample{"commit", Frame{Req: 31}, Empty{}})
-	pingKind   = newKind[Empty](TypePing, sample{"ping", Frame{Req: 0x0102030405060708}, Empty{}})
-	cancelKind = newKind[Empty](TypeCancel, sample{"cancel", Frame{Req: 21}, Empty{}})
-	abortKind  = newKind[Empty](TypeAbort, sample{"abort", Frame{Req: 31}, Empty{}})
+	commitKind  = newKind[Empty](TypeCommit, sample{"commit", Frame{Req: 31}, Empty{}})
+	pingKind    = newKind[Empty](TypePing, sample{"ping", Frame{Req: 0x0102030405060708}, Empty{}})
+	cancelKind  = newKind[Empty](TypeCancel, sample{"cancel", Frame{Req: 21}, Empty{}})
+	processKind = newKind[Empty](TypeProcess, sample{"process", Frame{Req: 41}, Empty{}})
+	abortKind   = newKind[Empty](TypeAbort, sample{"abort", Frame{Req: 31}, Empty{}})
 )
 
 func TestMessagesWithoutFields(t *testing.T) {
-	for _, k := range []*kind{commitKind, pingKind, cancelKind, abortKind} {
+	for _, k := range []*kind{commitKind, pingKind, cancelKind, abortKind, processKind} {
 		k.check(t)
 	}
 }
@@ -42,6 +43,9 @@ func TestCountsAreCheckedAgainstTheBytesBeforeAllocating(t *testing.T) {
 		{releaseKind, releaseFixed, 0, MaxLeases}, {mapKind, mapFixed, 0, MaxSegs}, {acquireKind, acquireFixed, 12, MaxItems},
 		{acquiredKind, acquiredFixed, 16, MaxItems}, {putKind, putFixed, 4, MaxItems}, {beginKind, beginFixed, 20, MaxPrompt},
 		{tokensKind, tokensFixed, 4, MaxTokens}, {windowKind, windowFixed, 8, MaxRanges}, {windowEndKind, windowEndFixed, 12, MaxItems},
+		{loadKind, loadFixed, 12, MaxItems}, {loadedKind, loadedFixed, 20, MaxItems}, {reserveKind, reserveFixed, 8, MaxItems},
+		{reservedKind, reservedFixed, 8, MaxItems}, {fillKind, fillFixed, 12, MaxItems}, {putAtKind, putAtFixed, 4, MaxItems},
+		{resumeKind, resumeFixed, 24, MaxPrompt}, {resumeKind, resumeFixed, 28, MaxPrompt}, {evictedKind, evictedFixed, 0, MaxItems},
 	} {
 		for _, n := range []uint32{c.limit, c.limit + 1, 1<<32 - 1} {
 			b := make([]byte, c.fixed+pushItemLen)

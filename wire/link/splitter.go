@@ -68,6 +68,9 @@ type Splitter struct {
 	// Begun says that the lane's first HELLO has come. Next sets it; a
 	// caller that reads HELLO by other means sets it too.
 	Begun bool
+	// Plain says that both HELLOs had FeaturePlain: from the next frame on,
+	// checksums are 0. Only on an engine's socket, and set after HELLO.
+	Plain bool
 
 	stage stage
 	frame Frame
@@ -155,7 +158,7 @@ func (s *Splitter) takeHead(b []byte) (int, error) {
 		return n, nil
 	}
 	start := s.pos + uint64(n) - FrameLen
-	f, fail := parseFrame(s.head[:])
+	f, fail := parseFrame(s.head[:], s.Plain)
 	if !s.Begun && (fail != nil || f.Type != TypeHello && f.Type != TypeError) {
 		return n, &FrameError{Code: wire.CodeLinkMagic, Offset: start, Field: "type", Text: "the first frame is no HELLO"}
 	}
@@ -197,7 +200,7 @@ func (s *Splitter) takeControl(b []byte) (int, Event, error) {
 		return n, Event{}, nil
 	}
 	s.stage = stageHead
-	p, fail := payload(s.frame, whole)
+	p, fail := payload(s.frame, whole, s.Plain)
 	if fail != nil {
 		return n, Event{}, fail.at(s.pos + uint64(n) - uint64(s.frame.Len))
 	}
@@ -209,7 +212,9 @@ func (s *Splitter) takeControl(b []byte) (int, Event, error) {
 func (s *Splitter) takeSkipped(b []byte) (int, Event, error) {
 	n := min(s.left, len(b))
 	covered := min(max(s.left-TrailerLen, 0), n)
-	s.crc = crc32.Update(s.crc, castagnoli, b[:covered])
+	if !s.Plain {
+		s.crc = crc32.Update(s.crc, castagnoli, b[:covered])
+	}
 	s.have += copy(s.head[s.have:TrailerLen], b[covered:n])
 	s.left -= n
 	if s.left > 0 {

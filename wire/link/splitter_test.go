@@ -31,8 +31,12 @@ func lane() []byte {
 // bytes that follow each other are one entry. cut gives the size of the next
 // piece, direct whether the shell places that many body bytes itself.
 func trace(b []byte, cut func(left int) int, direct func() bool) string {
+	return traceOf(&Splitter{}, b, cut, direct)
+}
+
+// traceOf is trace of a Splitter that may have begun.
+func traceOf(s *Splitter, b []byte, cut func(left int) int, direct func() bool) string {
 	var (
-		s   Splitter
 		out strings.Builder
 		run []byte
 	)

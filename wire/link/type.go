@@ -42,7 +42,23 @@ const (
 	TypeWindow    Type = 40
 	TypeWindowEnd Type = 41
 	TypeWindowed  Type = 42
+
+	// Spoken where both HELLOs have FeatureGroup, else unknown.
+	TypeLoad     Type = 43
+	TypeLoaded   Type = 44
+	TypeReserve  Type = 45
+	TypeReserved Type = 46
+	TypeFill     Type = 47
+	TypePutAt    Type = 48
+	TypePhaseAt  Type = 49
+	TypeResume   Type = 50
+	TypeHandoff  Type = 51
+	TypeEvicted  Type = 52
+	TypeProcess  Type = 53
 )
+
+// NeedsGroup tells whether t is spoken only where both HELLOs have FeatureGroup.
+func (t Type) NeedsGroup() bool { return t >= TypeLoad && t <= TypeProcess }
 
 // typeInfo holds a type's name and the bounds of Frame.Len for it.
 type typeInfo struct {
@@ -54,6 +70,12 @@ type typeInfo struct {
 // records of width bytes; the trailer comes on top.
 func control(name string, fixed, n, width int) typeInfo {
 	return typeInfo{name, uint32(fixed + TrailerLen), uint32(min(fixed+n*width+TrailerLen, MaxControl))}
+}
+
+// from is i with least bytes of fields.
+func (i typeInfo) from(least int) typeInfo {
+	i.min = uint32(least + TrailerLen)
+	return i
 }
 
 var types = [...]typeInfo{
@@ -89,6 +111,17 @@ var types = [...]typeInfo{
 	TypeWindow:    control("WINDOW", windowFixed, MaxRanges, 4),
 	TypeWindowEnd: control("WINDOWEND", windowEndFixed, MaxItems, putItemLen),
 	TypeWindowed:  control("WINDOWED", windowedFixed, MaxText, 1),
+	TypeLoad:      control("LOAD", loadFixed+MaxHolders*holderLen, MaxItems, loadItemLen).from(loadFixed),
+	TypeLoaded:    control("LOADED", loadedFixed, MaxItems, placeLen).from(loadedFixed + placeLen),
+	TypeReserve:   control("RESERVE", reserveFixed, MaxItems, storeItemLen),
+	TypeReserved:  control("RESERVED", reservedFixed, MaxItems, codeLen),
+	TypeFill:      control("FILL", fillFixed, MaxItems, fillItemLen),
+	TypePutAt:     control("PUTAT", putAtFixed, MaxItems, storeItemLen),
+	TypePhaseAt:   control("PHASEAT", phaseAtFixed, MaxInject, 4),
+	TypeResume:    control("RESUME", resumeFixed, MaxPrompt*4+2*MaxText, 1),
+	TypeHandoff:   control("HANDOFF", handoffLen, 0, 0),
+	TypeEvicted:   control("EVICTED", evictedFixed, MaxItems, evictedItemLen),
+	TypeProcess:   control("PROCESS", 0, 0, 0),
 }
 
 // Known tells whether this version defines t.

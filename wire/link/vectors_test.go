@@ -8,6 +8,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,6 +72,24 @@ func dataVectors() []vector {
 		map[string]any{"offset": number(4096), "body": hex.EncodeToString(body)}}}
 }
 
+// plainVectors are frames of a lane with PLAIN: the first specimen of each message
+// that an engine's socket has besides HELLO.
+func plainVectors(t *testing.T) (l []vector) {
+	for _, k := range kinds {
+		if k.t == TypeHello {
+			continue
+		}
+		s := k.samples[0]
+		b := AppendLocal(nil, true, s.f, s.m)
+		f, fail := parseFrame(b, true)
+		if fail != nil {
+			t.Fatal(fail)
+		}
+		l = append(l, vector{k.t.String() + ", " + s.name, k.t.String(), hex.EncodeToString(b), frameFields(f), fields(s.m)})
+	}
+	return l
+}
+
 // refusals are frames that each break one rule.
 func refusals() (l []refusal) {
 	add := func(name, stage string, code wire.Code, off uint64, b []byte) {
@@ -119,6 +138,26 @@ func refusals() (l []refusal) {
 	add("PUT with a reserved byte set", "message", wire.CodeInvalid, 11, message(TypePut, with(putKind.payload(0), 11, 1)))
 	add("TOKENS whose columns disagree", "message", wire.CodeInvalid, 4, message(TypeTokens, Tokens{Req: []uint32{1}, N: []uint8{2}, Tok: []int32{5}}.Append(nil)))
 	add("FINISH with reason 2", "message", wire.CodeInvalid, 4, message(TypeFinish, with(finishKind.payload(0), 4, 2)))
+
+	load := loadKind.payload(0)
+	add("LOAD with hold 2", "message", wire.CodeInvalid, 8, message(TypeLoad, with(load, 8, 2)))
+	add("LOAD of 257 holders", "message", wire.CodeLength, 10, message(TypeLoad, with(with(load, 10, 1), 11, 1)))
+	add("LOAD with holder 3 of 2", "message", wire.CodeInvalid, 68, message(TypeLoad, with(load, 68, 3)))
+	add("LOAD with a holder whose agent is zero", "message", wire.CodeInvalid, 16, message(TypeLoad, Load{Holders: []Holder{{Inc: 1}}}.Append(nil)))
+	add("LOAD with a holder whose incarnation is zero", "message", wire.CodeInvalid, 32, message(TypeLoad, Load{Holders: []Holder{{Agent: [16]byte{1}}}}.Append(nil)))
+	add("LOADED without an item", "frame", wire.CodeLength, 0, Frame{Type: TypeLoaded, Req: 1, Len: loadedFixed + TrailerLen}.Append(nil))
+	add("LOADED of 0 items with the bytes of 2", "message", wire.CodeInvalid, 20, message(TypeLoaded, with(loadedKind.payload(1), 20, 0)))
+	add("PUTAT with tier 3", "message", wire.CodeInvalid, 10, message(TypePutAt, with(putAtKind.payload(0), 10, 3)))
+	add("PUTAT with an undefined flag", "message", wire.CodeInvalid, 11, message(TypePutAt, with(putAtKind.payload(0), 11, 2)))
+	add("PUTAT with pin_ms and without PIN", "message", wire.CodeInvalid, 64, message(TypePutAt, with(putAtKind.payload(0), 64, 1)))
+	add("RESERVE with an offset in the ring", "message", wire.CodeInvalid, 20, message(TypeReserve, with(reserveKind.payload(0), 20, 1)))
+	add("FILL with last 2", "message", wire.CodeInvalid, 8, message(TypeFill, with(fillKind.payload(0), 8, 2)))
+	add("PHASEAT of 257 tokens", "message", wire.CodeLength, 6, message(TypePhaseAt, with(with(phaseAtKind.payload(0), 6, 1), 7, 1)))
+	both := resumeKind.payload(0)
+	le.PutUint32(both[24:], MaxPrompt-1)
+	add("RESUME of 260,001 tokens in all", "message", wire.CodeLength, 28, message(TypeResume, both))
+	add("EVICTED with a reserved byte set", "message", wire.CodeInvalid, 10, message(TypeEvicted, with(evictedKind.payload(0), 10, 1)))
+	add("PROCESS with a payload", "frame", wire.CodeLength, 0, Frame{Type: TypeProcess, Req: 1, Len: 5}.Append(nil))
 	return l
 }
 
@@ -169,6 +208,7 @@ func TestVectorsAreWrittenByThisVersion(t *testing.T) {
 			writeJSON(t, vectorFile(k.t), vectorsOf(t, k))
 		}
 		writeJSON(t, vectorFile(TypeData), dataVectors())
+		writeJSON(t, "plain.json", plainVectors(t))
 		writeJSON(t, "refused.json", refusals())
 	}
 	for _, k := range kinds {
@@ -183,31 +223,46 @@ func TestVectorsAreWrittenByThisVersion(t *testing.T) {
 	if got, want := asJSON(t, dataVectors()), asJSON(t, data); got != want {
 		t.Errorf("DATA: this version writes\n%s\nthe vectors are\n%s", got, want)
 	}
+	var plain []vector
+	readJSON(t, "plain.json", &plain)
+	if got, want := asJSON(t, plainVectors(t)), asJSON(t, plain); got != want {
+		t.Errorf("PLAIN: this version writes\n%s\nthe vectors are\n%s", got, want)
+	}
 }
 
 func TestVectorsAreReadByThisVersion(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
-	if err != nil || len(files) != len(kinds)+2 {
+	if err != nil || len(files) != len(kinds)+3 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, k := range kinds {
 		var l []vector
 		readJSON(t, vectorFile(k.t), &l)
 		for _, v := range l {
-			b, err := hex.DecodeString(v.Hex)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := Splitter{Begun: true}
-			n, ev, err := s.Next(b)
-			if err != nil || n != len(b) || ev.Kind != EventMessage {
-				t.Fatalf("%v %q: %d of %d, %+v, %v", k.t, v.Name, n, len(b), ev, err)
-			}
-			x, err := k.parse(ev.Payload)
-			if err != nil || asJSON(t, fields(x)) != asJSON(t, v.Fields) || asJSON(t, frameFields(ev.Frame)) != asJSON(t, v.Frame) {
-				t.Errorf("%v %q: %s, %v", k.t, v.Name, asJSON(t, fields(x)), err)
-			}
+			checkVector(t, v, k, Splitter{Begun: true})
 		}
+	}
+	var plain []vector
+	readJSON(t, "plain.json", &plain)
+	for _, v := range plain {
+		i := slices.IndexFunc(kinds, func(k *kind) bool { return k.t.String() == v.Type })
+		checkVector(t, v, kinds[i], Splitter{Begun: true, Plain: true})
+	}
+}
+
+func checkVector(t *testing.T, v vector, k *kind, s Splitter) {
+	t.Helper()
+	b, err := hex.DecodeString(v.Hex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, ev, err := s.Next(b)
+	if err != nil || n != len(b) || ev.Kind != EventMessage {
+		t.Fatalf("%v %q: %d of %d, %+v, %v", k.t, v.Name, n, len(b), ev, err)
+	}
+	x, err := k.parse(ev.Payload)
+	if err != nil || asJSON(t, fields(x)) != asJSON(t, v.Fields) || asJSON(t, frameFields(ev.Frame)) != asJSON(t, v.Frame) {
+		t.Errorf("%v %q: %s, %v", k.t, v.Name, asJSON(t, fields(x)), err)
 	}
 }
 

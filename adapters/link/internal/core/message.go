@@ -26,7 +26,8 @@ var laneRules = map[proto.Type]laneRule{
 
 // message handles one control frame. With an error nothing has changed.
 func (l *Lane) message(now time.Duration, f proto.Frame, p []byte) error {
-	if !l.s.cfg.OneFlight && (f.Type == proto.TypeStanding || f.Type == proto.TypeDeliver) {
+	notAgreed := !l.s.cfg.OneFlight && (f.Type == proto.TypeStanding || f.Type == proto.TypeDeliver)
+	if notAgreed || f.Type.NeedsGroup() { // the latter are of engines' sockets with a feature that is not looked at here
 		if f.Flags&proto.FlagCritical != 0 {
 			return refuse(wire.CodeUnsupported, f.Type.String()+" is critical, and HELLO did not agree on it")
 		}
