@@ -78,7 +78,7 @@ func send[M link.Message](e *Engine, c *call, t link.Type, m M) error {
 	e.appendReleases()
 	c.state.Store(waiting)
 	c.req.Store(e.nextReq(c.slot))
-	e.out = link.AppendMessage(e.out, link.Frame{Type: t, Req: c.req.Load()}, m)
+	e.out = link.AppendLocal(e.out, e.plain, link.Frame{Type: t, Req: c.req.Load()}, m)
 	// A write that fails breaks the connection, and the reader ends the call like
 	// any other then.
 	e.flush()
@@ -139,7 +139,7 @@ func (e *Engine) sendCancel(req uint64) {
 	e.wmu.Lock()
 	defer e.wmu.Unlock()
 	if e.err == nil {
-		e.out = link.AppendMessage(e.out, link.Frame{Type: link.TypeCancel, Req: req}, link.Empty{})
+		e.out = link.AppendLocal(e.out, e.plain, link.Frame{Type: link.TypeCancel, Req: req}, link.Empty{})
 		e.flush()
 	}
 }
@@ -193,7 +193,7 @@ func simple[M link.Message](ctx context.Context, e *Engine, c *call, t link.Type
 // appendReleases puts released leases in front of a request. wmu is held.
 func (e *Engine) appendReleases() {
 	if len(e.pending.Leases) > 0 {
-		e.out = link.AppendMessage(e.out, link.Frame{Type: link.TypeRelease, Req: e.nextReq(len(e.calls))}, e.pending)
+		e.out = link.AppendLocal(e.out, e.plain, link.Frame{Type: link.TypeRelease, Req: e.nextReq(len(e.calls))}, e.pending)
 		e.pending.Leases = e.pending.Leases[:0]
 	}
 }

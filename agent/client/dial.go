@@ -67,7 +67,7 @@ func (e *Engine) hello() (link.Hello, error) {
 	if err := e.sock.receiveTimeout(link.HelloTimeout); err != nil {
 		return link.Hello{}, err
 	}
-	ours := link.Hello{Min: link.Version, Max: link.Version, Features: link.FeatureLocal | link.FeatureRing,
+	ours := link.Hello{Min: link.Version, Max: link.Version, Features: link.FeatureLocal | link.FeatureRing | link.FeaturePlain,
 		Limits: link.Limits{Reqs: link.MaxReqs, Items: link.MaxItems, Frame: link.MaxControl},
 		Auth:   []link.TLV{{Type: link.AuthPeer}}}
 	_, _ = rand.Read(ours.Nonce[:]) // never fails
@@ -93,6 +93,8 @@ func (e *Engine) hello() (link.Hello, error) {
 	if theirs.Features&link.FeatureLocal == 0 {
 		return theirs, protocolError(wire.CodeUnsupported, "this is no engine's socket: HELLO has no feature LOCAL")
 	}
+	e.plain = ours.Features&theirs.Features&link.FeaturePlain != 0
+	e.split.Plain = e.plain
 	return theirs, e.sock.receiveTimeout(leadTime)
 }
 

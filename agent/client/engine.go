@@ -51,6 +51,7 @@ type Engine struct {
 
 	items     int    // of a batch, at most
 	features  uint64 // of the daemon's HELLO
+	plain     bool   // frames behind HELLO have no checksums
 	agent     [16]byte
 	inc       uint64
 	draining  atomic.Bool

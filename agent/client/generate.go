@@ -96,7 +96,7 @@ func (e *Engine) Tokens(req []uint32, n []uint8, tok []int32) error {
 	if e.err != nil {
 		return e.err
 	}
-	e.out = link.AppendMessage(e.out, link.Frame{Type: link.TypeTokens}, link.Tokens{Req: req, N: n, Tok: tok})
+	e.out = link.AppendLocal(e.out, e.plain, link.Frame{Type: link.TypeTokens}, link.Tokens{Req: req, N: n, Tok: tok})
 	e.flush()
 	return nil
 }

@@ -125,12 +125,12 @@ func (s *session) answerAcquired(req uint64, lease blocks.Lease, p []link.Place,
 		if err := s.announce([]uint32{last}, false, 0); err != nil {
 			s.log.Warn("segment cannot be announced", "segment", last, "err", err)
 			s.srv.cfg.Store.Release(s.owner, lease)
-			s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Code: wire.CodeInternal, Text: "a segment cannot be mapped"})
+			s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Code: wire.CodeInternal, Text: "a segment cannot be mapped"})
 			return wire.CodeInternal
 		}
 	}
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeAcquired, Req: req}, link.Acquired{Lease: lease, Items: p})
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Text: why})
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeAcquired, Req: req}, link.Acquired{Lease: lease, Items: p})
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Text: why})
 	if len(s.out) > flushAt {
 		s.flushLocked()
 	}

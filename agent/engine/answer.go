@@ -40,7 +40,7 @@ func refusal(err error) link.End {
 // calls flush itself.
 func (s *session) answerEnd(req uint64, e link.End) {
 	s.wmu.Lock()
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, e)
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: req}, e)
 	s.wmu.Unlock()
 }
 
@@ -88,7 +88,7 @@ func (s *session) announce(ids []uint32, ring bool, req uint64) error {
 			return nil
 		}
 		s.flushLocked()
-		b := link.AppendMessage(nil, link.Frame{Type: link.TypeMap, Req: req}, m)
+		b := link.AppendLocal(nil, s.plain, link.Frame{Type: link.TypeMap, Req: req}, m)
 		var err error
 		if !s.dead {
 			if err = s.c.write(b, fds...); err != nil {
@@ -137,7 +137,7 @@ func (s *session) goAway(ms uint32) {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
 	if s.greeted {
-		s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeGoAway}, link.GoAway{MS: ms, Code: wire.CodeDraining, Text: "this daemon is leaving"})
+		s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeGoAway}, link.GoAway{MS: ms, Code: wire.CodeDraining, Text: "this daemon is leaving"})
 		s.flushLocked()
 	}
 }

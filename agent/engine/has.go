@@ -138,8 +138,8 @@ func (s *session) findRemote(fl *flight, items []link.Want, v []blocks.View, h [
 // answerTable appends TABLE and END.
 func (s *session) answerTable(req uint64, h []link.Have) {
 	s.wmu.Lock()
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeTable, Req: req}, link.Table{Items: h})
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, link.End{})
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeTable, Req: req}, link.Table{Items: h})
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: req}, link.End{})
 	if len(s.out) > flushAt {
 		s.flushLocked()
 	}

@@ -311,7 +311,7 @@ func (l *life) advise(e *scheduler.Event) {
 	p := link.Phase{Req: uint32(e.ID), Kind: uint8(e.Kind), Used: e.Used, Reason: uint8(e.Reason), Inject: e.Inject}
 	for _, s := range *l.g.members.Load() {
 		s.wmu.Lock()
-		s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypePhase}, p)
+		s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypePhase}, p)
 		s.wmu.Unlock()
 	}
 }

@@ -41,8 +41,8 @@ func (s *session) open(f link.Frame, p []byte) error {
 	} else {
 		s.log.Info("namespace refused", "err", err)
 	}
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeOpened, Req: f.Req}, answer)
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: f.Req}, end)
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeOpened, Req: f.Req}, answer)
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: f.Req}, end)
 	return nil
 }
 
@@ -138,7 +138,7 @@ func (s *session) remap(f link.Frame, p []byte) error {
 	for i := 0; i < len(spaces) && err == nil; i++ {
 		err = s.announce(s.srv.cfg.Store.Segments(spaces[i].tenant), false, f.Req)
 	}
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: f.Req}, s.unmapped(err))
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: f.Req}, s.unmapped(err))
 	return nil
 }
 
@@ -159,7 +159,7 @@ func (s *session) answerRing(req, size uint64) {
 	}
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeEnd, Req: req}, s.unmapped(s.announce(nil, true, req)))
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: req}, s.unmapped(s.announce(nil, true, req)))
 }
 
 // unmapped is the END of a request whose descriptors may not have been sent.

@@ -63,6 +63,7 @@ type session struct {
 	out      []byte
 	dead     bool                // the descriptor takes no more bytes
 	greeted  bool                // our HELLO, the first frame, is out
+	plain    bool                // what follows has no checksums: PLAIN in both HELLOs
 	mapped   map[uint32]struct{} // segments whose descriptors were sent
 	ringSent uint64              // bytes of the ring that the engine was given a descriptor for
 
@@ -158,7 +159,7 @@ func (s *session) fault(err error) bool {
 	}
 	s.srv.refuse(fe.Code, "engine_pid", s.pid, "offset", fe.Offset, "reason", fe.Text)
 	s.wmu.Lock()
-	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeError, Flags: link.FlagCritical}, fe.Message())
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeError, Flags: link.FlagCritical}, fe.Message())
 	s.flushLocked()
 	s.dead = true // ERROR is the last frame of its sender
 	s.wmu.Unlock()
@@ -242,7 +243,9 @@ func (s *session) hello() error {
 	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeHello, Flags: link.FlagCritical}, ours)
 	s.flushLocked()
 	s.greeted = true
+	s.plain = ours.Features&theirs.Features&link.FeaturePlain != 0
 	s.wmu.Unlock()
+	s.split.Plain = s.plain
 	if s.srv.draining.Load() { // Drain may have passed by before we greeted
 		s.goAway(uint32(link.MaxDeadline.Milliseconds()))
 	}
@@ -254,7 +257,7 @@ func (s *session) ourHello() link.Hello {
 	h := link.Hello{
 		Min: link.Version, Max: link.Version,
 		Agent: cfg.Agent, Inc: cfg.Incarnation,
-		Features: link.FeatureLocal | link.FeatureRing,
+		Features: link.FeatureLocal | link.FeatureRing | link.FeaturePlain,
 		Limits: link.Limits{
 			Reqs:          uint32(cfg.Limits.Reqs),
 			Items:         uint32(cfg.Limits.Items),
