@@ -48,19 +48,21 @@ type Core struct {
 	events []Event
 	counts counts
 
+	answerAt []uint32 // by slot: position after the last think token; nowhere: thinking goes on, or there was none
+
 	// monitors are apart from the slots, which every token touches. Empty
 	// without Config.Signals.
 	monitors []Monitor
 }
 
-// slot is one request's entry.
+// slot is one request's entry. It fills a cache line, which every token touches.
 type slot struct {
 	model     *compiled
 	seen      Time // last sign of life
 	due       Time // when the remainder leaves, if armed
 	id        ID
+	total     uint32 // tokens, the prompt's included
 	used      uint32 // thinking tokens
-	limit     uint32 // of them
 	pending   uint32 // think blocks not offloaded; at most MaxBlocks with offloaded
 	offloaded uint32 // think blocks offloaded
 	prev      int32  // in timers
@@ -104,6 +106,8 @@ func New(cfg Config) *Core {
 		free:   make([]int32, 0, cfg.MaxRequests),
 		timers: list{head: none, tail: none},
 		reap:   Never,
+
+		answerAt: make([]uint32, cfg.MaxRequests),
 	}
 	if cfg.Signals != nil {
 		c.monitors = make([]Monitor, cfg.MaxRequests)
@@ -142,7 +146,7 @@ func (c *Core) Step(now Time, in []Input) {
 			c.counts.add(atAborted, 1)
 			c.drop(k, s)
 		case Done:
-			c.complete(k, s, Finished)
+			c.complete(k, s, Finished, nil)
 			c.drop(k, s)
 		}
 	}
@@ -208,21 +212,23 @@ func (c *Core) arrive(x *Input, k int32) {
 		c.slots = c.slots[:k+1]
 	}
 	s := &c.slots[k]
-	*s = slot{model: m, id: x.ID, seen: c.now, prev: none, next: none, live: true}
-	if s.limit = m.maxThink; s.limit == 0 {
-		s.limit = c.cfg.MaxThink
-	}
+	*s = slot{model: m, id: x.ID, seen: c.now, prev: none, next: none, live: true, total: x.First}
+	c.answerAt[k] = nowhere
 	if c.monitors != nil {
 		c.monitors[k] = c.cfg.Signals.Monitor()
 		if m.minThink > 0 {
 			c.monitors[k].least = m.minThink
 		}
 	}
+	s.grow(len(x.Tokens))
 	s.open, s.match = m.scan(x.Tokens)
 	c.ids.put(x.ID, k)
 	c.counts.add(atArrived, 1)
 	c.counts.add(atPhase+int(Prefill), 1)
 	c.reap = min(c.reap, c.now+c.cfg.ReapAfter)
+	if len(x.Decoded) > 0 {
+		c.resume(k, s, x.Decoded)
+	}
 }
 
 // drop frees an entry. What it had not offloaded stays where it is.
@@ -248,7 +254,7 @@ func (c *Core) reapStale() {
 			c.reap = min(c.reap, at)
 			continue
 		}
-		c.emit(Event{Kind: Reaped, ID: s.id, Used: s.used, Reason: Stale})
+		c.emit(Event{Kind: Reaped, ID: s.id, Pos: s.total, Used: s.used, Reason: Stale})
 		c.drop(int32(i), s)
 	}
 }

@@ -45,6 +45,20 @@
 //     until Done, Abort, or [Config].ReapAfter without a sign of life, so that
 //     late blocks still find it. Done and Abort are idempotent in every state.
 //
+// # Positions
+//
+// Tokens of a request are counted from 0, prompt first. An engine that sends the
+// end of a prompt only says where it stands (Input.First). Events have a position,
+// and [Core.PartOf] says what a run of tokens is: of a thinking that goes on, of
+// one that is over, or something else. A request thinks once at most, so what a block
+// holds follows from its position, whenever the block comes. Thinking that goes on
+// has no end yet: a block behind its begin is Thinking, also where the core
+// has not seen all of the block's tokens.
+//
+// Arrive with Decoded resumes a request that another Core followed: its phase,
+// count and positions are those that it would have had. Said is where it stands
+// (EnterThink only if it thinks now), and what is due at that moment. Signals begin anew.
+//
 // # Text
 //
 // Ids cannot tell a marker that the tokenizer has merged with what stands beside

@@ -18,7 +18,7 @@ type Kind uint8
 
 // The kinds of Input, with the fields they read.
 const (
-	Arrive Kind = 1 + iota // ID, Model, Tokens: the prompt
+	Arrive Kind = 1 + iota // ID, Model, Tokens: the prompt, First, Decoded
 	Tokens                 // ID, Tokens: decoded since the last input, in order
 	KV                     // ID, Blocks, Think: blocks of the request were published
 	Abort                  // ID: the request is gone; idempotent
@@ -35,6 +35,9 @@ type Input struct {
 	Signal Signal  // Probed
 	Tokens []int32 // Arrive, Tokens
 	Model  string  // Arrive: the served model's name
+
+	First   uint32  // Arrive: position of the first token of the prompt; above 0 where it was cut
+	Decoded []int32 // Arrive: tokens that were decoded before, of a request that is resumed
 }
 
 // Phase is where a request stands. It only ever grows.
@@ -118,11 +121,15 @@ func (r Reason) String() string {
 	return "reason(" + strconv.Itoa(int(r)) + ")"
 }
 
-// Event is one thing that follows from what the engine said.
+// Event is one thing that follows from what the engine said. Pos is a place in the
+// request's tokens, prompt first: the first think token (EnterThink), the first
+// answer token (ExitThink), else how many tokens there are, which is where Inject
+// goes.
 type Event struct {
 	Kind   EventKind
 	Reason Reason
 	ID     ID
+	Pos    uint32  // of Refused and Offload: 0
 	Used   uint32  // thinking tokens so far
 	Blocks uint32  // Offload
 	Inject []int32 // ForceBudget; shared, must not be changed

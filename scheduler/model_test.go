@@ -134,6 +134,9 @@ func (p *pair) play(b []byte) error {
 		switch kind % 16 {
 		case 0, 1, 2:
 			x.Kind, x.Model, x.Tokens = scheduler.Arrive, string("abcdefgh"[take()%8]), tokens(int(take()%8))
+			if kind%16 == 2 {
+				x.First, x.Decoded = uint32(take()%4), tokens(int(take()%12))
+			}
 		case 3, 4:
 			x.Kind, x.Blocks, x.Think = scheduler.KV, uint32(take()%8), take()%2 == 0
 		case 5:
@@ -159,6 +162,11 @@ func (p *pair) play(b []byte) error {
 		p.core.Step(now, []scheduler.Input{x})
 		if err := p.follow(false); err != nil {
 			return fmt.Errorf("operation %d, %+v at %d: %w", op, x, now, err)
+		}
+		pos, n := uint32(take()%32), uint32(take()%8)
+		got, ok := p.core.PartOf(id, pos, n)
+		if want, there := p.ref.part(id, pos, max(n, 1)); ok != there || got != want {
+			return fmt.Errorf("operation %d, %+v: part of %d from %d on: %d, %v, want %d, %v", op, x, n, pos, got, ok, want, there)
 		}
 	}
 	return nil
@@ -234,6 +242,66 @@ func FuzzCore(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// A request that is resumed after each of its tokens goes on as if it had never
+// stopped. Only where it had been told to end its thinking, and thinks, it is told again.
+func TestResumedRequestGoesOn(t *testing.T) {
+	ms, err := scheduler.NewModels(named(testModels))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(8, 8))
+	for range 2000 {
+		toks := make([]int32, r.IntN(24))
+		for i := range toks {
+			toks[i] = r.Int32N(8)
+		}
+		prompt := toks[:r.IntN(len(toks)+1)]
+		decoded := toks[len(prompt):]
+		x := scheduler.Input{Kind: scheduler.Arrive, Model: string("abcdefgh"[r.IntN(8)]), Tokens: prompt, First: r.Uint32N(100)}
+		var ready scheduler.Ready
+		step := func(c *scheduler.Core, x scheduler.Input) []scheduler.Event {
+			c.Step(0, []scheduler.Input{x})
+			c.Ready(&ready)
+			return slices.Clone(ready.Events)
+		}
+		whole := scheduler.New(scheduler.Config{Models: ms})
+		after := [][]scheduler.Event{step(whole, x)} // events that followed each token
+		for i := range decoded {
+			after = append(after, step(whole, scheduler.Input{Kind: scheduler.Tokens, Tokens: decoded[i : i+1]}))
+		}
+		for cut := range len(decoded) + 1 {
+			c, again := scheduler.New(scheduler.Config{Models: ms}), x
+			again.Decoded = decoded[:cut]
+			now := step(c, again)
+			for i := cut; i < len(decoded); i++ {
+				if got := step(c, scheduler.Input{Kind: scheduler.Tokens, Tokens: decoded[i : i+1]}); !slices.EqualFunc(got, after[i+1], sameEvent) {
+					t.Fatalf("%+v, decoded %v, resumed after %d: token %d gave %+v, without the restart %+v", x, decoded, cut, i, got, after[i+1])
+				}
+			}
+			if want := standing(slices.Concat(after[:cut+1]...), x.First+uint32(len(prompt)+cut)); !slices.EqualFunc(now, want, sameEvent) {
+				t.Fatalf("%+v, decoded %v, resumed after %d: %+v, want %+v", x, decoded, cut, now, want)
+			}
+		}
+	}
+}
+
+func sameEvent(a, b scheduler.Event) bool { return reflect.DeepEqual(a, b) }
+
+// standing is what of the events so far still says where a request stands. The cap
+// is due again where thinking has not ended, at the number of tokens of now.
+func standing(all []scheduler.Event, total uint32) (left []scheduler.Event) {
+	for _, e := range all {
+		if e.Kind == scheduler.ForceBudget || e.Kind == scheduler.CannotForce {
+			e.Used, e.Pos = e.Used+total-e.Pos, total
+		}
+		if e.Kind == scheduler.ExitThink || e.Kind == scheduler.Completed {
+			left = slices.DeleteFunc(left, func(e scheduler.Event) bool { return e.Kind != scheduler.ExitThink })
+		}
+		left = append(left, e)
+	}
+	return left
 }
 
 // How tokens are cut into inputs changes nothing but the moment of the cap.

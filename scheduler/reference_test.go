@@ -28,6 +28,8 @@ type refRequest struct {
 	model   scheduler.Model
 	phase   scheduler.Phase
 	stream  []int32 // prompt and decoded tokens since the last marker
+	all     []int32 // the whole sequence
+	think   []bool  // which of all are of the thinking
 	open    bool
 	decoded int // in Prefill
 	used    uint32
@@ -87,7 +89,19 @@ func (f *reference) step(now scheduler.Time, x scheduler.Input) {
 func (f *reference) arrive(x scheduler.Input) {
 	r := &refRequest{model: f.models[x.Model], seen: f.now, samples: map[scheduler.SignalName][]refSample{}}
 	r.arrive(x.Tokens)
+	r.all = append(make([]int32, x.First), x.Tokens...)
+	r.think = make([]bool, len(r.all))
 	f.reqs[x.ID] = r
+	seen := len(f.events)
+	for _, t := range x.Decoded {
+		f.token(x.ID, r, t)
+	}
+	if len(x.Decoded) > 0 {
+		f.look(x.ID, r)
+	}
+	if r.phase != scheduler.ThinkDecode {
+		f.events = append(f.events[:seen], slices.DeleteFunc(slices.Clone(f.events[seen:]), func(e scheduler.Event) bool { return e.Kind == scheduler.EnterThink })...)
+	}
 }
 
 // arrive tries every way in which a prompt may end open: a start marker, up to
@@ -125,9 +139,11 @@ func (r *refRequest) space(t int32) bool {
 func (f *reference) token(id scheduler.ID, r *refRequest, t int32) {
 	if r.phase == scheduler.Prefill && r.open {
 		r.phase = scheduler.ThinkDecode
-		f.emit(scheduler.Event{Kind: scheduler.EnterThink, ID: id})
+		f.emit(scheduler.Event{Kind: scheduler.EnterThink, ID: id, Pos: uint32(len(r.all))})
 	}
 	r.stream = append(r.stream, t)
+	r.all = append(r.all, t)
+	r.think = append(r.think, r.phase == scheduler.ThinkDecode)
 	eos := slices.Contains(r.model.EOS, t)
 	switch r.phase {
 	case scheduler.Prefill:
@@ -141,7 +157,7 @@ func (f *reference) token(id scheduler.ID, r *refRequest, t int32) {
 			f.complete(id, r, scheduler.EOS)
 		case endsWith(r.stream, r.model.Start):
 			r.phase, r.stream = scheduler.ThinkDecode, nil
-			f.emit(scheduler.Event{Kind: scheduler.EnterThink, ID: id})
+			f.emit(scheduler.Event{Kind: scheduler.EnterThink, ID: id, Pos: uint32(len(r.all))})
 		case !r.mayStart():
 			r.phase = scheduler.OutputDecode
 		}
@@ -150,7 +166,7 @@ func (f *reference) token(id scheduler.ID, r *refRequest, t int32) {
 		switch {
 		case endsWith(r.stream, r.model.End):
 			r.phase, r.exited = scheduler.OutputDecode, true
-			f.emit(scheduler.Event{Kind: scheduler.ExitThink, ID: id, Used: r.used})
+			f.emit(scheduler.Event{Kind: scheduler.ExitThink, ID: id, Pos: uint32(len(r.all)), Used: r.used})
 			f.cold(id, r, false)
 		case eos:
 			f.complete(id, r, scheduler.EOS)
@@ -185,6 +201,27 @@ func (r *refRequest) begun() bool {
 	return false
 }
 
+// part looks at each token; what is not there yet is of a thinking that goes on.
+func (f *reference) part(id scheduler.ID, pos, n uint32) (scheduler.Part, bool) {
+	r := f.reqs[id]
+	if r == nil {
+		return scheduler.Rest, false
+	}
+	on := r.phase == scheduler.ThinkDecode || r.phase == scheduler.Prefill && r.open
+	if on {
+		n = max(n, uint32(len(r.all)))
+	}
+	for i := pos; i < pos+n; i++ {
+		if there := int(i) < len(r.all); there && !r.think[i] || !there && !on {
+			return scheduler.Rest, true
+		}
+	}
+	if on {
+		return scheduler.Thinking, true
+	}
+	return scheduler.Thought, true
+}
+
 // look is the cap, once the tokens of an input are through.
 func (f *reference) look(id scheduler.ID, r *refRequest) {
 	if r.phase != scheduler.ThinkDecode || r.advised || r.used < r.model.MaxThink {
@@ -196,10 +233,10 @@ func (f *reference) look(id scheduler.ID, r *refRequest) {
 func (f *reference) force(id scheduler.ID, r *refRequest, why scheduler.Reason) {
 	r.advised = true
 	if len(r.model.End) == 0 {
-		f.emit(scheduler.Event{Kind: scheduler.CannotForce, ID: id, Used: r.used, Reason: scheduler.NoEnd})
+		f.emit(scheduler.Event{Kind: scheduler.CannotForce, ID: id, Pos: uint32(len(r.all)), Used: r.used, Reason: scheduler.NoEnd})
 		return
 	}
-	f.emit(scheduler.Event{Kind: scheduler.ForceBudget, ID: id, Used: r.used, Reason: why, Inject: r.model.End})
+	f.emit(scheduler.Event{Kind: scheduler.ForceBudget, ID: id, Pos: uint32(len(r.all)), Used: r.used, Reason: why, Inject: r.model.End})
 }
 
 // probed keeps every sample and judges from all of them.
@@ -293,7 +330,7 @@ func (f *reference) complete(id scheduler.ID, r *refRequest, why scheduler.Reaso
 	}
 	f.cold(id, r, true)
 	r.phase = scheduler.Complete
-	f.emit(scheduler.Event{Kind: scheduler.Completed, ID: id, Used: r.used, Reason: why})
+	f.emit(scheduler.Event{Kind: scheduler.Completed, ID: id, Pos: uint32(len(r.all)), Used: r.used, Reason: why})
 }
 
 func (f *reference) tick(now scheduler.Time) {
@@ -303,7 +340,7 @@ func (f *reference) tick(now scheduler.Time) {
 			f.cold(id, r, true)
 		}
 		if r.seen+f.reapAfter <= f.now {
-			f.emit(scheduler.Event{Kind: scheduler.Reaped, ID: id, Used: r.used, Reason: scheduler.Stale})
+			f.emit(scheduler.Event{Kind: scheduler.Reaped, ID: id, Pos: uint32(len(r.all)), Used: r.used, Reason: scheduler.Stale})
 			delete(f.reqs, id)
 		}
 	}

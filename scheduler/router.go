@@ -4,6 +4,7 @@ package scheduler
 // own and hands on the rest, so the order of these lines is the order of the
 // phases.
 func (c *Core) tokens(k int32, s *slot, toks []int32) {
+	s.grow(len(toks))
 	if s.phase == Prefill {
 		toks = c.prefill(k, s, toks)
 	}
@@ -29,12 +30,12 @@ func (c *Core) prefill(k int32, s *slot, toks []int32) []int32 {
 	}
 	m := s.model
 	if s.open {
-		c.enterThink(s)
+		c.enterThink(s, toks)
 		return toks
 	}
 	for i, t := range toks {
 		if m.isEOS(t) {
-			c.complete(k, s, EOS)
+			c.complete(k, s, EOS, toks[i+1:])
 			return toks[i+1:]
 		}
 		if s.match == 0 && s.decoded == 0 && s.blank < maxBlank && m.isSpace(t) {
@@ -44,7 +45,7 @@ func (c *Core) prefill(k int32, s *slot, toks []int32) []int32 {
 		s.match = m.start.step(s.match, t)
 		if m.start.whole(s.match) {
 			s.match = 0
-			c.enterThink(s)
+			c.enterThink(s, toks[i+1:])
 			return toks[i+1:]
 		}
 		// A state below the number of decoded tokens leaves the first of them
@@ -58,9 +59,10 @@ func (c *Core) prefill(k int32, s *slot, toks []int32) []int32 {
 	return nil
 }
 
-func (c *Core) enterThink(s *slot) {
+// enterThink begins thinking with the tokens of rest, or with what comes next.
+func (c *Core) enterThink(s *slot, rest []int32) {
 	c.move(s, ThinkDecode)
-	c.emit(Event{Kind: EnterThink, ID: s.id})
+	c.emit(Event{Kind: EnterThink, ID: s.id, Pos: s.before(rest)})
 }
 
 // think counts a token, then looks at it.
@@ -70,21 +72,29 @@ func (c *Core) think(k int32, s *slot, toks []int32) []int32 {
 		match = m.end.step(match, t)
 		if m.end.whole(match) {
 			c.thought(s, i+1)
-			c.exitThink(k, s)
+			c.exitThink(k, s, toks[i+1:])
 			return toks[i+1:]
 		}
 		if m.isEOS(t) {
 			c.thought(s, i+1)
-			c.complete(k, s, EOS)
+			c.complete(k, s, EOS, toks[i+1:])
 			return toks[i+1:]
 		}
 	}
 	s.match = match
 	c.thought(s, len(toks))
-	if s.used >= s.limit && !s.advised {
+	if !s.advised && s.used >= c.limit(m) {
 		c.force(s, HardCap)
 	}
 	return nil
+}
+
+// limit is the most thinking tokens of a model.
+func (c *Core) limit(m *compiled) uint32 {
+	if m.maxThink > 0 {
+		return m.maxThink
+	}
+	return c.cfg.MaxThink
 }
 
 // thought counts n thinking tokens.
@@ -97,11 +107,11 @@ func (c *Core) thought(s *slot, n int) {
 func (c *Core) force(s *slot, why Reason) {
 	s.advised = true
 	if len(s.model.end.seq) == 0 {
-		c.emit(Event{Kind: CannotForce, ID: s.id, Used: s.used, Reason: NoEnd})
+		c.emit(Event{Kind: CannotForce, ID: s.id, Pos: s.total, Used: s.used, Reason: NoEnd})
 		return
 	}
 	c.counts.add(atReason+int(why), 1)
-	c.emit(Event{Kind: ForceBudget, ID: s.id, Used: s.used, Reason: why, Inject: s.model.end.seq})
+	c.emit(Event{Kind: ForceBudget, ID: s.id, Pos: s.total, Used: s.used, Reason: why, Inject: s.model.end.seq})
 }
 
 // probed gives a signal to the request's monitor. One that no decision can
@@ -126,11 +136,14 @@ func (c *Core) probed(k int32, s *slot, x Signal) {
 	}
 }
 
-func (c *Core) exitThink(k int32, s *slot) {
+// exitThink ends thinking; the answer begins with the tokens of rest.
+func (c *Core) exitThink(k int32, s *slot, rest []int32) {
 	s.exited = true
+	at := s.before(rest)
+	c.answerAt[k] = at
 	c.counts.observe(s.used)
 	c.move(s, OutputDecode)
-	c.emit(Event{Kind: ExitThink, ID: s.id, Used: s.used})
+	c.emit(Event{Kind: ExitThink, ID: s.id, Pos: at, Used: s.used})
 	c.offload(k, s)
 }
 
@@ -139,7 +152,7 @@ func (c *Core) output(k int32, s *slot, toks []int32) []int32 {
 	for i, t := range toks {
 		if s.model.isEOS(t) {
 			c.counts.hot[hotOutput] += uint64(i + 1)
-			c.complete(k, s, EOS)
+			c.complete(k, s, EOS, toks[i+1:])
 			return toks[i+1:]
 		}
 	}
@@ -147,19 +160,20 @@ func (c *Core) output(k int32, s *slot, toks []int32) []int32 {
 	return nil
 }
 
-// complete ends a request, once. The remainder leaves first, so that after
-// Completed nothing but late blocks follows.
-func (c *Core) complete(k int32, s *slot, why Reason) {
+// complete ends a request, once, before the tokens of rest. The remainder leaves
+// first, so that after Completed nothing but late blocks follows.
+func (c *Core) complete(k int32, s *slot, why Reason, rest []int32) {
 	if s.phase == Complete {
 		return
 	}
 	if s.phase == ThinkDecode {
 		c.counts.observe(s.used)
+		c.answerAt[k] = s.before(rest)
 	}
 	c.flush(s)
 	c.move(s, Complete)
 	c.counts.add(atReason+int(why), 1)
-	c.emit(Event{Kind: Completed, ID: s.id, Used: s.used, Reason: why})
+	c.emit(Event{Kind: Completed, ID: s.id, Pos: s.before(rest), Used: s.used, Reason: why})
 	c.settle(s, s.offloaded)
 }
 

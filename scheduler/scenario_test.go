@@ -83,6 +83,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "tick":
 		s.core.Tick(instant(t, text(d, "at")))
 		return s.follows()
+	case "part":
+		return s.part(t, d)
 	case "stats":
 		return stats(s.core.Stats())
 	}
@@ -143,6 +145,20 @@ func (s *scenario) replay(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(lines, "") + fmt.Sprintf("%d tokens thought in all\n", s.core.Stats().ThinkTokens)
 }
 
+// part renders what runs of a request's tokens are: lines of a position and a number.
+func (s *scenario) part(t *testing.T, d *datadriven.TestData) string {
+	var b strings.Builder
+	for _, line := range strings.Split(d.Input, "\n") {
+		f := strings.Fields(line)
+		p, ok := s.core.PartOf(scheduler.ID(number(t, text(d, "id"))), uint32(number(t, f[0])), uint32(number(t, f[1])))
+		if !ok {
+			return "not tracked\n"
+		}
+		fmt.Fprintf(&b, "%s: %s\n", line, [...]string{"rest", "thinking", "thought"}[p])
+	}
+	return b.String()
+}
+
 // follows renders what Ready hands out.
 func (s *scenario) follows() string {
 	s.core.Ready(&s.ready)
@@ -158,6 +174,9 @@ func (s *scenario) follows() string {
 		case scheduler.EnterThink, scheduler.Refused:
 		default:
 			fmt.Fprintf(&b, " used=%d", e.Used)
+		}
+		if e.Pos > 0 {
+			fmt.Fprintf(&b, " pos=%d", e.Pos)
 		}
 		if e.Inject != nil {
 			fmt.Fprintf(&b, " inject=%v", e.Inject)
@@ -224,6 +243,14 @@ func input(t *testing.T, f []string) scheduler.Input {
 	switch f[0] {
 	case "arrive":
 		x.Kind, x.Model, x.Tokens = scheduler.Arrive, arg(2), ids(t, arg(3))
+		for _, a := range f[min(3, len(f)):] {
+			if v, ok := strings.CutPrefix(a, "decoded="); ok {
+				x.Decoded = ids(t, v)
+			}
+			if v, ok := strings.CutPrefix(a, "first="); ok {
+				x.First = uint32(number(t, v))
+			}
+		}
 	case "tokens":
 		x.Kind, x.Tokens = scheduler.Tokens, ids(t, arg(2))
 	case "kv":
