@@ -202,7 +202,7 @@ func (c *Core) checkExtents(refs map[uint32]int) error {
 			}
 			continue
 		}
-		nfree, busy, idle := uint32(0), uint32(0), [3]uint32{}
+		nfree, busy, idle, kept := uint32(0), uint32(0), [3]uint32{}, [3]uint32{}
 		for j := range e.slots {
 			s, id := &e.slots[j], uint32(i)<<c.geo.slotBits|uint32(j)
 			count[s.state]++
@@ -213,7 +213,9 @@ func (c *Core) checkExtents(refs map[uint32]int) error {
 			case s.state == free:
 				nfree++
 			case s.state == published && s.refs == 0:
-				idle[s.tier]++
+				if idle[s.tier]++; s.flags&flagUsed != 0 {
+					kept[s.tier]++
+				}
 			default:
 				busy++
 			}
@@ -228,8 +230,8 @@ func (c *Core) checkExtents(refs map[uint32]int) error {
 				return fmt.Errorf("slot %d: state %d with generation %d", id, s.state, s.gen)
 			}
 		}
-		if nfree != e.nfree || busy != e.busy || idle != e.idle {
-			return fmt.Errorf("extent %d: free %d/%d busy %d/%d idle %v/%v", i, nfree, e.nfree, busy, e.busy, idle, e.idle)
+		if nfree != e.nfree || busy != e.busy || idle != e.idle || kept != e.kept {
+			return fmt.Errorf("extent %d: free %d/%d busy %d/%d idle %v/%v kept %v/%v", i, nfree, e.nfree, busy, e.busy, idle, e.idle, kept, e.kept)
 		}
 	}
 	if n := uint64(c.extents)*c.geo.extent + c.aside; n > c.cfg.Capacity {
@@ -268,16 +270,18 @@ func (c *Core) checkPools(map[uint32]int) error {
 			return fmt.Errorf("pool %d: free %d/%d empty %d/%d need %d", pi, nfree, p.nfree, empty, p.empty, p.need)
 		}
 		for t := range p.idle {
-			n, last := 0, uint64(0)
-			for id := p.idle[t].head; id != none; id = c.slot(id).next {
-				s := c.slot(id)
-				if s.state != published || s.refs != 0 || int(s.tier) != t || s.stamp <= last || c.extent(id).pool != int32(pi) {
-					return fmt.Errorf("pool %d tier %d lists slot %d", pi, t, id)
+			for kept, l := range map[bool]*slotList{false: &p.idle[t].fresh, true: &p.idle[t].kept} {
+				n, last := 0, uint64(0)
+				for id := l.head; id != none; id = c.slot(id).next {
+					s := c.slot(id)
+					if s.state != published || s.refs != 0 || int(s.tier) != t || s.stamp <= last || c.extent(id).pool != int32(pi) || kept != (s.flags&flagUsed != 0) {
+						return fmt.Errorf("pool %d tier %d lists slot %d", pi, t, id)
+					}
+					n, last = n+1, s.stamp
 				}
-				n, last = n+1, s.stamp
-			}
-			if n != p.idle[t].n {
-				return fmt.Errorf("pool %d tier %d: %d/%d idle", pi, t, n, p.idle[t].n)
+				if n != l.n {
+					return fmt.Errorf("pool %d tier %d: %d/%d idle, kept %v", pi, t, n, l.n, kept)
+				}
 			}
 		}
 	}

@@ -69,7 +69,10 @@
 // # What goes first
 //
 // ThinkComplete, ThinkActive, OutputCritical; inside a tier the least recently
-// used. Room is looked for in this order: a free slot, an unused extent, a new
+// used, where blocks that an engine or a peer has used again after they were published
+// go after the others, as long as they are no more than a quarter of what is idle (a
+// segmented LRU: a burst of prompts that nobody asks for again does not push out what
+// is in use). Room is looked for in this order: a free slot, an unused extent, a new
 // segment, then eviction inside the size class; an extent of another class or a
 // segment of another tenant is emptied instead if all its blocks would go
 // before that one. Thinking blocks beyond ThinkFraction of the capacity never

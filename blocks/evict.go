@@ -125,8 +125,8 @@ func (c *Core) makeRoom(pi int32, may reach) (uint32, error) {
 // victim returns the pool's block that goes first.
 func (c *Core) victim(pi int32, highest wire.Tier) (uint32, rank) {
 	for t := range highest + 1 {
-		if id := c.pools[pi].idle[t].head; id != none {
-			return id, rank{t, c.slot(id).stamp}
+		if id, kept := c.first(&c.pools[pi].idle[t]); id != none {
+			return id, rank{t, kept, c.slot(id).stamp}
 		}
 	}
 	return none, rank{}
@@ -168,7 +168,7 @@ func (c *Core) reclaim(pi int32, limited bool, limit rank, may reach) bool {
 		return false
 	}
 	tenant := c.pools[pi].tenant
-	best, bestRank, whole := -1, rank{may.highest, ^uint64(0)}, false
+	best, bestRank, whole := -1, rank{may.highest, true, ^uint64(0)}, false
 	if limited {
 		bestRank = limit
 	}
@@ -221,7 +221,7 @@ func (c *Core) coldness(i int) (rank, bool) {
 	}
 	for t := range e.idle {
 		if e.idle[t] > 0 {
-			r.tier = wire.Tier(t)
+			r.tier, r.kept = wire.Tier(t), e.kept[t] > 0
 		}
 	}
 	return r, e.busy == 0

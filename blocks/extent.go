@@ -23,8 +23,9 @@ type extent struct {
 	nfree    uint32 // both kinds
 	busy     uint32 // reserved, referenced or doomed slots
 	idle     [3]uint32
-	last     uint64 // newest stamp of a slot
-	prev     uint32 // in its pool's list of extents with free slots, or its tenant's list of uncut ones
+	kept     [3]uint32 // of them in a kept list
+	last     uint64    // newest stamp of a slot
+	prev     uint32    // in its pool's list of extents with free slots, or its tenant's list of uncut ones
 	next     uint32
 }
 
@@ -96,7 +97,7 @@ type pool struct {
 	nfree  int // slots in part
 	empty  int // extents in part with no slot in use
 	need   int // of the Reserve call that is being looked at
-	idle   [3]slotList
+	idle   [3]idleList
 	misfit uint32 // slots taken from larger classes since the last extent: per of them earn one
 	skip   uint32 // evictions until extents of other classes are looked at again
 }
@@ -111,7 +112,7 @@ func (c *Core) poolOf(tenant uint16, n uint32) int32 {
 	st := stride(room)
 	c.pools = append(c.pools, pool{
 		tenant: tenant, room: room, stride: uint32(st), per: uint32(c.geo.pitch / st),
-		part: extentList{none, none}, idle: [3]slotList{emptyList(), emptyList(), emptyList()},
+		part: extentList{none, none}, idle: [3]idleList{{emptyList(), emptyList()}, {emptyList(), emptyList()}, {emptyList(), emptyList()}},
 	})
 	pi := int32(len(c.pools)) - 1
 	t.pools[class] = pi + 1
@@ -125,7 +126,7 @@ func (c *Core) cut(i uint32, pi int32) {
 	c.unlinkExtent(&c.tenants[p.tenant].uncut, i)
 	e.slots = c.records(i, p.per)
 	e.pool, e.stride, e.room = pi, p.stride, p.room
-	e.freeHead, e.fresh, e.nfree, e.busy, e.idle = none, 0, p.per, 0, [3]uint32{}
+	e.freeHead, e.fresh, e.nfree, e.busy, e.idle, e.kept = none, 0, p.per, 0, [3]uint32{}, [3]uint32{}
 	c.pushExtent(&p.part, i, true)
 	p.empty++
 	p.misfit, p.skip = 0, 0
@@ -278,9 +279,16 @@ func (c *Core) Segments(tenant [32]byte) []uint32 {
 // rank is a block's or an extent's place in the order of eviction: lower goes first.
 type rank struct {
 	tier  wire.Tier
+	kept  bool
 	stamp uint64
 }
 
 func (r rank) before(o rank) bool {
-	return r.tier < o.tier || r.tier == o.tier && r.stamp < o.stamp
+	switch {
+	case r.tier != o.tier:
+		return r.tier < o.tier
+	case r.kept != o.kept:
+		return o.kept
+	}
+	return r.stamp < o.stamp
 }

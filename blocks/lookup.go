@@ -186,12 +186,15 @@ func (c *Core) Touch(ns wire.Namespace, chain []wire.Key) (hits int) {
 
 func (c *Core) touch(id uint32) {
 	s := c.slot(id)
-	c.use(id, s)
-	if s.refs == 0 {
-		l := &c.pools[c.extent(id).pool].idle[s.tier]
-		c.unlink(l, id)
-		c.append(l, id)
+	if s.refs > 0 {
+		c.use(id, s)
+		s.flags |= flagUsed
+		return
 	}
+	c.unidle(id, s)
+	c.use(id, s)
+	s.flags |= flagUsed
+	c.idle(id, s)
 }
 
 // Stat describes a key in whatever namespace it is published: for the operator,

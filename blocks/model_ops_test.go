@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"meridian/blocks/quota"
 	"meridian/wire"
 )
 
@@ -59,7 +60,7 @@ func (m *model) opTouch(o op) error {
 		if b == nil {
 			break
 		}
-		m.touch(b)
+		m.reuse(b)
 		hits++
 	}
 	if got := m.c.Touch(mNS(k.ns), keys); got != hits {
@@ -129,6 +130,7 @@ func (m *model) opAcquire(o op) error {
 			continue
 		}
 		b.refs++
+		b.used = b.used || m.who[owner] != quota.Total
 		r.held = append(r.held, b)
 		refs := b.refs
 		if v[i].Refs != refs || v[i].Err != nil || v[i].Ref.Slot != b.id {

@@ -190,7 +190,7 @@ func (m *model) published(b *mBlock, k *Commit) error {
 			return wantErr("Finish", k.Err, wire.CodeCancelled)
 		}
 		if old.state == published {
-			m.touch(old)
+			m.reuse(old)
 		}
 		return wantErr("Finish", k.Err, wire.CodeExists)
 	}

@@ -62,6 +62,7 @@ type mBlock struct {
 	roomed, cancel, expired bool
 	refs                    int
 	use                     int
+	used                    bool
 	size                    uint32
 	owner                   Owner
 	group                   *mGroup
@@ -199,6 +200,12 @@ func (m *model) run(ops []op) error {
 
 func (m *model) touch(b *mBlock) { m.tick++; b.use = m.tick }
 
+// reuse is what a use by an engine or a peer does.
+func (m *model) reuse(b *mBlock) {
+	b.used = true
+	m.touch(b)
+}
+
 func (m *model) key(o op) mKey {
 	return mKey{int(o[2]) % mNamespaces, wire.Key{1, o[3] % 24}}
 }
@@ -319,17 +326,28 @@ func (m *model) endLease(l *mLease) {
 
 // order is the idle blocks in the order of eviction, up to a tier.
 func (m *model) order(highest wire.Tier) (idle []*mBlock) {
-	for _, b := range m.blocks {
-		if b.refs == 0 && b.tier <= highest {
-			idle = append(idle, b)
+	for t := range highest + 1 {
+		var fresh, kept []*mBlock
+		for _, b := range m.blocks {
+			switch {
+			case b.refs > 0 || b.tier != t:
+			case b.used:
+				kept = append(kept, b)
+			default:
+				fresh = append(fresh, b)
+			}
+		}
+		for _, l := range [][]*mBlock{fresh, kept} {
+			sort.Slice(l, func(i, j int) bool { return l[i].use < l[j].use })
+		}
+		for len(fresh)+len(kept) > 0 {
+			if old := len(kept)*keptPart > len(fresh)+len(kept); len(fresh) == 0 || old && kept[0].use < fresh[0].use {
+				idle, kept = append(idle, kept[0]), kept[1:]
+				continue
+			}
+			idle, fresh = append(idle, fresh[0]), fresh[1:]
 		}
 	}
-	sort.Slice(idle, func(i, j int) bool {
-		if idle[i].tier != idle[j].tier {
-			return idle[i].tier < idle[j].tier
-		}
-		return idle[i].use < idle[j].use
-	})
 	return idle
 }
 

@@ -144,7 +144,7 @@ func (c *Core) fits(ti uint16, size []uint32, may reach) bool {
 			c.warmVictims(p, may.highest, p.need-have)
 		}
 		for t := range may.highest + 1 {
-			have += p.idle[t].n
+			have += p.idle[t].n()
 		}
 		ok = ok && (have >= p.need || have+c.elsewhere(pi, may) >= p.need)
 		p.need = 0
@@ -169,10 +169,12 @@ const maxWarm = 256
 func (c *Core) warmVictims(p *pool, highest wire.Tier, n int) {
 	n = min(n, maxWarm)
 	for t := range highest + 1 {
-		for id := p.idle[t].head; id != none && n > 0; n-- {
-			s := c.slot(id)
-			c.sink += c.index.cells[c.index.tag(s.ns, &s.key)&c.index.mask]
-			id = s.next
+		for _, l := range [...]*slotList{&p.idle[t].fresh, &p.idle[t].kept} {
+			for id := l.head; id != none && n > 0; n-- {
+				s := c.slot(id)
+				c.sink += c.index.cells[c.index.tag(s.ns, &s.key)&c.index.mask]
+				id = s.next
+			}
 		}
 	}
 }
@@ -200,7 +202,7 @@ func (c *Core) elsewhere(pi int32, may reach) (slots int) {
 		if c.fitsUp(p, &c.pools[q]) {
 			slots += c.pools[q].nfree
 			for t := range may.highest + 1 {
-				slots += c.pools[q].idle[t].n
+				slots += c.pools[q].idle[t].n()
 			}
 		}
 	}

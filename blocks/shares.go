@@ -157,6 +157,9 @@ func (c *Core) chargeSlot(id uint32, s *slot, by int) {
 func (c *Core) pinFor(a, id uint32) {
 	c.pin(id)
 	c.leasePins++
+	if a != none { // what the daemon itself reads, to copy it elsewhere, is no use
+		c.slot(id).flags |= flagUsed
+	}
 	if !c.isPeer(a) {
 		return
 	}

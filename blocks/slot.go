@@ -29,6 +29,7 @@ const (
 	flagRoomed                    // its room was handed out: only its owner can free it
 	flagCancel                    // aborted while the store was writing
 	flagExpired                   // deadline passed while the store was writing
+	flagUsed                      // an engine or a peer has used it since it was published
 )
 
 // slot is one block's place. It holds no pointer, so 10^6 of them cost the
@@ -145,22 +146,60 @@ func (c *Core) use(id uint32, s *slot) {
 	c.extent(id).last = c.tick
 }
 
+// idleList is what of a pool's tier is idle, each list least recently used first. A block
+// that was used again after it was published is kept: it goes after all others, as long
+// as no more than one in keptPart of what is idle is. Where more are, the oldest of them
+// goes in its turn. On the FAST '25 traces that is never worse than plain LRU, and up to
+// a quarter better (mrdn bench cache).
+type idleList struct{ fresh, kept slotList }
+
+// keptPart is of what is idle in a tier one in how many is kept whatever its age.
+const keptPart = 4
+
+func (l *idleList) n() int { return l.fresh.n + l.kept.n }
+
+func (l *idleList) of(s *slot) *slotList {
+	if s.flags&flagUsed != 0 {
+		return &l.kept
+	}
+	return &l.fresh
+}
+
+// first is the block that goes first, or none, and whether it goes after those of other
+// pools that are not kept.
+func (c *Core) first(l *idleList) (id uint32, kept bool) {
+	id, old := l.fresh.head, l.kept.head
+	if old == none {
+		return id, false
+	}
+	many := l.kept.n*keptPart > l.n()
+	if id == none || many && c.slot(old).stamp < c.slot(id).stamp {
+		return old, !many
+	}
+	return id, false
+}
+
 // idle puts an unreferenced published slot at the recent end of its tier's list.
 func (c *Core) idle(id uint32, s *slot) {
-	e := c.extent(id)
-	c.append(&c.pools[e.pool].idle[s.tier], id)
-	e.idle[s.tier]++
-	e.busy--
-	c.idleBytes[s.tier] += uint64(e.stride)
+	c.append(c.pools[c.extent(id).pool].idle[s.tier].of(s), id)
+	c.countIdle(id, s, 1)
 }
 
 // unidle takes it off again: it is used, changes its tier, or goes.
 func (c *Core) unidle(id uint32, s *slot) {
+	c.unlink(c.pools[c.extent(id).pool].idle[s.tier].of(s), id)
+	c.countIdle(id, s, -1)
+}
+
+// countIdle adds an idle slot to its extent's numbers, or takes it off.
+func (c *Core) countIdle(id uint32, s *slot, by int) {
 	e := c.extent(id)
-	c.unlink(&c.pools[e.pool].idle[s.tier], id)
-	e.idle[s.tier]--
-	e.busy++
-	c.idleBytes[s.tier] -= uint64(e.stride)
+	e.idle[s.tier] += uint32(by)
+	if s.flags&flagUsed != 0 {
+		e.kept[s.tier] += uint32(by)
+	}
+	e.busy -= uint32(by)
+	c.idleBytes[s.tier] += uint64(by) * uint64(e.stride)
 }
 
 // pin adds a reference.
