@@ -182,8 +182,9 @@ func TestLapsedLeaseIsCaughtByTheGeneration(t *testing.T) {
 	now = 3 * time.Second
 	mu.Unlock()
 	is(t, l.Renew(ctx, time.Second), wire.CodeLeaseLost)
-	for i := range 30 { // more than the arena: every idle slot is used again
+	for i := range 30 { // more than the arena, and used as well: every idle slot is used again
 		put(t, e, client.Block{NS: ns, Key: keyOf(fmt.Sprint(i)), Body: body(2, 100<<10)})
+		acquire(t, e, ns, client.AcquireOptions{}, fmt.Sprint(i)).Release()
 	}
 	is(t, l.Blocks[0].Check(), wire.CodeStale)
 	is(t, l.Blocks[0].CopyTo(make([]byte, 100<<10)), wire.CodeStale)
