@@ -63,7 +63,7 @@ func (i *Initiator) Memory(ctx context.Context, n uint64) ([]byte, error) {
 		return nil, err
 	}
 	i.last++
-	if _, err := i.p.mapWindow(ctx, i.last, w); err != nil {
+	if _, err := i.p.mapWindow(ctx, i.last, w, true); err != nil {
 		return nil, err
 	}
 	mem, leave, err := i.table.Own(initiatorOwner, w.Addr, w.Len)

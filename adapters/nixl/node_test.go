@@ -48,7 +48,7 @@ func newLender(t *testing.T, agent string, n uint64) *lender {
 		t.Fatal(err)
 	}
 	t.Cleanup(leave)
-	if l.at, err = l.mapWindow(t.Context(), 1, w); err != nil {
+	if l.at, err = l.mapWindow(t.Context(), 1, w, false); err != nil {
 		t.Fatal(err)
 	}
 	blob, err := ask[*control.Blob](t.Context(), l.process, &control.Metadata{}, -1)

@@ -355,13 +355,13 @@ func (p *process) end(err error) {
 	<-p.quit
 }
 
-// mapWindow hands a window to the helper, and returns its address there. The window's
-// descriptor is closed.
-func (p *process) mapWindow(ctx context.Context, number uint32, w window.Window) (addr uint64, err error) {
+// mapWindow hands a window to the helper, for peers or as staging, and returns its address
+// there. The window's descriptor is closed.
+func (p *process) mapWindow(ctx context.Context, number uint32, w window.Window, staging bool) (addr uint64, err error) {
 	defer func() { _ = unix.Close(w.FD) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	m, err := ask[*control.Mapped](ctx, p, &control.Map{Window: number, Bytes: w.Len}, w.FD)
+	m, err := ask[*control.Mapped](ctx, p, &control.Map{Window: number, Bytes: w.Len, Staging: staging}, w.FD)
 	if err != nil {
 		return 0, err
 	}

@@ -49,7 +49,7 @@ func newFaulty(t *testing.T, hang time.Duration, without ...string) *faulty {
 		t.Fatal(err)
 	}
 	t.Cleanup(leave)
-	if f.addr, err = f.mapWindow(t.Context(), 1, w); err != nil {
+	if f.addr, err = f.mapWindow(t.Context(), 1, w, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, peer := range []string{"fail", "abort", "hang", "never", "late", "breaks", "echo", "good"} {

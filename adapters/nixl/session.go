@@ -75,7 +75,6 @@ func (s *session) openWindows(ctx context.Context) error {
 		}
 		s.guests[p] = g
 	}
-	// The metadata comes before the staging is registered, so that it has no key of that.
 	m, err := ask[*control.Blob](ctx, s.process, &control.Metadata{}, -1)
 	if err != nil {
 		return err
@@ -103,7 +102,7 @@ func (s *session) openWindow(ctx context.Context, owner blocks.Owner, number uin
 	if w, err = s.node.cfg.Windows.Open(owner, window.Spec{Bytes: n, TTL: window.Forever, Map: true, For: who}); err != nil {
 		return w, 0, &child.Ours{Err: err}
 	}
-	at, err = s.mapWindow(ctx, number, w)
+	at, err = s.mapWindow(ctx, number, w, number == stagingWindow)
 	return w, at, err
 }
 

@@ -75,6 +75,27 @@ func content(n int, seed uint64) []byte {
 	return b
 }
 
+// mapped is a window of 1 MiB that the helper has mapped, and its address there.
+func mapped(t *testing.T, p *process, number uint32, staging bool) (mem []byte, at uint64) {
+	t.Helper()
+	table := window.New(nil, func() time.Duration { return 0 }, 0, nil)
+	const owner = blocks.Owner(1)
+	w, err := table.Open(owner, window.Spec{Bytes: 1 << 20, TTL: window.Forever, Map: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { table.Drop(owner) })
+	mem, leave, err := table.Own(owner, w.Addr, w.Len)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(leave)
+	if at, err = p.mapWindow(t.Context(), number, w, staging); err != nil {
+		t.Fatal(err)
+	}
+	return mem, at
+}
+
 // A real agent of the wheel writes into a window of ours and reads out of it; we write
 // into its memory and read out of that; each is told.
 func TestARealAgentAndAWindow(t *testing.T) {
@@ -91,22 +112,8 @@ func agentAndWindow(t *testing.T, c HelperConfig) {
 	const n = 100_000
 	app := wheel.Start(t, "app", 1<<20)
 	p, box := newProcess(t, c, "house")
-	table := window.New(nil, func() time.Duration { return 0 }, 0, nil)
-	const owner = blocks.Owner(1)
-	w, err := table.Open(owner, window.Spec{Bytes: 1 << 20, TTL: window.Forever, Map: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer table.Drop(owner)
-	mine, leave, err := table.Own(owner, w.Addr, w.Len)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer leave()
-	at, err := p.mapWindow(t.Context(), 1, w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	staging, _ := mapped(t, p, 0, true)
+	mine, at := mapped(t, p, 1, false)
 	blob, err := ask[*control.Blob](t.Context(), p, &control.Metadata{}, -1)
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +144,9 @@ func agentAndWindow(t *testing.T, c HelperConfig) {
 	if err != nil || loaded.Peer != "app" {
 		t.Fatal(loaded, err)
 	}
+	copy(staging[200_000:], out)
 	halves := []control.Part{{Off: 200_000, Addr: app.Addr + 700_000, Len: n / 2}, {Off: 200_000 + n/2, Addr: app.Addr + 700_000 + n/2, Len: n / 2}}
-	if _, err := ask[*control.Done](t.Context(), p, &control.Move{Write: true, Window: 1, Peer: "app", Notif: []byte("yours"), Parts: halves}, -1); err != nil {
+	if _, err := ask[*control.Done](t.Context(), p, &control.Move{Write: true, Peer: "app", Notif: []byte("yours"), Parts: halves}, -1); err != nil {
 		t.Fatal(err)
 	}
 	testbed.Until(t, "it is told", func() bool {
@@ -148,10 +156,10 @@ func agentAndWindow(t *testing.T, c HelperConfig) {
 	if !bytes.Equal(app.Get(700_000, n), out) {
 		t.Error("other bytes lie in its memory")
 	}
-	if _, err := ask[*control.Done](t.Context(), p, &control.Move{Window: 1, Peer: "app", Parts: []control.Part{{Off: 400_000, Addr: app.Addr, Len: n}}}, -1); err != nil {
+	if _, err := ask[*control.Done](t.Context(), p, &control.Move{Peer: "app", Parts: []control.Part{{Off: 400_000, Addr: app.Addr, Len: n}}}, -1); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(mine[400_000:400_000+n], in) {
+	if !bytes.Equal(staging[400_000:400_000+n], in) {
 		t.Error("other bytes were read out of its memory")
 	}
 }

@@ -25,8 +25,12 @@ type agentConfig struct {
 	telemetry    bool
 }
 
-// syncRW is the library's own lock, for readers and writers.
-const syncRW = 2
+// The library's own lock: none, since an agent is for one goroutine; or one for readers and
+// writers, beside the agent's own threads.
+const (
+	syncNone = 0
+	syncRW   = 2
+)
 
 // Agent is one agent of the library.
 type Agent struct {
@@ -34,14 +38,24 @@ type Agent struct {
 	h   uintptr
 }
 
-// NewAgent makes an agent with a progress thread, which software reads over TCP need,
-// and without a listener.
-func (l *Library) NewAgent(name string) (*Agent, error) {
+// NewTarget makes an agent with a progress thread, without which it would not answer what
+// peers do in software, such as reads over TCP. It has no listener.
+func (l *Library) NewTarget(name string) (*Agent, error) {
+	return l.newAgent(name, &agentConfig{progThread: true, sync: syncRW, pthrDelay: progressDelay, lthrDelay: listenDelay})
+}
+
+// NewInitiator makes an agent that has progress only while its caller polls a transfer or
+// takes notifications: a progress thread would be woken by each part that arrives, and
+// take part in the work of the thread that polls. It has no listener.
+func (l *Library) NewInitiator(name string) (*Agent, error) {
+	return l.newAgent(name, &agentConfig{sync: syncNone, pthrDelay: progressDelay, lthrDelay: listenDelay})
+}
+
+func (l *Library) newAgent(name string, c *agentConfig) (*Agent, error) {
 	n, err := cstring(name)
 	if err != nil {
 		return nil, err
 	}
-	c := &agentConfig{progThread: true, sync: syncRW, pthrDelay: progressDelay, lthrDelay: listenDelay}
 	a := &Agent{lib: l}
 	if err := l.do(createConfiguredAgent, uintptr(unsafe.Pointer(n)), uintptr(unsafe.Pointer(c)), uintptr(unsafe.Pointer(&a.h))); err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ func newSide(t *testing.T, l *Library, name string, params map[string]string) *s
 	t.Helper()
 	s := &side{mem: memory(t, 1<<20)}
 	var err error
-	if s.Agent, err = l.NewAgent(name); err != nil {
+	if s.Agent, err = l.NewTarget(name); err != nil {
 		t.Fatal(err)
 	}
 	if s.backend, err = s.NewBackend("UCX", params); err != nil {

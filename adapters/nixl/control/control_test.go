@@ -17,7 +17,7 @@ import (
 func samples() []Message {
 	return []Message{
 		&Start{1, "/lib/x", "agent", "UCX", []Pair{{"k", "v"}, {"", ""}}},
-		&Map{2, 3, 1 << 40}, &Metadata{3}, &Load{4, []byte("blob")}, &Forget{5, "p"},
+		&Map{2, 3, 1 << 40, true}, &Metadata{3}, &Load{4, []byte("blob")}, &Forget{5, "p"},
 		&Move{6, true, 7, "p", []byte("told"), []Part{{1, 2, 3}, {4, 5, 6}}},
 		&Notify{7, "p", []byte("t")}, &Ping{8}, &Started{9, "/x", []string{"UCX", "POSIX"}},
 		&Mapped{10, 1 << 46}, &Blob{11, []byte{0, 1}}, &Loaded{12, "p"}, &Done{13},

@@ -64,8 +64,11 @@ type (
 		Req
 		Window uint32 // its number from now on
 		Bytes  uint64
+		// Staging says that it is for transfers of the helper. Peers get no key of it, and
+		// no transfer of the helper uses another window.
+		Staging bool
 	}
-	// Metadata asks for the agent's metadata, with the windows that are mapped now.
+	// Metadata asks for the agent's metadata, with the windows for peers that are mapped now.
 	Metadata struct{ Req }
 	// Load makes a peer known by its metadata.
 	Load struct {
@@ -82,7 +85,7 @@ type (
 	Move struct {
 		Req
 		Write  bool
-		Window uint32
+		Window uint32 // a staging
 		Peer   string
 		Notif  []byte
 		Parts  []Part
@@ -248,6 +251,7 @@ func (m *Map) fields(c *coder) {
 	c.u64((*uint64)(&m.Req))
 	c.u32(&m.Window)
 	c.u64(&m.Bytes)
+	c.flag(&m.Staging)
 }
 
 func (m *Metadata) fields(c *coder) { c.u64((*uint64)(&m.Req)) }

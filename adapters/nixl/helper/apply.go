@@ -18,8 +18,9 @@ const (
 
 // mapped is a window.
 type mapped struct {
-	b    []byte
-	addr uint64
+	b       []byte
+	addr    uint64
+	staging bool // of our transfers; else peers use it
 }
 
 // move is a transfer under way.
@@ -134,8 +135,8 @@ func (s *server) mapWindow(m *control.Map, fd int) error {
 		return s.answer(m.Req, fmt.Errorf("window %d: %w", m.Window, err), nil)
 	}
 	_ = unix.Madvise(b, unix.MADV_DONTDUMP) // a tenant's bytes have no place in a core file
-	w := &mapped{b: b}
-	if w.addr, err = s.engine.Register(b); err != nil {
+	w := &mapped{b: b, staging: m.Staging}
+	if w.addr, err = s.engine.Register(b, m.Staging); err != nil {
 		_ = unix.Munmap(b) // nobody knows it
 		return s.answer(m.Req, err, nil)
 	}
@@ -178,6 +179,8 @@ func (s *server) parts(m *control.Move) (local, remote []capi.Span, err error) {
 	switch {
 	case w == nil:
 		return nil, nil, fmt.Errorf("window %d is not mapped", m.Window)
+	case !w.staging:
+		return nil, nil, fmt.Errorf("window %d is for peers, and no staging", m.Window)
 	case len(m.Parts) == 0:
 		return nil, nil, errors.New("a transfer of nothing")
 	case len(s.moves) >= MaxMoves:

@@ -13,7 +13,8 @@ import (
 
 // engine is what the server needs of the library. A test has another.
 type engine interface {
-	Register(b []byte) (addr uint64, err error)
+	// Register makes memory known: staging to our transfers, other memory to peers.
+	Register(b []byte, staging bool) (addr uint64, err error)
 	Metadata() ([]byte, error)
 	Load(blob []byte) (peer string, err error)
 	Forget(peer string) error
@@ -29,13 +30,19 @@ type transfer interface {
 	Release() error
 }
 
-// nixl is the library's engine.
+// nixl is the library's engine: two agents of one name. Peers know the target, by its
+// metadata. The initiator knows peers, moves and notifies.
 type nixl struct {
-	agent    *capi.Agent
-	backend  *capi.Backend
-	box      *capi.Mailbox
-	prepares bool // the library has prepared lists
-	kept     kept
+	target, initiator side
+	prepares          bool // the library has prepared lists
+	kept              kept
+}
+
+// side is an agent, its backend, and what it is told.
+type side struct {
+	agent   *capi.Agent
+	backend *capi.Backend
+	box     *capi.Mailbox
 }
 
 // UserHome is the variable with the home of the daemon's user. HOME is another folder,
@@ -62,54 +69,77 @@ func open(m *control.Start) (e engine, answer *control.Started, stays bool, err 
 		return nil, nil, true, fmt.Errorf("%s lacks %s: it is of a NIXL that this build does not know", lib.Path(), strings.Join(missing, ", "))
 	}
 	n := &nixl{prepares: lib.Prepares()}
-	if n.agent, err = lib.NewAgent(m.Agent); err != nil {
+	// The initiator comes first: no other thread must tell UCX's way to this process.
+	if n.initiator.agent, err = lib.NewInitiator(m.Agent); err != nil {
 		return nil, nil, false, err
 	}
-	plugins, err := n.agent.Plugins()
+	if n.target.agent, err = lib.NewTarget(m.Agent); err != nil {
+		return nil, nil, false, err
+	}
+	plugins, err := n.target.agent.Plugins()
 	if err != nil {
 		return nil, nil, false, err
 	}
-	params := map[string]string{}
-	for _, p := range m.Params {
-		params[p.Key] = p.Value
-	}
-	if n.backend, err = n.agent.NewBackend(m.Backend, params); err != nil {
-		return nil, nil, false, fmt.Errorf("%w (plugins of %s: %s)", err, lib.Path(), strings.Join(plugins, ", "))
-	}
-	if n.box, err = n.agent.NewMailbox(); err != nil {
-		return nil, nil, false, err
+	for _, s := range []*side{&n.initiator, &n.target} {
+		if err := s.open(m); err != nil {
+			return nil, nil, false, fmt.Errorf("%w (plugins of %s: %s)", err, lib.Path(), strings.Join(plugins, ", "))
+		}
 	}
 	return n, &control.Started{Req: m.Req, Library: lib.Path(), Plugins: plugins[:min(len(plugins), control.MaxList)]}, false, nil
 }
 
-func (n *nixl) Register(b []byte) (uint64, error) {
+// open gives an agent its backend.
+func (s *side) open(m *control.Start) (err error) {
+	params := map[string]string{}
+	for _, p := range m.Params {
+		params[p.Key] = p.Value
+	}
+	if s.backend, err = s.agent.NewBackend(m.Backend, params); err != nil {
+		return err
+	}
+	s.box, err = s.agent.NewMailbox()
+	return err
+}
+
+func (n *nixl) Register(b []byte, staging bool) (uint64, error) {
+	s := &n.target
+	if staging {
+		s = &n.initiator
+	}
 	addr := uintptr(unsafe.Pointer(&b[0]))
-	_, err := n.agent.Register(n.backend, addr, uint64(len(b)))
+	_, err := s.agent.Register(s.backend, addr, uint64(len(b)))
 	return uint64(addr), err
 }
 
-func (n *nixl) Metadata() ([]byte, error)          { return n.agent.Metadata() }
-func (n *nixl) Load(blob []byte) (string, error)   { return n.agent.Load(blob) }
-func (n *nixl) Notify(peer string, b []byte) error { return n.agent.Notify(n.backend, peer, b) }
-func (n *nixl) Take(f func(capi.Notif)) error      { return n.box.Take(f) }
+func (n *nixl) Metadata() ([]byte, error)        { return n.target.agent.Metadata() }
+func (n *nixl) Load(blob []byte) (string, error) { return n.initiator.agent.Load(blob) }
+
+func (n *nixl) Notify(peer string, b []byte) error {
+	return n.initiator.agent.Notify(n.initiator.backend, peer, b)
+}
+
+// Take asks both agents: it is the initiator's only progress while no transfer is polled.
+func (n *nixl) Take(f func(capi.Notif)) error {
+	return errors.Join(n.initiator.box.Take(f), n.target.box.Take(f))
+}
 
 func (n *nixl) Forget(peer string) error {
 	n.kept.forget(peer)
-	return n.agent.Forget(peer)
+	return n.initiator.agent.Forget(peer)
 }
 
 // prepare has the library look ranges up, for as many transfers as there will be.
 func (n *nixl) prepare(op capi.Op, local, remote []capi.Span, peer string) (request, []releaser, error) {
-	here, err := n.agent.Prepare(n.backend, "", local)
+	here, err := n.initiator.agent.Prepare(n.initiator.backend, "", local)
 	if err != nil {
 		return nil, nil, err
 	}
-	there, err := n.agent.Prepare(n.backend, peer, remote)
+	there, err := n.initiator.agent.Prepare(n.initiator.backend, peer, remote)
 	if err != nil {
 		err = unregistered(err)
 		return nil, nil, errors.Join(err, here.Release())
 	}
-	r, err := n.agent.NewPreparedRequest(n.backend, op, here, there)
+	r, err := n.initiator.agent.NewPreparedRequest(n.initiator.backend, op, here, there)
 	if err != nil {
 		return nil, nil, errors.Join(err, here.Release(), there.Release())
 	}
@@ -128,7 +158,7 @@ func (n *nixl) Begin(op capi.Op, local, remote []capi.Span, peer string, notif [
 	if n.prepares && len(notif) == 0 {
 		return n.kept.begin(keyOf(op, peer, local, remote), peer, func() (request, []releaser, error) { return n.prepare(op, local, remote, peer) })
 	}
-	r, err := n.agent.NewRequest(n.backend, op, local, remote, peer, notif)
+	r, err := n.initiator.agent.NewRequest(n.initiator.backend, op, local, remote, peer, notif)
 	if err != nil {
 		return nil, true, unregistered(err)
 	}

@@ -21,7 +21,7 @@ type stub struct {
 	wrong   error
 }
 
-func (s *stub) Register(b []byte) (uint64, error) {
+func (s *stub) Register(b []byte, staging bool) (uint64, error) {
 	w := capi.Span{Addr: uint64(len(s.windows)+1) << 32, Len: uint64(len(b))}
 	s.windows = append(s.windows, w)
 	return w.Addr, nil
@@ -91,7 +91,7 @@ func TestARequestThatCannotBeRightIsRefusedAndChangesNothing(t *testing.T) {
 		return (*said)[0]
 	}
 	do(&control.Start{Req: 1, Agent: "x", Backend: "y"}, -1)
-	if _, ok := do(&control.Map{Req: 2, Window: 1, Bytes: 8192}, window(t, 8192)).(*control.Mapped); !ok {
+	if _, ok := do(&control.Map{Req: 2, Window: 1, Bytes: 8192, Staging: true}, window(t, 8192)).(*control.Mapped); !ok {
 		t.Fatal("the window is not mapped")
 	}
 	defer func() { _ = unix.Munmap(s.windows[1].b) }()
@@ -118,7 +118,14 @@ func TestARequestThatCannotBeRightIsRefusedAndChangesNothing(t *testing.T) {
 			t.Errorf("%s: %#v", name, m)
 		}
 	}
-	if e.wrong != nil || len(s.moves) != 0 || len(s.windows) != 1 {
+	if m, ok := do(&control.Map{Window: 3, Bytes: 4096}, window(t, 4096)).(*control.Mapped); !ok {
+		t.Fatalf("a window for peers: %#v", m)
+	}
+	defer func() { _ = unix.Munmap(s.windows[3].b) }()
+	if m, ok := do(&control.Move{Window: 3, Peer: "a", Parts: part(0, 1, 1)}, -1).(*control.Failed); !ok || !m.Quiet || !strings.Contains(m.Text, "no staging") {
+		t.Errorf("a transfer out of a window for peers: %#v", m)
+	}
+	if e.wrong != nil || len(s.moves) != 0 || len(s.windows) != 2 {
 		t.Errorf("%v, %d transfers, %d windows", e.wrong, len(s.moves), len(s.windows))
 	}
 	for range MaxMoves {
@@ -190,7 +197,7 @@ func FuzzApply(f *testing.F) {
 		if err := s.apply(&control.Start{Agent: "x", Backend: "y"}, -1); err != nil {
 			t.Fatal(err)
 		}
-		s.windows[1] = &mapped{b: make([]byte, 4096), addr: 1 << 32}
+		s.windows[1] = &mapped{b: make([]byte, 4096), addr: 1 << 32, staging: true}
 		e.windows = append(e.windows, capi.Span{Addr: 1 << 32, Len: 4096})
 		asked := 1
 		for len(b) > 0 {
