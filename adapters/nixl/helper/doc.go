@@ -8,6 +8,9 @@
 //	output.go  what the library writes to the standard output
 //	transport.go  which transports UCX tells there
 //
+// The library has two agents here, of one name: the target has a progress thread and the
+// windows of peers, the initiator moves and notifies, out of the staging.
+//
 // One goroutine calls the library and reads the socket; another one reads the output. The process ends with
 // the socket. It may die at any time, by the library's doing: nothing here cleans up,
 // since the daemon takes the process's end as the end of everything in it.
