@@ -116,7 +116,9 @@ type Core struct {
 	lapsed    []Lease
 	aged      []Lease
 	scratch   []uint32
-	lastPool  int32  // of poolLike
+	lastPool  int32 // of poolLike
+	watched   bool  // what is published is listed in news
+	news      []Published
 	sink      uint64 // keeps loads that only warm the cache from being removed
 }
 

@@ -94,6 +94,9 @@ func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error)
 	c.toState(id, s, published)
 	c.account(id, s, 1)
 	c.addToIndex(id, s, tag, there)
+	if c.watched {
+		c.news = append(c.news, Published{c.ns[s.ns].id, s.key})
+	}
 	c.use(id, s)
 	if s.refs == 0 {
 		c.idle(id, s)

@@ -81,7 +81,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		"release": s.release, "retier": s.retier, "discard": s.discard,
 		"forget": s.forget, "loose": s.loose, "quiet": s.endLoose, "moved": s.moved, "step": s.step,
 		"verify": s.verify, "stats": s.stats, "stat": s.stat, "words": s.wordsOf, "segments": s.segments,
-		"quota": s.quota,
+		"quota": s.quota, "watch": s.watch, "news": s.news,
 	}
 	f := commands[d.Cmd]
 	if f == nil {
@@ -286,6 +286,21 @@ func (s *scenario) lookup(a args) string {
 	for i := range v {
 		v[i].Key = keys[i]
 		out.WriteString(viewText(&v[i]))
+	}
+	return out.String()
+}
+
+// watch [off]: what is published is listed from now on, or not any more.
+func (s *scenario) watch(a args) string {
+	s.c.Watch(!a.d.HasArg("off"))
+	return ""
+}
+
+// news says what was published since the last time.
+func (s *scenario) news(args) string {
+	var out strings.Builder
+	for _, p := range s.c.News() {
+		out.WriteString(nameOf(p.Key) + "\n")
 	}
 	return out.String()
 }

@@ -33,20 +33,21 @@ type Store struct {
 	cfg     Config
 	growing sync.Mutex
 
-	mu       sync.Mutex
-	core     *Core
-	arena    arena
-	sessions map[Owner]*session
-	orphans  []Owner          // dropped with holds, polled by Step
-	self     Owner            // pins for Verify
-	grown    uint64           // segments made
-	failed   uint64           // segments that the kernel refused
-	gone     []*segmentMemory // to be unmapped by unlock
-	verified uint64
-	staging  quota.Book // bytes of rings
-	busy     int        // calls that use memory outside mu
-	quiet    *sync.Cond
-	closed   bool
+	mu        sync.Mutex
+	core      *Core
+	arena     arena
+	sessions  map[Owner]*session
+	orphans   []Owner          // dropped with holds, polled by Step
+	self      Owner            // pins for Verify
+	grown     uint64           // segments made
+	failed    uint64           // segments that the kernel refused
+	gone      []*segmentMemory // to be unmapped by unlock
+	verified  uint64
+	staging   quota.Book // bytes of rings
+	busy      int        // calls that use memory outside mu
+	quiet     *sync.Cond
+	onPublish func([]Published) // set before anything is published
+	closed    bool
 
 	ahead ahead
 
@@ -115,9 +116,9 @@ func (s *Store) Close() error {
 }
 
 // unlock stores the generation words that the core asks for, forgets segments
-// that it returned, unlocks, and unmaps those.
+// that it returned, unlocks, tells what was published, and unmaps those segments.
 func (s *Store) unlock() {
-	gone := s.gone
+	gone, news := s.gone, s.core.News()
 	s.gone = nil
 	if gens := s.core.Gens(); !s.closed {
 		for _, g := range gens {
@@ -129,6 +130,9 @@ func (s *Store) unlock() {
 		s.core.freed.apply(&s.arena)
 	}
 	s.mu.Unlock()
+	if len(news) > 0 && s.onPublish != nil {
+		s.onPublish(news)
+	}
 	for _, m := range gone {
 		m.close()
 	}
