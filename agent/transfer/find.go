@@ -14,8 +14,18 @@ import (
 
 // answer is what one holder said about all blocks of an inquiry.
 type answer struct {
-	holder int // in the inquiry's holders
+	holder int   // in the inquiry's holders
+	at     []int // of the inquiry's keys that it was asked for; nil: all
+	round  int   // of the inquiry when it was asked
 	items  []fabric.Item
+}
+
+// of is the key that item i is about.
+func (a *answer) of(i int) int {
+	if a.at == nil {
+		return i
+	}
+	return a.at[i]
 }
 
 // inquiry asks holders for blocks. Slow ones are not asked at first.
@@ -26,9 +36,14 @@ type inquiry struct {
 	holders []holder
 	down    []string   // holders that cannot be asked
 	stands  []standing // of each holder
-	waiting int        // holders that are still waited for
+	first   int        // the holder that is asked alone at first; -1: none
+	refs    []fabric.Handle
+	round   int   // counts the times that the waiting was given up
+	owes    []int // questions of this round that a holder has not answered
+	waiting int   // questions of this round that nobody has answered
 	answers chan answer
-	late    *time.Timer // when nobody is waited for any more
+	ended   chan struct{} // nobody reads answers any more
+	late    *time.Timer   // when nobody is waited for any more
 }
 
 // standing is how a holder stands in an inquiry.
@@ -41,44 +56,81 @@ const (
 	answered                 // it said what it has
 )
 
-// ask asks all holders of ns, or those among, at the same time. The questions end with ctx.
-func (m *Mover) ask(ctx context.Context, ns wire.Namespace, keys []wire.Key, among []string) *inquiry {
-	q := &inquiry{m: m, ns: ns, keys: keys, late: time.NewTimer(m.cfg.FindWithin)}
-	q.holders, q.down = m.holders(ns)
-	if among != nil {
+// ask asks all holders of a job's namespace, or those among, at the same time; or the
+// one that is to be asked first alone. The questions end with ctx.
+func (m *Mover) ask(ctx context.Context, job *Job) *inquiry {
+	q := &inquiry{m: m, ns: job.NS, keys: job.Keys, refs: job.Refs, first: -1, ended: make(chan struct{}), late: time.NewTimer(m.cfg.FindWithin)}
+	q.holders, q.down = m.holders(job.NS)
+	if among := job.among(); among != nil {
 		q.holders = slices.DeleteFunc(q.holders, func(h holder) bool { return !slices.Contains(among, h.name) })
 		q.down = nil
 	}
-	q.answers = make(chan answer, len(q.holders)) // a late answer never waits
-	q.stands = make([]standing, len(q.holders))
+	q.answers = make(chan answer)
+	q.stands, q.owes = make([]standing, len(q.holders)), make([]int, len(q.holders))
+	if job.First != "" {
+		q.first = slices.IndexFunc(q.holders, func(h holder) bool { return h.name == job.First })
+		if q.first >= 0 && (job.Alone || !m.isSlow(job.First)) {
+			q.askOne(ctx, q.first, nil)
+			return q
+		}
+		q.first = -1
+	}
 	for i := range q.holders {
 		if !m.isSlow(q.holders[i].name) {
-			q.askOne(ctx, i)
+			q.askOne(ctx, i, nil)
 		}
 	}
 	return q
 }
 
-func (q *inquiry) askOne(ctx context.Context, i int) {
+// askOne asks a holder for the keys at those places; nil: for all.
+func (q *inquiry) askOne(ctx context.Context, i int, at []int) {
 	h := &q.holders[i]
 	q.stands[i] = awaited
 	q.waiting++
-	items := make([]fabric.Item, len(q.keys))
-	for k := range q.keys {
-		items[k] = fabric.Item{NS: q.ns, Key: q.keys[k]}
+	q.owes[i]++
+	a := answer{holder: i, at: at, round: q.round}
+	if at == nil {
+		a.items = make([]fabric.Item, len(q.keys))
+	} else {
+		a.items = make([]fabric.Item, len(at))
+	}
+	for k := range a.items {
+		a.items[k] = fabric.Item{NS: q.ns, Key: q.keys[a.of(k)]}
+		if i == q.first && q.refs != nil {
+			a.items[k].H = q.refs[a.of(k)]
+		}
 	}
 	go func() { // not waited for by Close: it touches nothing but its own items
-		findAll(ctx, h, items)
-		q.answers <- answer{i, items}
+		findAll(ctx, h, a.items)
+		select {
+		case q.answers <- a:
+		case <-q.ended:
+		}
 	}()
+}
+
+// askRest asks the holders for some keys that were not asked first, but for those that
+// are too slow.
+func (q *inquiry) askRest(ctx context.Context, at []int) {
+	if len(at) == 0 {
+		return
+	}
+	for i := range q.holders {
+		if i == q.first || q.stands[i] == overdue || q.stands[i] == skipped && q.m.isSlow(q.holders[i].name) {
+			continue
+		}
+		q.askOne(ctx, i, at)
+		q.late.Reset(q.m.cfg.FindWithin)
+	}
 }
 
 // askSkipped asks those that were left alone because they were slow: one that has
 // a block has died or stands still, and nobody else may have it.
 func (q *inquiry) askSkipped(ctx context.Context) {
 	for i := range q.stands {
-		if q.stands[i] == skipped {
-			q.askOne(ctx, i)
+		if q.stands[i] == skipped && q.first < 0 {
+			q.askOne(ctx, i, nil)
 			q.late.Reset(q.m.cfg.FindWithin)
 		}
 	}
@@ -98,18 +150,33 @@ func findAll(ctx context.Context, h *holder, items []fabric.Item) {
 // heard notes an answer. One that came because the question was cancelled counts
 // neither way.
 func (q *inquiry) heard(ctx context.Context, a answer) {
-	if q.stands[a.holder] == awaited {
+	if a.round == q.round {
 		q.waiting--
+		q.owes[a.holder]--
 	}
-	q.stands[a.holder] = answered
+	if q.owes[a.holder] == 0 {
+		q.stands[a.holder] = answered
+	}
 	if ctx.Err() == nil {
 		q.m.answered(q.holders[a.holder].name, false)
 	}
 }
 
+// allAnswered says whether nobody is left who might have a block after all.
+func (q *inquiry) allAnswered() bool {
+	for _, st := range q.stands {
+		if st != answered {
+			return false
+		}
+	}
+	return true
+}
+
 // giveUp ends the waiting: who has not answered is slow.
 func (q *inquiry) giveUp() {
 	q.waiting = 0
+	q.round++
+	clear(q.owes)
 	for i := range q.stands {
 		if q.stands[i] == awaited {
 			q.stands[i] = overdue
@@ -119,7 +186,10 @@ func (q *inquiry) giveUp() {
 }
 
 // close forgets the inquiry.
-func (q *inquiry) close() { q.late.Stop() }
+func (q *inquiry) close() {
+	q.late.Stop()
+	close(q.ended)
+}
 
 // verdict is why a block that nobody offered could not be had: ABSENT if all
 // holders that can be asked said so, which names the others; else why one could
@@ -187,7 +257,7 @@ func (m *Mover) Find(ctx context.Context, ns wire.Namespace, keys []wire.Key) []
 	}
 	ctx, cancel := m.bound(ctx)
 	defer cancel()
-	q := m.ask(ctx, ns, keys, nil)
+	q := m.ask(ctx, &Job{NS: ns, Keys: keys})
 	defer q.close()
 	left := len(keys)
 	have := make([]bool, len(keys))

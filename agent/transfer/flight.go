@@ -17,6 +17,32 @@ type Job struct {
 	Transient bool // for this owner alone: not published, freed at its release
 	// Among are the holders that may be asked, by registry name; nil: all of them.
 	Among []string
+	// First is a holder, by registry name, that is asked before the others: they are
+	// asked for what it has not, or does not give in time. Refs, where there are any,
+	// are its handles of the keys; a zero one is none.
+	First string
+	Refs  []fabric.Handle
+	Alone bool // the others are not asked at all
+	// Each hears of every key as soon as it is known what became of it, from several
+	// goroutines, and returns at once; nil: nobody.
+	Each func(i int, err error)
+	// Turn is the request's place among those of the same asker, of TakeTurn; nil: it
+	// stands behind nobody.
+	Turn *Turn
+}
+
+// among are the holders that may be asked; nil: all.
+func (j *Job) among() []string {
+	if j.Alone {
+		return []string{j.First}
+	}
+	return j.Among
+}
+
+func (j *Job) each(i int, err error) {
+	if j.Each != nil {
+		j.Each(i, err)
+	}
 }
 
 // blockID names a block of any namespace. The key alone would not do: an engine
@@ -57,9 +83,10 @@ type waiter struct {
 func (m *Mover) Fetch(ctx context.Context, job Job) []error {
 	ctx, cancel := m.bound(ctx)
 	defer cancel()
+	defer job.Turn.begun()
 	errs := make([]error, len(job.Keys))
 	if job.Transient {
-		m.load(ctx, job, errs)
+		m.load(ctx, job, errs, job.Each)
 		return errs
 	}
 	job.Owner = m.owner // what is shared outlives the engine that asked first
@@ -69,15 +96,24 @@ func (m *Mover) Fetch(ctx context.Context, job Job) []error {
 	}
 	for len(todo) > 0 {
 		mine, others := m.claim(job, todo)
-		if len(mine) > 0 {
+		var flown sync.WaitGroup
+		switch {
+		case len(mine) == 0:
+			job.Turn.begun() // it waits for others, who may stand behind it
+		case len(others) == 0:
 			m.fly(ctx, job, mine, errs)
+		default:
+			flown.Go(func() { m.fly(ctx, job, mine, errs) })
 		}
 		todo = todo[:0]
 		for _, w := range others {
 			if errs[w.i] = w.wait(ctx); gaveUp(errs[w.i]) && ctx.Err() == nil {
 				todo, errs[w.i] = append(todo, w.i), nil // its caller left; this one is still there
+				continue
 			}
+			job.each(w.i, errs[w.i])
 		}
+		flown.Wait()
 	}
 	return errs
 }
@@ -103,6 +139,12 @@ func (w waiter) wait(ctx context.Context) error {
 // caller saw that it was missing is neither: a block is published before its
 // flight ends, so that none can be missed in between and pulled again.
 func (m *Mover) claim(job Job, todo []int) (mine []int, others []waiter) {
+	var here []int
+	defer func() {
+		for _, i := range here {
+			job.each(i, nil)
+		}
+	}()
 	m.flights.mu.Lock()
 	defer m.flights.mu.Unlock()
 	if m.flights.busy == nil {
@@ -116,6 +158,7 @@ func (m *Mover) claim(job Job, todo []int) (mine []int, others []waiter) {
 			continue
 		}
 		if m.cfg.Store.Touch(job.NS, job.Keys[i:i+1]) == 1 {
+			here = append(here, i)
 			continue
 		}
 		m.flights.busy[id] = &flight{done: make(chan struct{})}
@@ -124,25 +167,36 @@ func (m *Mover) claim(job Job, todo []int) (mine []int, others []waiter) {
 	return mine, others
 }
 
-// fly loads what this call claimed and tells all who wait for it.
+// fly loads what this call claimed and tells all who wait for it, block by block.
 func (m *Mover) fly(ctx context.Context, job Job, mine []int, errs []error) {
 	sub := job
 	sub.Keys = make([]wire.Key, len(mine))
+	if job.Refs != nil {
+		sub.Refs = make([]fabric.Handle, len(mine))
+	}
 	for k, i := range mine {
 		sub.Keys[k] = job.Keys[i]
+		if job.Refs != nil {
+			sub.Refs[k] = job.Refs[i]
+		}
 	}
-	subErrs := make([]error, len(mine))
-	m.load(ctx, sub, subErrs)
+	scope := job.scope()
+	m.load(ctx, sub, make([]error, len(mine)), func(k int, err error) {
+		i := mine[k]
+		errs[i] = err
+		m.land(flightID{blockID{job.NS, sub.Keys[k]}, scope}, err)
+		job.each(i, err)
+	})
+}
+
+// land ends the flight of one block.
+func (m *Mover) land(id flightID, err error) {
 	m.flights.mu.Lock()
 	defer m.flights.mu.Unlock()
-	for k, i := range mine {
-		errs[i] = subErrs[k]
-		id := flightID{blockID{job.NS, sub.Keys[k]}, job.scope()}
-		f := m.flights.busy[id]
-		f.err = subErrs[k]
-		close(f.done)
-		delete(m.flights.busy, id)
-	}
+	f := m.flights.busy[id]
+	f.err = err
+	close(f.done)
+	delete(m.flights.busy, id)
 }
 
 // Flying counts the blocks that are being loaded for any asker.

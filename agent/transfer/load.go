@@ -42,6 +42,7 @@ type want struct {
 	tries  int // failed pulls, over all holders
 	flying bool
 	done   bool
+	rest   bool  // the holders were asked that are not Job.First
 	err    error // of the last try, or the verdict
 }
 
@@ -52,6 +53,7 @@ type pulling struct {
 	from   []source
 	passed []bool // another holder is asked for it meanwhile
 	left   int    // not passed on
+	freed  bool   // it does not count in the queue any more; under the queue's lock
 	bytes  uint64
 	due    time.Time // when it is looked at whether another holder gets it
 	cancel context.CancelFunc
@@ -65,6 +67,7 @@ type load struct {
 	ctx     context.Context
 	job     Job
 	q       *inquiry
+	verdict func(i int, err error) // hears of each want once; may be nil
 	wants   []want
 	left    int // wants without a verdict
 	front   int // all wants before it have one
@@ -74,10 +77,18 @@ type load struct {
 	pulls   map[*pulling]struct{}
 	results chan *pulling
 	overdue *time.Timer
+
+	queue  *turns
+	ticket uint64
+	kicked chan struct{} // it may be this load's turn
+	over   bool          // under the queue's lock
+	crowd  []int         // pulls of the whole queue at each holder
+	hungry []bool        // at each holder: this load has more to pull there
 }
 
-// load finds, pulls and commits a job's keys; errs gets one entry a key.
-func (m *Mover) load(ctx context.Context, job Job, errs []error) {
+// load finds, pulls and commits a job's keys; errs gets one entry a key. verdict, if
+// there is one, hears of each as soon as it is known, from this goroutine.
+func (m *Mover) load(ctx context.Context, job Job, errs []error, verdict func(i int, err error)) {
 	if len(job.Keys) == 0 {
 		return
 	}
@@ -85,14 +96,19 @@ func (m *Mover) load(ctx context.Context, job Job, errs []error) {
 	defer cancel()
 	ctx, span := m.cfg.Tracer.Start(ctx, "meridian.load", trace.WithAttributes(attribute.Int("blocks", len(job.Keys)), attribute.Bool("transient", job.Transient)))
 	defer span.End()
-	q := m.ask(ctx, job.NS, job.Keys, job.Among)
+	q := m.ask(ctx, &job)
 	defer q.close()
+	n := len(q.holders)
 	l := &load{
-		m: m, ctx: ctx, job: job, q: q, wants: make([]want, len(job.Keys)), left: len(job.Keys),
-		running: make([]int, len(q.holders)), stalled: make([]bool, len(q.holders)),
-		pulls: map[*pulling]struct{}{}, overdue: time.NewTimer(time.Hour),
+		m: m, ctx: ctx, job: job, q: q, verdict: verdict, wants: make([]want, len(job.Keys)), left: len(job.Keys),
+		running: make([]int, n), stalled: make([]bool, n), crowd: make([]int, n), hungry: make([]bool, n),
+		pulls: map[*pulling]struct{}{}, overdue: time.NewTimer(time.Hour), kicked: make(chan struct{}, 1),
 	}
+	l.queue, l.ticket = turnsOf(&job)
+	defer l.queue.leave(l)
 	defer l.overdue.Stop()
+	l.look()
+	job.Turn.begun()
 	most := 0
 	for i := range q.holders {
 		most += l.width(i)
@@ -126,6 +142,8 @@ func (l *load) run() {
 			l.heard(a)
 		case <-l.q.late.C:
 			l.q.giveUp()
+			l.askRest()
+		case <-l.kicked:
 		case p := <-l.results:
 			l.ended(p)
 		case <-l.overdue.C:
@@ -158,7 +176,8 @@ func (l *load) hopes() bool {
 func (l *load) heard(a answer) {
 	l.q.heard(l.ctx, a)
 	for i := range a.items {
-		it, w := &a.items[i], &l.wants[i]
+		at := a.of(i)
+		it, w := &a.items[i], &l.wants[at]
 		switch {
 		case w.done:
 		case it.Err == nil:
@@ -167,10 +186,31 @@ func (l *load) heard(a answer) {
 			w.err = worse(w.err, it.Err)
 		}
 	}
+	if a.holder == l.q.first {
+		l.askRest()
+	}
+	if l.q.allAnswered() {
+		l.endMissing()
+	}
 	if l.batch == 0 {
 		l.sizeBatches()
 	}
 	l.arm()
+}
+
+// askRest asks the other holders for what the one that was asked first has not
+// given, and will not.
+func (l *load) askRest() {
+	if l.q.first < 0 || l.job.Alone || l.q.stands[l.q.first] == awaited {
+		return
+	}
+	var at []int
+	for i := range l.wants {
+		if w := &l.wants[i]; !w.done && !w.rest && !w.flying && len(w.from) == 0 {
+			w.rest, at = true, append(at, i)
+		}
+	}
+	l.q.askRest(l.ctx, at)
 }
 
 // sizeBatches makes batches small enough for every lane of every holder to get
@@ -196,12 +236,45 @@ func (l *load) sizeBatches() {
 func (l *load) shareOut() {
 	for more := true; more && l.ctx.Err() == nil; {
 		more = false
+		l.queue.crowd(l)
 		for i := range l.q.holders {
 			if l.running[i] < l.width(i) && l.start(i) {
 				more = true
 			}
 		}
 	}
+	l.look()
+}
+
+// look tells the queue where this load has something to pull, or may have once the
+// holder has answered: there, later ones wait.
+func (l *load) look() {
+	left := 0
+	for i := range l.hungry {
+		l.hungry[i] = false
+		switch {
+		case l.running[i] >= l.width(i) || l.stalled[i] || l.ctx.Err() != nil:
+		case l.q.stands[i] == awaited:
+			l.hungry[i] = true
+		default:
+			left++
+		}
+	}
+	for i := l.front; i < len(l.wants) && left > 0; i++ {
+		w := &l.wants[i]
+		if w.done || w.flying {
+			continue
+		}
+		best := l.next(w)
+		for k := range w.from {
+			s := &w.from[k]
+			if h := s.holder; !l.hungry[h] && s.tries == best.tries && !l.stalled[h] && l.running[h] < l.width(h) {
+				l.hungry[h] = true
+				left--
+			}
+		}
+	}
+	l.queue.want(l, l.hungry)
 }
 
 // start takes the next batch for a holder off the wants, if there is one.
@@ -232,6 +305,10 @@ func (l *load) start(holder int) bool {
 	if len(p.at) == 0 || !l.m.take(p.bytes, len(l.pulls) == 0) {
 		return false
 	}
+	if !l.queue.start(l, p) {
+		l.m.give(p.bytes)
+		return false
+	}
 	for _, i := range p.at {
 		l.wants[i].flying = true
 	}
@@ -245,6 +322,7 @@ func (l *load) start(holder int) bool {
 		defer p.cancel()
 		l.m.pull(ctx, l.job, &l.q.holders[holder], p)
 		l.m.give(p.bytes)
+		l.queue.ended(l, p)
 		l.results <- p
 	})
 	l.arm()
@@ -266,7 +344,7 @@ func (l *load) next(w *want) *source {
 
 func (l *load) cost(s *source) int {
 	const more = 1 << 20 // than the pulls at one holder
-	c := l.running[s.holder] + more*s.tries
+	c := max(l.running[s.holder], l.crowd[s.holder]) + more*s.tries
 	if l.stalled[s.holder] {
 		c += more * loadAttempts
 	}
@@ -288,9 +366,9 @@ func (l *load) ended(p *pulling) {
 		switch {
 		case w.done:
 		case err == nil:
-			l.finish(w, nil)
+			l.finish(i, nil)
 		case !p.passed[k]:
-			l.failed(w, p.from[k], err)
+			l.failed(i, p.from[k], err)
 		}
 	}
 	switch {
@@ -303,9 +381,13 @@ func (l *load) ended(p *pulling) {
 	l.arm()
 }
 
-func (l *load) finish(w *want, err error) {
+func (l *load) finish(i int, err error) {
+	w := &l.wants[i]
 	w.done, w.err = true, err
 	l.left--
+	if l.verdict != nil {
+		l.verdict(i, err)
+	}
 }
 
 // failed decides whether a block is asked for again, and where. A holder that
@@ -313,17 +395,18 @@ func (l *load) finish(w *want, err error) {
 // room is not asked a second time; one that sent it wrong or cannot be reached is,
 // where there is no other. The slot that a handle names may be gone
 // after a reconnect, so the next try is by key.
-func (l *load) failed(w *want, s source, err error) {
+func (l *load) failed(i int, s source, err error) {
+	w := &l.wants[i]
 	w.err = err
 	w.tries++
 	if l.ctx.Err() != nil {
-		l.finish(w, err)
+		l.finish(i, err)
 		return
 	}
 	at := -1
-	for i := range w.from {
-		if w.from[i].holder == s.holder {
-			at = i
+	for k := range w.from {
+		if w.from[k].holder == s.holder {
+			at = k
 		}
 	}
 	dead, stuck := errors.Is(err, wire.CodeUnreachable), errors.Is(err, wire.CodeNoProgress)
@@ -341,8 +424,11 @@ func (l *load) failed(w *want, s source, err error) {
 		w.from[at].h = fabric.Handle{}
 		w.from[at].tries++
 	}
+	if len(w.from) == 0 {
+		l.askRest()
+	}
 	if w.tries >= loadAttempts || len(w.from) == 0 && l.q.waiting == 0 {
-		l.finish(w, err)
+		l.finish(i, err)
 	}
 }
 
@@ -369,6 +455,8 @@ func (l *load) passOn() {
 			continue
 		}
 		p.due = now.Add(pullPatience)
+		l.queue.ended(l, p) // a pull that stands still holds up nobody else
+		l.askElsewhere(p)
 		before := p.left
 		for k, i := range p.at {
 			w := &l.wants[i]
@@ -393,6 +481,21 @@ func (l *load) passOn() {
 	l.arm()
 }
 
+// askElsewhere asks the other holders for what stands still at the one that was
+// asked first.
+func (l *load) askElsewhere(p *pulling) {
+	if p.holder != l.q.first || l.job.Alone {
+		return
+	}
+	var at []int
+	for k, i := range p.at {
+		if w := &l.wants[i]; !p.passed[k] && !w.done && !w.rest {
+			w.rest, at = true, append(at, i)
+		}
+	}
+	l.q.askRest(l.ctx, at)
+}
+
 // standsStill leaves a holder alone, in this load and in those to come.
 func (l *load) standsStill(p *pulling) {
 	l.stalled[p.holder] = true
@@ -412,8 +515,8 @@ func (l *load) elsewhere(w *want, holder int) bool {
 // endMissing ends the wants that nobody can give.
 func (l *load) endMissing() {
 	for i := range l.wants {
-		if w := &l.wants[i]; !w.done {
-			l.finish(w, l.q.verdict(w.err))
+		if w := &l.wants[i]; !w.done && !w.flying && len(w.from) == 0 {
+			l.finish(i, l.q.verdict(w.err))
 		}
 	}
 }
@@ -436,7 +539,7 @@ func (l *load) leave() {
 	}
 	for i := range l.wants {
 		if w := &l.wants[i]; !w.done {
-			l.finish(w, fabric.ContextError(l.ctx, ""))
+			l.finish(i, fabric.ContextError(l.ctx, ""))
 		}
 	}
 }

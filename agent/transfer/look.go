@@ -77,7 +77,15 @@ func (m *Mover) among(by fabric.Hop, ns wire.Namespace) (out []string) {
 }
 
 // scope names a set of holders: loads over different ones are not shared.
-func (j *Job) scope() string { return strings.Join(j.Among, " ") }
+func (j *Job) scope() string {
+	switch {
+	case j.Alone:
+		return j.First
+	case j.First != "":
+		return "first " + j.First
+	}
+	return strings.Join(j.Among, " ")
+}
 
 func (l *looks) begin(who string) bool {
 	l.mu.Lock()

@@ -106,6 +106,7 @@ type Mover struct {
 	Log Log // of transfers
 
 	flights  flights
+	askers   askers
 	slow     slowHolders
 	offloads offloads
 	bridge   bridge
