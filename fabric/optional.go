@@ -87,6 +87,17 @@ type Peered interface {
 	Peer(name string) Fabric
 }
 
+// Referrer is a fabric of peers that can be pointed to a block by what its holder says
+// of itself: agent, incarnation, slot and generation.
+type Referrer interface {
+	// Refer names the listed peer that has proved to be that agent, in that incarnation,
+	// and can be called now. handle makes a handle of a reference that the peer gave out.
+	// The error matches CodeUnreachable where there is no such peer, and CodeStale where
+	// there is one, which is named, and it runs in another incarnation. It answers at once from memory,
+	// and connects to nobody.
+	Refer(agent [16]byte, inc uint64) (peer string, handle func(slot, gen uint32) Handle, err error)
+}
+
 // PeerState is where an agent stands with a peer.
 type PeerState uint8
 

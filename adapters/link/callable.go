@@ -26,6 +26,7 @@ import (
 type callable struct {
 	peers    []*Peer
 	byDigest map[[16]byte]*Peer                 // by the digest of the session
+	byAgent  map[[16]byte][]*Peer               // by the id that the session proved; two peers may share one by mistake
 	byTenant atomic.Pointer[map[string][]*Peer] // those that proved it, of the tenants that were asked for; each map never changes
 }
 
@@ -91,12 +92,13 @@ func (n *Node) recount(p *Peer) {
 	if p != nil && p.use() == p.shown {
 		return
 	}
-	c := &callable{byDigest: map[[16]byte]*Peer{}}
+	c := &callable{byDigest: map[[16]byte]*Peer{}, byAgent: map[[16]byte][]*Peer{}}
 	for _, p := range n.peers() {
 		s := p.use()
 		if p.shown = s; s != nil {
 			c.peers = append(c.peers, p)
 			c.byDigest[s.digest] = p
+			c.byAgent[s.peer.agent] = append(c.byAgent[s.peer.agent], p)
 		}
 	}
 	n.callable.Store(c)

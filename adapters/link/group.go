@@ -25,6 +25,7 @@ var (
 	_ fabric.Transporter = Group{}
 	_ fabric.Counter     = Group{}
 	_ fabric.Advisor     = Group{}
+	_ fabric.Referrer    = Group{}
 	_ fabric.Gate        = (*Peer)(nil)
 )
 
@@ -135,6 +136,22 @@ func (g Group) Keeps(h fabric.Handle) bool {
 	}
 	s := p.use()
 	return s != nil && s.made(ref)
+}
+
+// Refer implements fabric.Referrer, for the peers that can be called now.
+func (g Group) Refer(agent [16]byte, inc uint64) (peer string, handle func(slot, gen uint32) fabric.Handle, err error) {
+	err = &fabric.Error{Code: wire.CodeUnreachable, Fabric: label, Text: "no peer with that agent id is ready"}
+	for _, p := range g.n.callable.Load().byAgent[agent] {
+		s := p.use()
+		switch {
+		case s == nil || s.peer.agent != agent:
+		case s.peer.inc != inc:
+			peer, err = p.cfg.Name, &fabric.Error{Code: wire.CodeStale, Fabric: label, Text: "peer " + p.cfg.Name + " runs in another incarnation"}
+		default:
+			return p.cfg.Name, s.handle, nil
+		}
+	}
+	return peer, nil, err
 }
 
 // able is the tenant of a namespace and the peers that may be called for it; all

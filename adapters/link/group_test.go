@@ -174,3 +174,36 @@ func TestAGroupTellsOfPeersOnNoList(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 }
+
+// A peer is found by what it says of itself, in its incarnation, while it can be
+// called; a handle that is made of its reference is one of its own.
+func TestAPeerIsFoundByItsAgentAndIncarnation(t *testing.T) {
+	a, others, ns := grouped(t, 2)
+	g := a.Group()
+	peer, handle, err := g.Refer(agentID(3), 21)
+	if err != nil || peer != "p1" {
+		t.Fatalf("it is %q: %v", peer, err)
+	}
+	it := pushed(t, ns, 1, 2)
+	a.Peer("p1").Push(t.Context(), it)
+	if it[0].Err != nil {
+		t.Fatal(it[0].Err)
+	}
+	ref := wire.RefOf(it[0].H)
+	if h := handle(ref.Slot, ref.Gen); h != it[0].H {
+		t.Errorf("a handle of the same slot and generation is another")
+	}
+	if peer, _, err := g.Refer(agentID(3), 22); !errors.Is(err, wire.CodeStale) || peer != "p1" {
+		t.Errorf("another incarnation: %q, %v", peer, err)
+	}
+	if peer, _, err := g.Refer(agentID(9), 21); !errors.Is(err, wire.CodeUnreachable) || peer != "" {
+		t.Errorf("an unknown agent: %q, %v", peer, err)
+	}
+	if err := others[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return a.Peer("p1").Usable(ns) != nil })
+	if peer, _, err := g.Refer(agentID(3), 21); !errors.Is(err, wire.CodeUnreachable) {
+		t.Errorf("one that has gone: %q, %v", peer, err)
+	}
+}

@@ -43,6 +43,7 @@ type want struct {
 	flying bool
 	done   bool
 	rest   bool  // the holders were asked that are not Job.First
+	hinted bool  // what became of the hint is counted
 	err    error // of the last try, or the verdict
 }
 
@@ -115,6 +116,7 @@ func (m *Mover) load(ctx context.Context, job Job, errs []error, verdict func(i 
 	}
 	l.results = make(chan *pulling, most) // so that no pull waits for a load that has left
 	l.run()
+	l.hintsLeft()
 	missing := 0
 	for i := range l.wants {
 		if errs[i] = l.wants[i].err; errs[i] != nil {
@@ -184,6 +186,9 @@ func (l *load) heard(a answer) {
 			w.from = append(w.from, source{holder: a.holder, h: it.H, size: it.Head.BodyLen})
 		default:
 			w.err = worse(w.err, it.Err)
+			if a.holder == l.q.first {
+				l.hintedBy(w, outcomeOf(it.Err))
+			}
 		}
 	}
 	if a.holder == l.q.first {
@@ -366,6 +371,9 @@ func (l *load) ended(p *pulling) {
 		switch {
 		case w.done:
 		case err == nil:
+			if p.holder == l.q.first {
+				l.hintedBy(w, HintServed)
+			}
 			l.finish(i, nil)
 		case !p.passed[k]:
 			l.failed(i, p.from[k], err)
@@ -383,6 +391,9 @@ func (l *load) ended(p *pulling) {
 
 func (l *load) finish(i int, err error) {
 	w := &l.wants[i]
+	if err != nil && l.job.Alone {
+		err = alone(err)
+	}
 	w.done, w.err = true, err
 	l.left--
 	if l.verdict != nil {
@@ -399,7 +410,13 @@ func (l *load) failed(i int, s source, err error) {
 	w := &l.wants[i]
 	w.err = err
 	w.tries++
+	if s.holder == l.q.first {
+		l.hintedBy(w, outcomeOf(err))
+	}
 	if l.ctx.Err() != nil {
+		if gaveUp(err) { // leave cancels pulls whatever the reason
+			err = fabric.ContextError(l.ctx, "")
+		}
 		l.finish(i, err)
 		return
 	}
@@ -413,7 +430,8 @@ func (l *load) failed(i int, s source, err error) {
 	if dead || stuck {
 		l.q.askSkipped(l.ctx)
 	}
-	gone := dead && (len(w.from) > 1 || l.q.waiting > 0) || stuck || errors.Is(err, wire.CodeAbsent) || gaveUp(err) ||
+	others := len(w.from) > 1 || l.q.waiting > 0 || s.holder == l.q.first && !l.job.Alone && !w.rest
+	gone := dead && others || stuck || errors.Is(err, wire.CodeAbsent) || gaveUp(err) ||
 		errors.Is(err, wire.CodeFull) || errors.Is(err, wire.CodeTooLarge) ||
 		errors.Is(err, wire.CodeStale) && s.h == (fabric.Handle{})
 	switch {
@@ -464,6 +482,9 @@ func (l *load) passOn() {
 				continue
 			}
 			p.passed[k], w.flying = true, false
+			if p.holder == l.q.first {
+				l.hintedBy(w, HintSilent)
+			}
 			p.left--
 			for j := range w.from {
 				if w.from[j].holder == p.holder {
@@ -516,7 +537,11 @@ func (l *load) elsewhere(w *want, holder int) bool {
 func (l *load) endMissing() {
 	for i := range l.wants {
 		if w := &l.wants[i]; !w.done && !w.flying && len(w.from) == 0 {
-			l.finish(i, l.q.verdict(w.err))
+			err := l.q.verdict(w.err)
+			if l.job.Alone && w.err != nil {
+				err = w.err // what that holder said is all that there is
+			}
+			l.finish(i, err)
 		}
 	}
 }

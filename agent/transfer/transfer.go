@@ -107,6 +107,7 @@ type Mover struct {
 
 	flights  flights
 	askers   askers
+	hinted   hintCounts
 	slow     slowHolders
 	offloads offloads
 	bridge   bridge
