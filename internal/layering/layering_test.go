@@ -27,6 +27,7 @@ var rules = map[string][]string{
 	"meridian/adapters/nixl/gpus":        {"meridian/adapters/nixl/control", "github.com/NVIDIA/go-nvml"},
 	"meridian/adapters/nixl/helper":      {"meridian/adapters/nixl/capi", "meridian/adapters/nixl/control", "meridian/adapters/nixl/gpus", "golang.org/x/sys"},
 	"meridian/cmd/meridian-ffi":          {"meridian/adapters/nixl/helper"},
+	"meridian/adapters/python":           {},
 	"meridian/adapters/llamacpp":         {"meridian/adapters/llamacpp", "meridian/wire", "github.com/zeebo/blake3"},
 	"meridian/internal":                  {"meridian/internal"},
 	"meridian/agent":                     {"meridian/agent", "meridian/wire", "meridian/fabric", "meridian/scheduler", "meridian/blocks", "meridian/internal", "golang.org/x/sys", "github.com/BurntSushi/toml", "github.com/prometheus", "google.golang.org", "go.opentelemetry.io/otel"},

@@ -1,0 +1,249 @@
+"""One Unix stream socket: whole frames out, whole frames in, descriptors beside them.
+
+A frame whose first byte is out is completed before anything else is sent; what the kernel
+did not take is kept here meanwhile. Every wait has a bound.
+"""
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from typing import Callable, Final
+
+from . import frames
+from .crc import crc32c
+from .errors import ClosedError, Code
+from .frames import HEADER, HEADER_LEN, fault
+
+QUANTUM: Final = 0.05  # seconds that one blocking read may take: how late an end of waiting is noticed at most
+SEND_TIMEOUT: Final = 5.0  # seconds that the daemon may take for all bytes of a frame
+BUFFER: Final = 256 << 10
+MAX_PENDING_FDS: Final = 4 * frames.MAX_SEGS
+
+_ANCILLARY: Final = socket.CMSG_SPACE(4 * frames.MAX_SEGS)
+_SCM_RIGHTS: Final = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+# Plain numbers: an enum costs a microsecond a call.
+_READ: Final = int(socket.MSG_CMSG_CLOEXEC)
+_NOW: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_READ_NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+_LOST: Final = int(socket.MSG_CTRUNC)
+
+# What handles a frame: type, req, fields. It may raise a MeridianError, which ends the connection.
+Handler = Callable[[int, int, memoryview], None]
+
+
+def dial(path: str) -> socket.socket:
+    """Connects. ClosedError UNREACHABLE: nothing listens there."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        sock.settimeout(frames.HELLO_TIMEOUT)  # a listener whose queue is full
+        sock.connect(path)
+        sock.settimeout(None)
+        seconds = int(QUANTUM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", seconds, int((QUANTUM - seconds) * 1e6)))
+    except OSError as e:
+        sock.close()
+        raise ClosedError(Code.UNREACHABLE, f"{path}: {e.strerror or e}") from e
+    return sock
+
+
+class Socket:
+    """The bytes of a connection. ``receive`` has one caller at a time, the holder of the engine's reading."""
+
+    def __init__(self, sock: socket.socket, handle: Handler) -> None:
+        self.sock = sock
+        self.plain = False
+        self.spoken: frozenset[int] = frames.OTHERS
+        self.fds: list[int] = []
+        self.nonblocking = False  # what the kernel does not take waits in rest, for flush
+        self._handle = handle
+        self._buf = bytearray(BUFFER)
+        self._view = memoryview(self._buf)
+        self._low = self._high = 0
+        self._first = True
+        self._writing = threading.RLock()
+        self._rest = b""
+
+    # Out.
+
+    def send(self, data: bytes, meanwhile: Callable[[], None] | None = None) -> None:
+        """Sends a whole frame, or several. meanwhile reads what comes, while the kernel takes nothing.
+
+        ClosedError LANE_LOST: the daemon did not take it within SEND_TIMEOUT, or has gone.
+        """
+        with self._writing:
+            if not self._rest:
+                sent = self._some(data)
+                if sent == len(data):
+                    return
+                data = data[sent:]
+            self._rest += data
+            if not self.nonblocking:
+                self._finish(meanwhile)
+
+    def offer(self, data: bytes) -> bool:
+        """Sends a whole frame if the kernel takes its first byte now. False: nothing of it was sent. Never waits."""
+        if not self._writing.acquire(blocking=False):
+            return False  # somebody waits for this socket
+        try:
+            if not self.flush():
+                return False
+            sent = self._some(data)
+            if not sent:
+                return False
+            self._rest = data[sent:]
+            return True
+        finally:
+            self._writing.release()
+
+    def flush(self) -> bool:
+        """Sends of what is kept as much as the kernel takes now. True: nothing is left."""
+        with self._writing:
+            if self._rest:
+                self._rest = self._rest[self._some(self._rest):]
+            return not self._rest
+
+    def _some(self, data: bytes) -> int:
+        try:
+            return self.sock.send(data, _NOW)
+        except BlockingIOError:
+            return 0
+        except OSError as e:
+            raise ClosedError(Code.LANE_LOST, f"send: {e.strerror or e}") from e
+
+    def _finish(self, meanwhile: Callable[[], None] | None) -> None:
+        end = time.monotonic() + SEND_TIMEOUT
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT | (select.POLLIN if meanwhile else 0))
+        while not self.flush():
+            left = end - time.monotonic()
+            if left <= 0:
+                raise ClosedError(Code.LANE_LOST, f"the daemon does not take what is sent, for {SEND_TIMEOUT:g} s")
+            for _, events in poll.poll(min(left, QUANTUM) * 1000):
+                if events & select.POLLIN and meanwhile:
+                    meanwhile()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for the kernel."""
+        return len(self._rest)
+
+    # In.
+
+    def receive(self, timeout: float) -> bool:
+        """Reads once, for at most timeout seconds (0: what is there now), and handles the frames that are whole.
+
+        False: nothing came. ClosedError and ProtocolError end the connection.
+        """
+        flags = _READ
+        if timeout < QUANTUM:
+            if timeout > 0:
+                poll = select.poll()
+                poll.register(self.sock, select.POLLIN)
+                if not poll.poll(timeout * 1000):
+                    return False
+            flags = _READ_NOW
+        try:
+            n, notes, came, _ = self.sock.recvmsg_into((self._view[self._high:],), _ANCILLARY, flags)
+        except BlockingIOError:
+            return False
+        except OSError as e:
+            raise ClosedError(Code.LANE_LOST, f"receive: {e.strerror or e}") from e
+        for level, kind, raw in notes:
+            if (level, kind) == _SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(raw[:len(raw) - len(raw) % fds.itemsize])
+                self.fds += fds
+        if came & _LOST or len(self.fds) > MAX_PENDING_FDS:
+            fault(Code.LENGTH, "descriptors were lost: too many for one message, or this process has no room for them (RLIMIT_NOFILE)")
+        if not n:
+            raise ClosedError(Code.LANE_LOST, "the daemon has gone")
+        self._high += n
+        self._frames()
+        if self.fds and self._low == self._high:
+            self.drop_fds()  # they came with frames that take none
+        return True
+
+    def _frames(self) -> None:
+        """Handles the whole frames of the buffer and makes room for the next."""
+        low, high, view = self._low, self._high, self._view
+        need = HEADER_LEN
+        while high - low >= HEADER_LEN:
+            head = HEADER.unpack_from(view, low)
+            frames.check_header(head, view, low, self.plain, self.spoken, self._first)
+            need = HEADER_LEN + head[0]
+            if high - low < need:
+                break
+            fields = view[low + HEADER_LEN:low + need - 4]
+            trailer = int.from_bytes(view[low + need - 4:low + need], "little")
+            if trailer != (0 if self.plain else crc32c(fields)):
+                fault(Code.CRC, f"checksum of a frame of type {head[1]}")
+            low += need
+            self._low = low  # what the handler raises is the end anyway
+            self._first = False
+            if head[1] in frames.FROM_AGENT:
+                self._handle(head[1], head[5], fields)
+            need = HEADER_LEN
+        if low == high:
+            self._low = self._high = 0
+        elif low and len(view) - low < max(need, HEADER_LEN):
+            left = high - low
+            self._buf[:left] = bytes(view[low:high])
+            self._low, self._high = 0, left
+        if need > len(view):
+            self._grow(need)
+
+    def _grow(self, need: int) -> None:
+        """A larger buffer: of a frame of at most MAX_CONTROL bytes, so once or twice in a connection."""
+        buf = bytearray(2 * need)
+        left = self._high - self._low
+        buf[:left] = self._view[self._low:self._high]
+        self._buf, self._view, self._low, self._high = buf, memoryview(buf), 0, left
+
+    # Descriptors.
+
+    def take_fds(self, n: int) -> list[int]:
+        """The first n descriptors, which are the caller's now. STATE: there are fewer."""
+        if len(self.fds) < n:
+            fault(Code.STATE, f"MAP of {n} segments with {len(self.fds)} descriptors")
+        took, self.fds = self.fds[:n], self.fds[n:]
+        return took
+
+    def send_with(self, data: bytes, fd: int, meanwhile: Callable[[], None] | None = None) -> None:
+        """Sends a frame with a descriptor on its first byte."""
+        with self._writing:
+            self._finish(meanwhile)
+            end = time.monotonic() + SEND_TIMEOUT
+            while True:
+                try:
+                    sent = self.sock.sendmsg((data,), [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (fd,)))], _NOW)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        raise ClosedError(Code.LANE_LOST, "the daemon does not take what is sent") from None
+                    select.select((), (self.sock,), (), QUANTUM)
+                except OSError as e:
+                    raise ClosedError(Code.LANE_LOST, f"send: {e.strerror or e}") from e
+            self._rest = data[sent:]
+            self._finish(meanwhile)
+
+    def drop_fds(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+    # The end.
+
+    def shutdown(self, how: int = socket.SHUT_RDWR) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(how)
+
+    def close(self) -> None:
+        self.sock.close()
+
+

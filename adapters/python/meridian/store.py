@@ -1,0 +1,198 @@
+"""Putting blocks: the staging ring, and PUT from it."""
+from __future__ import annotations
+
+import struct
+import time
+from typing import Final, NamedTuple, Sequence
+
+import numpy as np
+
+from . import frames
+from .blocks import Blocks, Space, deadline_ms
+from .connection import QUANTUM
+from .errors import Code, RequestError
+from .records import CODE, PUT_ITEM, SEG, U8, U16, U32, Buffer, Keys, Records, flat, keys_array
+from .ring import ALIGN, Piece
+from .session import TIMEOUT, Pending
+
+THINK_COMPLETE: Final = 0
+THINK_ACTIVE: Final = 1
+OUTPUT_CRITICAL: Final = 2
+RING_PARTS: Final = 4  # into how many requests at least a put is cut that would fill the ring
+
+
+class Stored(NamedTuple):
+    """How a put went. statuses: codes, shape (n,): OK, EXISTS, FULL … why: for people, of the first item that was refused."""
+
+    statuses: U16
+    why: str
+
+    @property
+    def kept(self) -> bool:
+        """Whether every block is at the daemon now: OK or EXISTS."""
+        return bool(((self.statuses == Code.OK) | (self.statuses == Code.EXISTS)).all())
+
+
+class Staged:
+    """Room for n bodies of at most size bytes in the staging ring: data has shape (n, size), to be filled and put.
+
+    A Staged that is not put is given back by free.
+    """
+
+    __slots__ = ("data", "off", "piece", "_blocks")
+
+    def __init__(self, blocks: "Store", piece: Piece, n: int, size: int) -> None:
+        self._blocks, self.piece = blocks, piece
+        stride = -(-size // ALIGN) * ALIGN
+        ring = blocks.ring.data[piece.off:piece.off + n * stride]
+        self.data: U8 = ring.reshape(n, stride)[:, :size]
+        self.off = piece.off + stride * np.arange(n, dtype=np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def free(self) -> None:
+        """Gives the room back without a put. Again, and after a put was sent: nothing."""
+        self._blocks.ring.release(self.piece)
+
+
+class Store(Blocks):
+    """The part of an Engine that writes."""
+
+    def need_ring(self, size: int, timeout: float = TIMEOUT) -> None:
+        """Asks for a staging ring of at least size bytes, unless there is one.
+
+        RequestError: BUSY with retry_ms for as long as others have too much; TOO_LARGE above the
+        daemon's limit; STATE without an open namespace.
+        """
+        if size <= self.ring.size:
+            return
+        if not self.features & frames.RING:
+            raise RequestError("stage", Code.TOO_LARGE if self.ring.size else Code.STATE, f"{size} bytes, the staging ring has {self.ring.size}")
+        seg = np.zeros(1, SEG)
+        seg["kind"], seg["size"] = 3, size
+        self.simple("stage", frames.MAP, (1).to_bytes(4, "little"), seg.tobytes(), timeout=timeout).wait()
+        if self.ring.size < size:
+            raise RequestError("stage", Code.STATE, f"a ring of {size} bytes was granted, and there is one of {self.ring.size}")
+
+    def stage(self, n: int, size: int, timeout: float = TIMEOUT) -> Staged:
+        """Room in the staging ring for n bodies of at most size bytes (at least one each), to be written in place and put.
+
+        It waits for a ring and for room in it. RequestError: as need_ring, and DEADLINE.
+        """
+        if n < 1 or size < 1:
+            raise ValueError(f"room for {n} bodies of {size} bytes")
+        want = n * (-(-size // ALIGN) * ALIGN)
+        end = time.monotonic() + timeout
+        self.need_ring(want, timeout)
+        while (piece := self.ring.take(want)) is None:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise RequestError("stage", Code.DEADLINE, f"no room for {want} bytes in a staging ring of {self.ring.size}")
+            if self._reading.locked():
+                time.sleep(0.0005)  # who reads frees room
+            self.poll(min(left, QUANTUM))
+        return Staged(self, piece, n, size)
+
+    def start_put(self, space: Space, keys: Keys, staged: Staged, *, lens: "U32 | Sequence[int] | None" = None, tier: int = OUTPUT_CRITICAL,
+                  req: int = 0, timeout: float = TIMEOUT) -> Pending[Stored]:
+        """Sends PUT of what was staged; see put. The room is free again at the answer, whatever it is."""
+        try:
+            array = keys_array(keys)
+            if len(array) != len(staged):
+                raise ValueError(f"{len(array)} keys for {len(staged)} bodies")
+            items = put_items(space, array, staged, lens, tier, req)
+            pending: Pending[Stored] = Pending(self, "put", 0, len(items), stored, timeout)
+            pending.each = True
+            pending.pieces = (staged.piece,)
+            self.request(pending, frames.PUT, struct.pack("<II", deadline_ms(timeout), len(items)), items.data)
+        except BaseException:
+            staged.free()
+            raise
+        return pending
+
+    def put(self, space: Space, keys: Keys, bodies: "Staged | U8 | Sequence[Buffer]", *, lens: "U32 | Sequence[int] | None" = None,
+            tier: int = OUTPUT_CRITICAL, req: int = 0, timeout: float = TIMEOUT) -> Stored:
+        """Stores blocks; each has a status of its own. EXISTS: the key is stored already, which is no loss.
+
+        bodies: what stage returned (nothing is copied here), an array of shape (n, size), or a
+        buffer each. lens: bytes of each body where they are shorter. req: the generation request
+        that they belong to, of begin. Bodies may be used again when put returns.
+        RequestError: BUSY, DEADLINE, DRAINING, TOO_LARGE: nothing, or not all, was tried.
+        """
+        if isinstance(bodies, Staged):
+            return self.start_put(space, keys, bodies, lens=lens, tier=tier, req=req, timeout=timeout).wait()
+        array = keys_array(keys)
+        if len(array) != len(bodies):
+            raise ValueError(f"{len(array)} keys for {len(bodies)} bodies")
+        end = time.monotonic() + timeout
+        statuses = np.zeros(len(array), CODE)
+        why = ""
+        sent: list[tuple[int, Pending[Stored]]] = []
+        at = 0
+        while at < len(array):
+            n, size = self._part(bodies, at)
+            staged = self.stage(n, max(size, 1), max(end - time.monotonic(), 0.0))
+            short = _fill(staged, bodies, at, lens)
+            sent.append((at, self.start_put(space, array[at:at + n], staged, lens=short, tier=tier, req=req, timeout=max(end - time.monotonic(), 0.001))))
+            at += n
+        for begin, pending in sent:
+            part = pending.wait()
+            statuses[begin:begin + len(part.statuses)] = part.statuses
+            why = why or part.why
+        return Stored(statuses, why)
+
+    def _part(self, bodies: "U8 | Sequence[Buffer]", at: int) -> tuple[int, int]:
+        """How many bodies from at go into one request, and the longest of them."""
+        most = min(self.items, len(bodies) - at)
+        if isinstance(bodies, np.ndarray) and bodies.ndim == 2:
+            longest = bodies.shape[1] * bodies.itemsize
+            sizes = [longest] * min(most, 1)
+        else:
+            sizes = [_size(b) for b in bodies[at:at + most]]
+            longest = max(sizes)
+        stride = max(-(-longest // ALIGN) * ALIGN, ALIGN)
+        self.need_ring(stride)
+        fit = max(self.ring.size // RING_PARTS // stride, 1)
+        return min(most, fit), longest
+
+
+def _size(b: Buffer) -> int:
+    return b.nbytes if isinstance(b, (memoryview, np.ndarray)) else len(b)
+
+
+def _fill(staged: Staged, bodies: "U8 | Sequence[Buffer]", at: int, lens: "U32 | Sequence[int] | None") -> "U32 | Sequence[int] | None":
+    """Copies bodies from at on into the ring; their lengths."""
+    n = len(staged)
+    if isinstance(bodies, np.ndarray) and bodies.ndim == 2:
+        part = bodies[at:at + n]
+        np.copyto(staged.data, part if part.dtype == np.uint8 else np.ascontiguousarray(part).view(np.uint8))
+        return None if lens is None else lens[at:at + n]
+    sizes = []
+    for row, body in zip(staged.data, bodies[at:at + n]):
+        source = flat(body)
+        np.copyto(row[:len(source)], source)
+        sizes.append(len(source))
+    return sizes if lens is None else lens[at:at + n]
+
+
+def put_items(space: Space, keys: Records, staged: Staged, lens: "U32 | Sequence[int] | None", tier: int, req: int) -> Records:
+    """A record of dtype PUT_ITEM a body."""
+    items = np.zeros(len(keys), PUT_ITEM)
+    items["ns"], items["tier"], items["req"] = space.number, tier, req
+    size = staged.data.shape[1]
+    if lens is None:
+        items["len"] = size
+    else:
+        lengths = np.asarray(lens, np.uint32)
+        if len(lengths) and lengths.max() > size:
+            raise ValueError(f"a body of {lengths.max()} bytes in room for {size}")
+        items["len"] = lengths
+    items["off"] = staged.off
+    items["key"] = keys
+    return items
+
+
+def stored(p: Pending[Stored]) -> Stored:
+    """The result of a PUT that was tried."""
+    return Stored(np.frombuffer(p.end.statuses, CODE), p.end.text)
