@@ -249,6 +249,10 @@ func (l *Lane) grant(now time.Duration, r *request, m *proto.Grant) {
 		it := &r.call.Items[i]
 		it.Code, it.Seen = code, true
 	}
+	if r.out.grows {
+		l.growGranted(now, r, m.Status[0])
+		return
+	}
 	l.sendBodies(r)
 }
 

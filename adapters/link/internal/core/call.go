@@ -52,6 +52,7 @@ type Call struct {
 
 	Hops       uint32 // HAS, PUSH: daemons that the question or the blocks came through
 	TwoFlights bool   // PUSH: wait for GRANT, also where homes stand ready
+	Grows      bool   // PUSH of one item, whose Room is filled meanwhile: see grow.go
 
 	Code   wire.Code
 	Text   string
@@ -61,11 +62,14 @@ type Call struct {
 	Done   chan struct{} // may be nil
 
 	Delivered bool // PUSH: it went in one flight
+	Starved   bool // PUSH that grows: it got no further for want of bytes, not by the peer
 
 	deadline time.Duration
 	bytes    uint64
 	r        *request
 	over     bool
+	ready    int  // of a push that grows: what Grow said
+	agreed   bool // and Agree
 }
 
 // Start sends a call, or keeps it until the peer's limits leave room.
@@ -84,6 +88,12 @@ func (s *Session) Start(now time.Duration, c *Call) {
 		s.finishCall(c, wire.CodeTooLarge, fmt.Sprintf("%d items: the peer takes %d in one request", len(c.Items), s.cfg.Theirs.Items))
 	case c.bytes > uint64(s.cfg.Theirs.BytesInFlight):
 		s.finishCall(c, wire.CodeTooLarge, fmt.Sprintf("%d bytes: the peer takes %d at once", c.bytes, s.cfg.Theirs.BytesInFlight))
+	case c.Grows:
+		if code, text := s.mayGrow(c); code != wire.CodeOK {
+			s.finishCall(c, code, text)
+			return
+		}
+		s.begin(now, c)
 	case c.counted() && (s.queued(c.Class) || !s.room(c)):
 		s.queue[c.Class] = append(s.queue[c.Class], c)
 	default:
@@ -203,6 +213,8 @@ func (s *Session) startOn(now time.Duration, l *Lane, c *Call) {
 		began: now, deadline: max(c.deadline, now) + max(cancelSlack, s.rtt), bytes: c.bytes,
 		ask: &ask{call: c, counted: c.counted(), items: len(c.Items)},
 	}
+	r.out.grows = c.Grows
+	s.countGrowing(r, true)
 	r.progress(now)
 	s.nextReq += 2
 	if c.Type == proto.TypePull {
@@ -331,6 +343,7 @@ func (s *Session) settleCall(now time.Duration, r *request) {
 	}
 	delete(s.calls, r.id)
 	r.landed()
+	s.countGrowing(r, false)
 	if r.counted {
 		s.callReqs--
 		s.callBytes -= r.bytes
@@ -357,7 +370,7 @@ func (s *Session) deliver(r *request) {
 	if f := r.flight; f != nil && slices.ContainsFunc(c.Items, func(it Item) bool { return it.Code == wire.CodeFull }) {
 		f.have = 0 // until the peer says otherwise
 	}
-	c.Retry = r.retry
+	c.Retry, c.Starved = r.retry, r.starved()
 	s.finishCall(c, r.code, r.text)
 }
 

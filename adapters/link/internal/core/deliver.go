@@ -42,7 +42,7 @@ func (s *Session) standing(p []byte) error {
 // oneFlight is the allowance that a push may use without a GRANT: it has a home for
 // each item, and all are of one namespace.
 func (s *Session) oneFlight(c *Call) *allowance {
-	if c.Type != proto.TypePush || c.TwoFlights || len(c.Items) == 0 || !s.cfg.OneFlight {
+	if c.Type != proto.TypePush || c.TwoFlights || c.Grows || len(c.Items) == 0 || !s.cfg.OneFlight {
 		return nil
 	}
 	a := s.allowed[c.Items[0].NS]

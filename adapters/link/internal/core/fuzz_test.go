@@ -16,6 +16,7 @@ func FuzzLane(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
 	f.Add([]byte{0x60, 0x60, 0x91, 0xa1, 0x61, 0x21, 0x30, 0x31, 0x90, 0xa0, 0x10, 0x11})
 	f.Add([]byte{0x50, 0x51, 0x0f, 0x2f, 0x3f, 0x50, 0xf0, 0xf1, 0xe0, 0xd0, 0xc0})
+	f.Add([]byte{0, 0, 0xd0, 0x02, 0x50, 0xff, 0x70, 0xff, 0xd0, 0x0c, 0x50, 0xff, 0xd0, 0xfc, 0xd0, 0x06, 0xf0, 0})
 	f.Fuzz(drive)
 }
 
@@ -32,7 +33,7 @@ func drive(t *testing.T, in []byte) {
 	r.put(0, 3000, "x", "y")
 	r.held = len(in) > 0 && in[0]&1 == 1
 	table := samples(num, r.key("p"))
-	var calls []*Call
+	var calls, grows []*Call
 	var mine []int
 	for i := 0; i+1 < len(in); i += 2 {
 		op, arg := in[i]>>4, in[i+1]
@@ -74,7 +75,7 @@ func drive(t *testing.T, in []byte) {
 			r.end[1].Tick(r.now)
 			r.reap()
 		case 13:
-			r.work(int(arg & 1))
+			r.drive13(num, arg, &grows)
 		case 14:
 			r.lose(idx)
 			r.addLaneIfGone(idx)
@@ -93,7 +94,7 @@ func drive(t *testing.T, in []byte) {
 	for i := range r.end {
 		r.end[i].Drop(r.now, wire.CodeLaneLost)
 	}
-	for _, c := range calls {
+	for _, c := range append(calls, grows...) {
 		if !c.over {
 			t.Fatal("a call never ended")
 		}
@@ -103,6 +104,28 @@ func drive(t *testing.T, in []byte) {
 		if !r.store[i].dropped {
 			t.Fatal("the store was not given back")
 		}
+	}
+}
+
+// drive13 does jobs, or what a push whose body comes meanwhile can do.
+func (r *rig) drive13(num uint16, arg byte, grows *[]*Call) {
+	var c *Call
+	if n := len(*grows); n > 0 {
+		c = (*grows)[int(arg>>3)%n]
+	}
+	switch arg >> 1 & 3 {
+	case 1:
+		*grows = append(*grows, r.stream(0, num, int(arg)*3000, string(rune('a'+arg%26))))
+	case 2:
+		if c != nil {
+			r.end[0].Grow(r.now, c, c.ready+int(arg)*500)
+		}
+	case 3:
+		if c != nil {
+			r.end[0].Agree(r.now, c, wire.Hash(c.Items[0].Room))
+		}
+	default:
+		r.work(int(arg & 1))
 	}
 }
 

@@ -50,6 +50,9 @@ func (r *request) movedOwn(now time.Duration, n int, left uint64) {
 // robin may put before it.
 func (r *request) stuck(now time.Duration) bool {
 	p, l := &r.pace, r.lane
+	if r.out.dry() { // whatever the lane carries, none of it goes before these bytes
+		return now-p.mark >= proto.NoProgress
+	}
 	if n := l.moved.total() - p.seen.total(); n >= minProgress {
 		first := l.moved.below(r.class) - p.seen.below(r.class)
 		if r.out.left > 0 {

@@ -130,7 +130,7 @@ func (l *Lane) granted(now time.Duration, j *Job) {
 		it := &r.in.items[i]
 		*it = inItem{skip: b[i].Code != wire.CodeOK, code: b[i].Code, sum: b[i].Head.Sum}
 		if !it.skip {
-			it.body, it.size = b[i].Body, len(b[i].Body)
+			it.body, it.size, it.came = b[i].Body, len(b[i].Body), b[i].Came
 			r.in.left += uint64(it.size)
 		}
 	}
@@ -143,6 +143,7 @@ func (l *Lane) granted(now time.Duration, j *Job) {
 		}
 	}
 	l.send(proto.Frame{Type: proto.TypeGrant, Req: r.id}, g)
+	r.tellNext()
 	l.s.unref(now, r)
 }
 

@@ -100,6 +100,9 @@ type inItem struct {
 	skip  bool // nothing comes
 	drop  bool // it comes, and is not kept
 	code  wire.Code
+	came  func(n int)   // Block.Came; nil: none
+	told  int           // bytes that came was last told of
+	begun bool          // came knows that it is next
 	proof wire.Verified // of body, once all of it was hashed and matched sum
 }
 
@@ -136,6 +139,11 @@ type outflow struct {
 	cur   int
 	left  uint64
 	queue bool // in its lane's class queue
+
+	// Of a push whose one body is still coming in; see grow.go.
+	grows  bool
+	ready  int  // bytes of the body that are there, from the front
+	agreed bool // COMMIT may go out
 }
 
 func (o *outflow) settleCursor() {

@@ -291,6 +291,21 @@ func (r *rig) push(i int, class proto.Class, num uint16, size int, names ...stri
 	return c
 }
 
+// streamCall is a push of one block whose body comes meanwhile.
+func (r *rig) streamCall(num uint16, size int, name string) *Call {
+	b := body(name, size)
+	h := wire.Header{BodyLen: uint32(size), Tier: wire.ThinkActive, Sum: wire.SumOf(b)}
+	return &Call{Type: proto.TypePush, Grows: true, Timeout: 30 * time.Second, Items: []Item{{
+		NS: num, Key: r.key(name), Room: b, Tier: wire.ThinkActive, Att: wire.AttestProducer, Head: [32]byte(h.Append(nil)),
+	}}}
+}
+
+func (r *rig) stream(i int, num uint16, size int, name string) *Call {
+	c := r.streamCall(num, size, name)
+	r.end[i].Start(r.now, c)
+	return c
+}
+
 // small opens a namespace of blocks of at most 4 KiB from side i, and pushes one block
 // into it, after which homes stand ready at the other side.
 func (r *rig) small(i int) uint16 {
@@ -343,6 +358,9 @@ func (r *rig) settled() {
 		st := s.Stats()
 		if st.Calls != 0 || st.Served != 0 || st.Refs != 0 || st.Waiting != 0 || st.CallBytes != 0 || st.ServedBytes != 0 {
 			r.tb.Errorf("%s: %+v", sides[i], st)
+		}
+		if s.growReqs != 0 || s.growBytes != 0 {
+			r.tb.Errorf("%s: %d pushes that grow, of %d bytes", sides[i], s.growReqs, s.growBytes)
 		}
 		if s.homes != 0 || s.homeBytes != 0 || s.making != 0 {
 			r.tb.Errorf("%s: %d homes of %d bytes, %d jobs for more", sides[i], s.homes, s.homeBytes, s.making)

@@ -217,9 +217,11 @@ func (l *Lane) placed(now time.Duration, k int) {
 		k -= n
 		if !r.dead && !it.drop {
 			l.giveHash(r, in.cur)
+			r.tellComing(in.cur)
 		}
 	}
 	in.settleCursor()
+	r.tellNext()
 	if l.rx.sp.Left() == 0 {
 		l.rx.req = nil
 	}

@@ -31,6 +31,9 @@ type scenario struct {
 //	full side=b                                   no more room
 //	pull NAME [side=a] [class=0] [ms=30000] [lease=0] [room=1000000] x y
 //	push NAME [side=a] [class=0] [ms=30000] [size=1000] x y
+//	stream NAME [side=a] [class=0] [ms=30000] [size=1000] x    a push whose body comes meanwhile
+//	grow NAME size=500                            so many bytes of it are there
+//	agree NAME [wrong]                            the proof of it, or of other bytes
 //	cancel NAME
 //	run                                           until nothing moves
 //	frame side=b lane=1                           until one more frame of that side is out
@@ -73,7 +76,7 @@ func words(d *datadriven.TestData) []string {
 
 func (s *scenario) do(t *testing.T, d *datadriven.TestData) {
 	side, class, ms, size, lane, lease, room := "a", 0, 30000, 1000, 1, 0, 1_000_000
-	if d.Cmd != "pull" && d.Cmd != "push" {
+	if d.Cmd != "pull" && d.Cmd != "push" && d.Cmd != "stream" {
 		side = "b"
 	}
 	d.MaybeScanArgs(t, "side", &side)
@@ -111,6 +114,20 @@ func (s *scenario) do(t *testing.T, d *datadriven.TestData) {
 		c.Class, c.Timeout = proto.Class(class), time.Duration(ms)*time.Millisecond
 		s.calls[w[0]], s.owner[w[0]] = c, i
 		s.end[i].Start(s.now, c)
+	case "stream":
+		c := s.streamCall(s.num[i], size, w[1])
+		c.Class, c.Timeout = proto.Class(class), time.Duration(ms)*time.Millisecond
+		s.calls[w[0]], s.owner[w[0]] = c, i
+		s.end[i].Start(s.now, c)
+	case "grow":
+		s.end[s.owner[w[0]]].Grow(s.now, s.calls[w[0]], size)
+	case "agree":
+		c := s.calls[w[0]]
+		proof := wire.Hash(c.Items[0].Room)
+		if len(w) > 1 {
+			proof = wire.Hash(body("other", len(c.Items[0].Room)))
+		}
+		s.printf("agreed: %v", s.end[s.owner[w[0]]].Agree(s.now, c, proof))
 	case "cancel":
 		s.end[s.owner[w[0]]].Cancel(s.now, s.calls[w[0]], wire.CodeCancelled)
 	case "run":
@@ -148,7 +165,11 @@ func (s *scenario) results() string {
 	for name, c := range s.calls {
 		if c.over && !s.told[name] {
 			s.told[name] = true
-			lines = append(lines, fmt.Sprintf("%s: %s [%s]\n", name, c.Code, strings.Join(codesOf(c), " ")))
+			starved := ""
+			if c.Starved {
+				starved = ", starved"
+			}
+			lines = append(lines, fmt.Sprintf("%s: %s [%s]%s\n", name, c.Code, strings.Join(codesOf(c), " "), starved))
 		}
 	}
 	slices.Sort(lines)

@@ -53,6 +53,8 @@ type Session struct {
 
 	servedReqs, callReqs   int    // that count against Reqs
 	servedBytes, callBytes uint64 // that count against BytesInFlight
+	growReqs               int    // of callReqs, those of pushes that grow
+	growBytes              uint64 // and of callBytes
 
 	wake       uint32 // lanes that have something to send
 	events     []Event

@@ -18,6 +18,11 @@ type Block struct {
 	Code      wire.Code
 	Proof     wire.Verified // of Body, where it is to be published
 	Hops      uint32        // daemons that it came through, as its pusher says; where it is to be published
+
+	// Came, where Reserve has set it, is told how many bytes of the body are in place,
+	// from the front: 0 when they are next, then once in growStep, and when all are. It is
+	// called with the session's lock, does not wait and does not call back.
+	Came func(n int)
 }
 
 // Lease is a holder's lease on pinned blocks.

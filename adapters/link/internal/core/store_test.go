@@ -17,6 +17,7 @@ type memStore struct {
 	ttl      time.Duration // of the last Pin, Reserve or Stock
 	full     bool
 	dropped  bool
+	came     func(b *Block, n int) // nil, or told of what is reserved
 	faults   []string
 }
 
@@ -110,6 +111,9 @@ func (h *memStore) Reserve(b []Block, ttl time.Duration) {
 		default:
 			h.nextSlot++
 			b[i].Slot, b[i].Gen, b[i].Body = h.nextSlot, 1, make([]byte, b[i].Head.BodyLen)
+			if x := b[i]; h.came != nil {
+				b[i].Came = func(n int) { h.came(&x, n) }
+			}
 			h.reserved[b[i].Slot] = b[i]
 		}
 	}

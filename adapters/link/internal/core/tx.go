@@ -206,12 +206,12 @@ func (l *Lane) plan() {
 func (l *Lane) planFrame(r *request) {
 	t := &l.tx
 	o := &r.out
-	n := int(min(o.left, uint64(l.s.cfg.Theirs.Frame-proto.DataPrefixLen)))
+	n := int(min(o.due(), uint64(l.s.cfg.Theirs.Frame-proto.DataPrefixLen)))
 	t.cur, t.left, t.headN, t.postN, t.fill = r, n, 0, 0, false
 	f := proto.Frame{Class: r.class, Req: r.id, Arg: uint32(o.cur)}
 	t.head = proto.AppendData(t.head[:0], f, uint32(o.items[o.cur].off), n)
 	t.post = t.post[:0]
-	if uint64(n) < o.left {
+	if uint64(n) < o.left || o.grows && !o.agreed {
 		return
 	}
 	if r.ask != nil {
@@ -249,6 +249,12 @@ func (l *Lane) frameSent(now time.Duration) {
 		r.endSent, r.dead = true, true
 	case r.serve != nil && r.dead:
 		l.s.sendEnd(r)
+	case r.out.grows:
+		if r.out.left == 0 && r.out.agreed {
+			r.progress(now) // the proof came while the last frame was under way
+		}
+		l.sendGrown(r)
+		return
 	default:
 		l.enqueue(r)
 		return
