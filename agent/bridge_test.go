@@ -23,11 +23,11 @@ func TestADrainLetsGoOnWhatWaits(t *testing.T) {
 	}
 	keys := e.keys("waits", 1)
 	e.put(t, keys, 4<<10, wire.ThinkActive, 0)
-	end, err := n.mover.Bring(fabric.Hop{Fabric: linkFabric, Peer: "other"}, fabric.Brought{NS: e.ns, Key: keys[0], Tier: wire.ThinkActive, Bytes: 4 << 10})
+	pass, err := n.mover.Bring(fabric.Hop{Fabric: linkFabric, Peer: "other"}, fabric.Brought{NS: e.ns, Key: keys[0], Tier: wire.ThinkActive, Bytes: 4 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	end(nil)
+	pass.End(nil)
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	n.mover.Forwarded(short)

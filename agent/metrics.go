@@ -28,6 +28,7 @@ type metrics struct {
 	bridgeBlocks     *prometheus.CounterVec // from, to, outcome
 	bridgeBytes      *prometheus.CounterVec // from, to
 	bridgeAttempts   *prometheus.CounterVec // from, to, reason
+	bridgeCuts       *prometheus.CounterVec // from, to, outcome
 	bridgeLooks      *prometheus.CounterVec // from, reason
 	objects          *prometheus.CounterVec // fabric, verification, outcome
 	spans            *prometheus.CounterVec // outcome
@@ -83,6 +84,8 @@ func newMetrics(version, wireVersion string) *metrics {
 		"Bytes of the bodies of blocks that were sent on from one fabric to another.", "from", "to")
 	m.bridgeAttempts = counter("meridian_gateway_attempts_total",
 		"Pushes of blocks on their way from one fabric to another, by the name of their error code; OK and EXISTS have arrived.", "from", "to", "reason")
+	m.bridgeCuts = counter("meridian_gateway_cut_through_total",
+		"Blocks that began to go on while they came, by outcome: forwarded (they had arrived so), fell_back (stored first after all, and sent on as others are), dropped (they did not become blocks here, and nothing of them is anywhere).", "from", "to", "outcome")
 	m.bridgeLooks = counter("meridian_gateway_looks_total",
 		"Blocks that peers of a fabric asked for and that were looked for in other fabrics, by the name of the error code; OK was found.", "from", "reason")
 	m.objects = counter("meridian_fabric_objects_total",

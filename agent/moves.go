@@ -59,6 +59,10 @@ func (o moveObserver) Bridged(from, to string, what transfer.BridgeOutcome, byte
 	o.a.metrics.bridgeBytes.WithLabelValues(from, to).Add(float64(bytes))
 }
 
+func (o moveObserver) CutThrough(from, to string, what transfer.CutOutcome) {
+	o.a.metrics.bridgeCuts.WithLabelValues(from, to, string(what)).Inc()
+}
+
 func (o moveObserver) Looked(by string, code wire.Code) {
 	o.a.metrics.bridgeLooks.WithLabelValues(by, reasonOf(code)).Inc()
 }

@@ -63,6 +63,7 @@ func (a *Agent) openRoutes(context.Context) error {
 		Store: a.store, Fabrics: &a.fabrics, Routes: a.routes, Observer: moveObserver{a}, Tracer: a.tracer, Log: a.logLimited,
 		FindWithin: a.cfg.Agent.FindTimeout, LoadBytes: a.cfg.KVMemory.Capacity / 4,
 		BridgeBytes: cmp.Or(a.cfg.Gateway.Queue, a.cfg.KVMemory.Capacity/8), LookWithin: a.cfg.Gateway.Look,
+		CutBytes: a.cfg.Gateway.Cut,
 	})
 	return nil
 }

@@ -29,7 +29,7 @@ label values that are known at the start are there from the start, at 0; those
 of meridian_llama_ where [llama] is configured. The label peer has at most 256
 values, reason the names of ` + "`mrdn errors`" + ` and other; fabric is a name of the
 configuration, class one of urgent, soon, normal, bulk, operation one of pull,
-push, offload, store, forward, probe. What peers ask for is pull (direction out) and push
+push, offload, store, forward, cut-through, probe. What peers ask for is pull (direction out) and push
 (direction in); their offloads are pushes of class bulk, their self-tests of class
 normal. No label carries a request or a tenant.
 Counters end in _total, as the exposition format demands, also those that

@@ -112,6 +112,7 @@ fabric = "link"
 	decode.mover.Log.Begin(transfer.Record{In: true})
 	decode.mover.Log.Begin(transfer.Record{})
 	moveObserver{decode.Agent}.Slow(linkFabric)
+	moveObserver{decode.Agent}.CutThrough(linkFabric, linkFabric, transfer.CutForwarded)
 	driveObjects(t, decode)
 	driveBridge(t, decode, b, moved)
 	if err := decode.fabrics.Add("ill", ill{}); err != nil {
@@ -159,11 +160,11 @@ func driveBridge(t *testing.T, n *testNode, e *testEngine, moved movedSeries) {
 	}
 	keys, from := e.keys("bridged", 1), fabric.Hop{Fabric: linkFabric, Peer: "prefill"}
 	e.put(t, keys, 4<<10, wire.ThinkActive, 0)
-	end, err := n.mover.Bring(from, fabric.Brought{NS: e.ns, Key: keys[0], Tier: wire.ThinkActive, Bytes: 4 << 10})
+	pass, err := n.mover.Bring(from, fabric.Brought{NS: e.ns, Key: keys[0], Tier: wire.ThinkActive, Bytes: 4 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	end(nil)
+	pass.End(nil)
 	moved.scrape(t, n)
 	if err := n.routes.Replace([]fabric.Route{{From: linkFabric, Fabric: "shelf"}}); err != nil {
 		t.Fatal(err)

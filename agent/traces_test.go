@@ -144,11 +144,11 @@ func TestTracesHaveAChildForEachAttempt(t *testing.T) {
 	}
 	keys := b.keys("bridged", 1)
 	b.put(t, keys, 32<<10, wire.ThinkActive, 0)
-	end, err := decode.mover.Bring(fabric.Hop{Fabric: linkFabric, Peer: "prefill"}, fabric.Brought{NS: b.ns, Key: keys[0], Tier: wire.ThinkActive, Bytes: 32 << 10})
+	pass, err := decode.mover.Bring(fabric.Hop{Fabric: linkFabric, Peer: "prefill"}, fabric.Brought{NS: b.ns, Key: keys[0], Tier: wire.ThinkActive, Bytes: 32 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	end(nil)
+	pass.End(nil)
 	until(t, "the block went on", func() bool { return decode.mover.BridgeStats().Forwarded == 1 })
 	until(t, "the spans came", func() bool { return len(r.tree("meridian.forward", "")) == 1 && len(r.tree("meridian.load", "")) > 0 })
 	if got, want := r.tree("meridian.forward", "meridian.attempt", "from", "to", "outcome", "fabric", "code"), "[link large forwarded: small FULL: large OK]"; fmt.Sprint(got) != want && fmt.Sprint(got) != "[link large forwarded: small TOO_LARGE: large OK]" {

@@ -21,6 +21,7 @@ var kinds = func() []kind {
 		{false, transfer.OpOffload, fabric.ClassBulk, false},
 		{false, transfer.OpStore, fabric.ClassBulk, false},
 		{false, transfer.OpForward, fabric.ClassNormal, false},
+		{false, transfer.OpThrough, fabric.ClassNormal, false},
 		{false, transfer.OpProbe, fabric.ClassNormal, false},
 	}
 	for c := range fabric.Class(fabric.Classes) {
@@ -81,6 +82,9 @@ func (a *Agent) zeroBridges() {
 			m.bridgeBlocks.WithLabelValues(from, to, string(outcome))
 		}
 		m.bridgeBytes.WithLabelValues(from, to)
+		for _, outcome := range transfer.CutOutcomes() {
+			m.bridgeCuts.WithLabelValues(from, to, string(outcome))
+		}
 		m.bridgeAttempts.WithLabelValues(from, to, reasonOf(wire.CodeOK))
 		m.bridgeLooks.WithLabelValues(from, reasonOf(wire.CodeOK))
 	}

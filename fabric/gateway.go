@@ -30,9 +30,8 @@ type Brought struct {
 type Gateway interface {
 	// Bring is asked before a block is published. It never waits. An error refuses the
 	// block: BUSY while what waits to be sent on has its share, TOO_LARGE where the block
-	// would never fit. Else end is called once, with what became of the publishing: nil
-	// and EXISTS send the block on.
-	Bring(from Hop, b Brought) (end func(error), err error)
+	// would never fit.
+	Bring(from Hop, b Brought) (Passage, error)
 	// Looks reports whether Look may bring anything to a peer. It never waits.
 	Looks(by Hop) bool
 	// Look makes blocks present that a peer asks for and that are not here, where the
@@ -41,11 +40,30 @@ type Gateway interface {
 	Look(ctx context.Context, by Hop, ns wire.Namespace, keys []wire.Key)
 }
 
+// Passage is a block that a Gateway has let in.
+type Passage interface {
+	// Through may be asked once, when the block has a home: whether it goes on while its
+	// bytes come. It never waits. nil: it is stored first.
+	Through(c Coming) *Growing
+	// End is called once, with what became of the publishing: nil and EXISTS send the block
+	// on. It never waits.
+	End(err error)
+}
+
+// Stays is the passage of a block that does not go on.
+type Stays struct{}
+
+// Through implements Passage.
+func (Stays) Through(Coming) *Growing { return nil }
+
+// End implements Passage.
+func (Stays) End(error) {}
+
 // NoGateway sends nothing on and looks nowhere.
 type NoGateway struct{}
 
 // Bring implements Gateway.
-func (NoGateway) Bring(Hop, Brought) (func(error), error) { return func(error) {}, nil }
+func (NoGateway) Bring(Hop, Brought) (Passage, error) { return Stays{}, nil }
 
 // Looks implements Gateway.
 func (NoGateway) Looks(Hop) bool { return false }

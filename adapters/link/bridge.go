@@ -15,6 +15,12 @@ type bridge struct {
 	hop fabric.Hop
 }
 
+// room is what the gateway gave for a block that is reserved.
+type room struct {
+	pass fabric.Passage
+	grow *fabric.Growing // it goes on while it comes; nil: it does not
+}
+
 // reservation names a reserved slot. The number alone may be given to somebody else once
 // the reservation has lapsed.
 type reservation struct{ slot, gen uint32 }
@@ -35,7 +41,7 @@ func (id *identity) source() string {
 
 // bring asks before a block is published. Without a bridge nothing goes on, and the block
 // of a probe never does.
-func (g *bridge) bring(b *core.Block, probe bool) (end func(error), err error) {
+func (g *bridge) bring(b *core.Block, probe bool) (fabric.Passage, error) {
 	if g == nil || probe {
 		return fabric.NoGateway{}.Bring(fabric.Hop{}, fabric.Brought{})
 	}
@@ -46,60 +52,67 @@ func (g *bridge) bring(b *core.Block, probe bool) (end func(error), err error) {
 
 // admit asks for each block that is to be pushed, before any byte of it comes, whether it
 // may go on. What may not is refused.
-func (s *sessionStore) admit(b []core.Block) []func(error) {
+func (s *sessionStore) admit(b []core.Block) []fabric.Passage {
 	if s.bridge == nil || !s.bridge.Looks() {
 		return nil
 	}
 	m, _ := s.spaces.n.Manifest(b[0].NS)
-	ends := make([]func(error), len(b))
+	passes := make([]fabric.Passage, len(b))
 	for i := range b {
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
-		end, err := s.bridge.bring(&b[i], m.Role == probeRole)
+		pass, err := s.bridge.bring(&b[i], m.Role == probeRole)
 		if err != nil {
 			b[i].Code = wire.CodeOf(err)
 			continue
 		}
-		ends[i] = end
+		passes[i] = pass
 	}
-	return ends
+	return passes
 }
 
 // keep keeps what admit gave for the blocks that have a slot, and gives back the rest.
-func (s *sessionStore) keep(b []core.Block, ends []func(error)) {
-	for i, end := range ends {
+func (s *sessionStore) keep(b []core.Block, passes []fabric.Passage) {
+	for i, pass := range passes {
 		switch {
-		case end == nil:
+		case pass == nil:
 		case b[i].Code != wire.CodeOK:
-			end(b[i].Code)
-		case !s.keepOne(reservation{b[i].Slot, b[i].Gen}, end):
-			end(wire.CodeCancelled) // the session ended meanwhile
+			pass.End(b[i].Code)
+		case !s.keepOne(&b[i], pass):
+			pass.End(wire.CodeCancelled) // the session ended meanwhile
 		}
 	}
 }
 
-func (s *sessionStore) keepOne(r reservation, end func(error)) bool {
-	s.room.Lock()
-	defer s.room.Unlock()
+func (s *sessionStore) keepOne(b *core.Block, pass fabric.Passage) bool {
+	grow := pass.Through(fabric.Coming{Head: b.Head, Att: b.Att, Body: b.Body, Slot: b.Slot})
+	s.rooming.Lock()
+	defer s.rooming.Unlock()
 	if s.dropped {
 		return false
 	}
 	if s.rooms == nil {
-		s.rooms = map[reservation]func(error){}
+		s.rooms = map[reservation]room{}
 	}
-	s.rooms[r] = end
+	s.rooms[reservation{b.Slot, b.Gen}] = room{pass, grow}
+	if grow != nil {
+		b.Came = grow.Came
+	}
 	return true
 }
 
 // admitted takes what keep kept for a block; nil: there is nothing.
-func (s *sessionStore) admitted(b *core.Block) func(error) {
-	s.room.Lock()
-	defer s.room.Unlock()
+func (s *sessionStore) admitted(b *core.Block) fabric.Passage {
+	s.rooming.Lock()
+	defer s.rooming.Unlock()
 	r := reservation{b.Slot, b.Gen}
-	end := s.rooms[r]
+	kept := s.rooms[r]
 	delete(s.rooms, r)
-	return end
+	if kept.grow != nil {
+		kept.grow.Prove(b.Proof)
+	}
+	return kept.pass
 }
 
 // Looks implements core.Looker.

@@ -19,13 +19,15 @@ type scripted struct {
 	refuse func(b fabric.Brought) error
 	look   func(ctx context.Context, keys []wire.Key)
 
+	through func(c fabric.Coming) *fabric.Growing
+
 	mu      sync.Mutex
 	brought []fabric.Hop
 	ends    []error
 	looked  int
 }
 
-func (g *scripted) Bring(from fabric.Hop, b fabric.Brought) (func(error), error) {
+func (g *scripted) Bring(from fabric.Hop, b fabric.Brought) (fabric.Passage, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.refuse != nil {
@@ -34,11 +36,29 @@ func (g *scripted) Bring(from fabric.Hop, b fabric.Brought) (func(error), error)
 		}
 	}
 	g.brought = append(g.brought, from)
-	return func(err error) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.ends = append(g.ends, err)
-	}, nil
+	return &script{g: g}, nil
+}
+
+// script is a block that a scripted gateway has let in.
+type script struct {
+	g    *scripted
+	grow *fabric.Growing
+}
+
+func (x *script) Through(c fabric.Coming) *fabric.Growing {
+	if x.g.through != nil {
+		x.grow = x.g.through(c)
+	}
+	return x.grow
+}
+
+func (x *script) End(err error) {
+	x.g.mu.Lock()
+	x.g.ends = append(x.g.ends, err)
+	x.g.mu.Unlock()
+	if x.grow != nil {
+		x.grow.End(err)
+	}
 }
 
 func (g *scripted) Looks(fabric.Hop) bool { return true }
@@ -251,26 +271,34 @@ func TestAPushThatIsGivenUpGivesItsRoomBack(t *testing.T) {
 // given back at once.
 func TestRoomOfTheGatewayBelongsToItsReservation(t *testing.T) {
 	var told []string
-	end := func(name string) []func(error) {
-		return []func(error){func(err error) { told = append(told, name+" "+wire.CodeOf(err).String()) }}
-	}
+	pass := func(name string) []fabric.Passage { return []fabric.Passage{named{&told, name}} }
 	first, second := []core.Block{{Slot: 7, Gen: 1}}, []core.Block{{Slot: 7, Gen: 3}}
 	s := &sessionStore{}
-	s.keep(first, end("first"))
-	s.keep(second, end("second"))
+	s.keep(first, pass("first"))
+	s.keep(second, pass("second"))
 	for _, b := range [][]core.Block{second, first} {
-		if f := s.admitted(&b[0]); f == nil {
+		if x := s.admitted(&b[0]); x == nil {
 			t.Errorf("nothing was kept for %v", b[0].Gen)
 		} else {
-			f(nil)
+			x.End(nil)
 		}
 	}
 	if s.admitted(&first[0]) != nil {
 		t.Error("it was given twice")
 	}
 	s.dropped = true
-	s.keep(first, end("late"))
+	s.keep(first, pass("late"))
 	if got, want := strings.Join(told, ", "), "second OK, first OK, late CANCELLED"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// named is a passage that writes down how it ends.
+type named struct {
+	told *[]string
+	name string
+}
+
+func (named) Through(fabric.Coming) *fabric.Growing { return nil }
+
+func (x named) End(err error) { *x.told = append(*x.told, x.name+" "+wire.CodeOf(err).String()) }

@@ -8,6 +8,7 @@ import (
 	"meridian/adapters/link/internal/core"
 	"meridian/blocks"
 	"meridian/blocks/quota"
+	"meridian/fabric"
 	"meridian/wire"
 )
 
@@ -38,16 +39,16 @@ type sessionStore struct {
 	inc    uint64
 	bridge *bridge // nil: what comes stays
 
-	room    sync.Mutex
-	rooms   map[reservation]func(error) // of reserved blocks that go on once they are published
-	dropped bool                        // there are no rooms any more
+	rooming sync.Mutex
+	rooms   map[reservation]room // of reserved blocks that go on
+	dropped bool                 // there are no rooms any more
 
 	// Memory of Pin, Stat and Publish, which are called under the session's lock.
 	v       []blocks.View
 	at      []int
 	look    look
 	commits []blocks.Commit
-	ends    []func(error)
+	passes  []fabric.Passage
 	seen    []core.Block
 }
 
@@ -193,8 +194,8 @@ func (s *sessionStore) Reserve(b []core.Block, ttl time.Duration) {
 
 func (s *sessionStore) reserve(b []core.Block, ttl time.Duration) {
 	s.refuseKnown(b)
-	ends := s.admit(b)
-	defer s.keep(b, ends)
+	passes := s.admit(b)
+	defer s.keep(b, passes)
 	var at []int
 	var size []uint32
 	for i := range b {
@@ -269,7 +270,7 @@ func (s *sessionStore) reserved(b *core.Block, v *blocks.View) {
 // the pusher gets is looked up afterwards. A block of a probe is for its pusher to
 // pull back, and for nobody else: it is gone afterwards, and has no reference.
 func (s *sessionStore) Publish(b []core.Block) {
-	c, ends, probe := s.commits[:0], s.ends[:0], false
+	c, passes, probe := s.commits[:0], s.passes[:0], false
 	for i := range b {
 		if i == 0 || b[i].NS != b[i-1].NS {
 			m, _ := s.spaces.n.Manifest(b[i].NS)
@@ -278,28 +279,28 @@ func (s *sessionStore) Publish(b []core.Block) {
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
-		end, err := s.admitted(&b[i]), error(nil)
-		if end == nil { // it came in one flight
-			end, err = s.bridge.bring(&b[i], probe)
+		pass, err := s.admitted(&b[i]), error(nil)
+		if pass == nil { // it came in one flight
+			pass, err = s.bridge.bring(&b[i], probe)
 		}
 		if err != nil {
 			s.st.Abort(s.owner, []uint32{b[i].Slot})
 			b[i].Code = wire.CodeOf(err)
 			continue
 		}
-		ends = append(ends, end)
+		passes = append(passes, pass)
 		c = append(c, blocks.Commit{
 			Transient: probe,
 			Slot:      b[i].Slot, Gen: b[i].Gen, NS: b[i].NS, Key: b[i].Key, Tier: b[i].Tier, Head: &b[i].Head, Att: b[i].Att, Proof: b[i].Proof,
 		})
 	}
-	s.commits, s.ends = c, ends
+	s.commits, s.passes = c, passes
 	s.passOn(b)
 	if len(c) == 0 {
 		return
 	}
 	defer clear(c)
-	defer clear(ends)
+	defer clear(passes)
 	s.st.Commit(s.owner, c)
 	seen := s.seen[:0]
 	for i := range c {
@@ -321,8 +322,8 @@ func (s *sessionStore) Publish(b []core.Block) {
 		}
 		n++
 	}
-	for i, end := range ends {
-		end(c[i].Err)
+	for i, pass := range passes {
+		pass.End(c[i].Err)
 	}
 }
 
@@ -334,8 +335,8 @@ func (s *sessionStore) passOn(b []core.Block) {
 			continue
 		}
 		m, _ := s.spaces.n.Manifest(b[i].NS)
-		if end, err := s.bridge.bring(&b[i], m.Role == probeRole); err == nil {
-			end(wire.CodeExists)
+		if pass, err := s.bridge.bring(&b[i], m.Role == probeRole); err == nil {
+			pass.End(wire.CodeExists)
 		}
 	}
 }
@@ -355,8 +356,8 @@ func (s *sessionStore) Abort(b []core.Block) {
 		if b[i].Code != wire.CodeOK {
 			continue
 		}
-		if end := s.admitted(&b[i]); end != nil {
-			end(wire.CodeCancelled)
+		if pass := s.admitted(&b[i]); pass != nil {
+			pass.End(wire.CodeCancelled)
 		}
 	}
 }
@@ -365,11 +366,11 @@ func (s *sessionStore) Abort(b []core.Block) {
 func (s *sessionStore) Drop() {
 	s.st.Drop(s.owner)
 	s.spaces.close()
-	s.room.Lock()
+	s.rooming.Lock()
 	rooms := s.rooms
 	s.rooms, s.dropped = nil, true
-	s.room.Unlock()
-	for _, end := range rooms {
-		end(wire.CodeCancelled)
+	s.rooming.Unlock()
+	for _, r := range rooms {
+		r.pass.End(wire.CodeCancelled)
 	}
 }

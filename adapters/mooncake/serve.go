@@ -351,12 +351,12 @@ func (s *server) put(g *guest, m message) error {
 		return fmt.Errorf("mooncake: notify to put: a payload of %d bytes whose header says %d: %w", m.n, wire.HeaderLen+uint64(head.BodyLen), wire.CodeInvalid)
 	}
 	c := blocks.Commit{NS: m.ns, Key: m.key, Tier: head.Tier, Head: &head}
-	stored, err := s.Gateway.Bring(fabric.Hop{Fabric: s.node.cfg.Label, Peer: g.Name()}, fabric.Brought{NS: m.ns, Key: m.key, Tier: head.Tier, Bytes: uint64(head.BodyLen)})
+	passage, err := s.Gateway.Bring(fabric.Hop{Fabric: s.node.cfg.Label, Peer: g.Name()}, fabric.Brought{NS: m.ns, Key: m.key, Tier: head.Tier, Bytes: uint64(head.BodyLen)})
 	if err != nil {
 		return fmt.Errorf("mooncake: notify to put: %w", err)
 	}
 	err = s.Windows.Publish(g.owner, m.addr+wire.HeaderLen, &c)
-	stored(err)
+	passage.End(err)
 	switch {
 	case errors.Is(err, wire.CodeExists):
 		return nil

@@ -101,12 +101,12 @@ func (n *Node) put(g guest, p *peer, m message) error {
 		return fmt.Errorf("nixl: notification to put: a payload of %d bytes whose header says %d: %w", m.n, wire.HeaderLen+uint64(head.BodyLen), wire.CodeInvalid)
 	}
 	c := blocks.Commit{NS: m.ns, Key: m.key, Tier: head.Tier, Head: &head}
-	stored, err := n.cfg.Gateway.Bring(fabric.Hop{Fabric: n.cfg.Label, Peer: p.Name()}, fabric.Brought{NS: m.ns, Key: m.key, Tier: head.Tier, Bytes: uint64(head.BodyLen)})
+	passage, err := n.cfg.Gateway.Bring(fabric.Hop{Fabric: n.cfg.Label, Peer: p.Name()}, fabric.Brought{NS: m.ns, Key: m.key, Tier: head.Tier, Bytes: uint64(head.BodyLen)})
 	if err != nil {
 		return fmt.Errorf("nixl: notification to put: %w", err)
 	}
 	err = n.cfg.Windows.Publish(g.owner, addr+wire.HeaderLen, &c)
-	stored(err)
+	passage.End(err)
 	switch {
 	case errors.Is(err, wire.CodeExists):
 		return nil

@@ -164,6 +164,7 @@ func (l Llama) On() bool { return l.Model != "" }
 // Gateway is the table of the same name.
 type Gateway struct {
 	Queue uint64 // bytes; 0: an eighth of the arena
+	Cut   uint64 // bytes from which on a block goes on while it comes; 0: never
 	Look  time.Duration
 }
 

@@ -36,6 +36,7 @@ var ourTables = []table[Config]{
 	}},
 	{"gateway", "Blocks that peers bring and that go on to another fabric, by a [[route]] with from.", []field[Config]{
 		key("queue_bytes", func(c *Config) *uint64 { return &c.Gateway.Queue }, sizes, 0, bytesBetween(0, 1<<46), "Bytes of the arena in which blocks wait to be sent on. One source may have a quarter of them and one fabric half; a block that would exceed that is refused as BUSY before it is stored. 0: an eighth of kv_memory.capacity_bytes."),
+		key("cut_through_bytes", func(c *Config) *uint64 { return &c.Gateway.Cut }, sizes, 1<<20, bytesBetween(0, 1<<30), "From what size on a block that a peer of the link brings, and that goes on over the link, goes on while it comes. The next daemon publishes it only once this one has checked all of it. 0: each block is stored first."),
 		key("look_timeout", func(c *Config) *time.Duration { return &c.Gateway.Look }, durations, 2*time.Second, between(time.Millisecond, time.Minute), "How long a block that a peer asks for and that is not here is looked for in other fabrics."),
 	}},
 	{"admin", "The operator's side.", []field[Config]{

@@ -56,6 +56,8 @@ type parcel struct {
 	view  blocks.View // pinned by lease
 	lease blocks.Lease
 
+	cut *cut // it goes on while it comes; see through.go
+
 	failed map[string]error // by registry name: what the routes chose, and did not take it
 	tries  int              // on the path that was chosen last
 	last   string           // fabric that failed last
@@ -73,9 +75,12 @@ type bridge struct {
 	from    map[string]uint64 // bytes by the source's registry name
 	to      map[string]uint64 // bytes by the fabric of the first rule
 	known   places
+	cutting int               // blocks that go on while they come
+	cuts    map[string]uint64 // of them, by the source's registry name
 
-	forwarded, exists, expired, refused, loops atomic.Uint64
-	loopFrom                                   atomic.Pointer[string]
+	forwarded, exists, expired, refused, loops, cutThrough atomic.Uint64
+
+	loopFrom atomic.Pointer[string]
 }
 
 // BridgeStats counts blocks that go from one fabric to another.
@@ -83,11 +88,12 @@ type BridgeStats struct {
 	Waiting      int    `json:"waiting"` // blocks
 	WaitingBytes uint64 `json:"waiting_bytes"`
 	LimitBytes   uint64 `json:"limit_bytes"`
-	Forwarded    uint64 `json:"forwarded"` // that another fabric acknowledged
-	Exists       uint64 `json:"exists"`    // that were there already
-	Expired      uint64 `json:"expired"`   // that no fabric took in time
-	Refused      uint64 `json:"refused"`   // that were not stored, since too much waits
-	Loops        uint64 `json:"loops"`     // that came back
+	Forwarded    uint64 `json:"forwarded"`   // that another fabric acknowledged
+	CutThrough   uint64 `json:"cut_through"` // of them, those that went on while they came
+	Exists       uint64 `json:"exists"`      // that were there already
+	Expired      uint64 `json:"expired"`     // that no fabric took in time
+	Refused      uint64 `json:"refused"`     // that were not stored, since too much waits
+	Loops        uint64 `json:"loops"`       // that came back
 	LoopFrom     string `json:"loop_from,omitempty"`
 	Looks        uint64 `json:"looks"` // blocks that peers asked for and that were looked for elsewhere
 	Found        uint64 `json:"found"` // of them
@@ -97,7 +103,7 @@ type BridgeStats struct {
 func (m *Mover) BridgeStats() BridgeStats {
 	g := &m.bridge
 	st := BridgeStats{
-		LimitBytes: m.cfg.BridgeBytes, Forwarded: g.forwarded.Load(), Exists: g.exists.Load(), Expired: g.expired.Load(),
+		LimitBytes: m.cfg.BridgeBytes, Forwarded: g.forwarded.Load(), CutThrough: g.cutThrough.Load(), Exists: g.exists.Load(), Expired: g.expired.Load(),
 		Refused: g.refused.Load(), Loops: g.loops.Load(), Looks: m.looks.asked.Load(), Found: m.looks.found.Load(),
 	}
 	if from := g.loopFrom.Load(); from != nil {
@@ -110,9 +116,9 @@ func (m *Mover) BridgeStats() BridgeStats {
 }
 
 // Bring implements fabric.Gateway.
-func (m *Mover) Bring(from fabric.Hop, b fabric.Brought) (end func(error), err error) {
+func (m *Mover) Bring(from fabric.Hop, b fabric.Brought) (fabric.Passage, error) {
 	if !m.cfg.Routes.Bridges(from.Fabric) {
-		return stays, nil
+		return fabric.Stays{}, nil
 	}
 	p := &parcel{from: from, id: blockID{b.NS, b.Key}, what: b, began: time.Now()}
 	for _, r := range m.cfg.Routes.Matching(p.query()) {
@@ -120,11 +126,11 @@ func (m *Mover) Bring(from fabric.Hop, b fabric.Brought) (end func(error), err e
 		break
 	}
 	if p.to == "" {
-		return stays, nil
+		return fabric.Stays{}, nil
 	}
 	if from.Hops >= maxHops {
 		m.looped(p)
-		return stays, nil
+		return fabric.Stays{}, nil
 	}
 	g := &m.bridge
 	g.mu.Lock()
@@ -132,27 +138,24 @@ func (m *Mover) Bring(from fabric.Hop, b fabric.Brought) (end func(error), err e
 	g.mu.Unlock()
 	if was && m.Copied(at.loc) {
 		m.again(p, at.hops)
-		return stays, nil
+		return fabric.Stays{}, nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if first, on := g.waiting[p.id]; on {
 		m.again(p, first.from.Hops)
 		if first.stored {
-			return stays, nil
+			return fabric.Stays{}, nil
 		}
-		return func(err error) { m.storedToo(first, p, err) }, nil
+		return &passage{m, p, first}, nil
 	}
 	if err := g.take(p, m.cfg.BridgeBytes); err != nil {
 		g.refused.Add(1)
 		m.cfg.Observer.Bridged(from.Fabric, p.to, BridgeRefused, 0)
 		return nil, err
 	}
-	return func(err error) { m.stored(p, err) }, nil
+	return &passage{m, p, nil}, nil
 }
-
-// stays is the end of a block that does not go on.
-func stays(error) {}
 
 func (p *parcel) query() fabric.Query {
 	return fabric.Query{From: p.from, NS: p.id.ns, Tier: p.what.Tier, AnyPeer: true, Bytes: p.what.Bytes, Failed: p.failed}
@@ -225,25 +228,42 @@ func (m *Mover) stored(p *parcel, err error) {
 		g.give(p)
 	}
 	g.mu.Unlock()
-	if !p.stored {
-		return
+	m.endCut(p, err)
+	if p.stored {
+		m.pin(p)
 	}
+	switch {
+	case m.cutGoesOn(p):
+	case p.cut != nil:
+		m.cutOver(p)
+	case p.stored:
+		m.queuePinned(p) // the caller may hold what the routes ask for
+	}
+}
+
+// pin keeps a block that was published where it is until it has gone on; its time begins.
+func (m *Mover) pin(p *parcel) {
 	p.began = time.Now()
-	p.ctx, p.span = m.cfg.Tracer.Start(m.ctx, "meridian.forward", trace.WithAttributes(
-		attribute.String("from", p.from.Fabric), attribute.String("peer", p.from.Peer), attribute.Int64("bytes", int64(p.what.Bytes)), attribute.Int("hops", p.from.Hops)))
+	m.bridge.mu.Lock()
+	m.trace(p)
+	m.bridge.mu.Unlock()
 	v := []blocks.View{{NS: p.id.ns, Key: p.id.key}}
 	lease, err := m.cfg.Store.Acquire(m.bridgeOwner, v, parcelTTL, false)
-	if err == nil {
-		p.lease, p.view, err = lease, v[0], v[0].Err
-	}
-	if err == nil && p.view.Seg == 0 {
+	switch {
+	case err != nil:
+	case v[0].Err != nil:
+		err = v[0].Err
+	case v[0].Seg == 0:
 		err = wire.CodeAbsent // it was copied away, and is not here any more
 	}
 	if err != nil {
-		m.finish(p, BridgeExpired, "", err)
+		p.err = err
+		if lease != (blocks.Lease{}) {
+			m.cfg.Store.Release(m.bridgeOwner, lease)
+		}
 		return
 	}
-	m.queue(destination{name: intake}, p, false) // the caller may hold what the routes ask for
+	p.lease, p.view = lease, v[0]
 }
 
 // storedToo is the end of a block which another one was admitted to bring first: it goes
@@ -260,8 +280,8 @@ func (m *Mover) storedToo(first, p *parcel, err error) {
 	if waits {
 		return
 	}
-	if end, err := m.Bring(p.from, p.what); err == nil {
-		end(wire.CodeExists)
+	if again, err := m.Bring(p.from, p.what); err == nil {
+		again.End(wire.CodeExists)
 	}
 }
 

@@ -65,8 +65,8 @@ func TestOutcomesAddUpWhateverFails(t *testing.T) {
 					size := []int{4000, 15_000, 60_000}[chance(3)] // few, since each size has an extent
 					hop := fabric.Hop{Fabric: "there", Peer: fmt.Sprint(i % 3)}
 					if chance(10) == 0 { // its bytes turn out to be wrong
-						if end, err := r.Bring(hop, fabric.Brought{NS: r.ns, Key: k, Bytes: uint64(size)}); err == nil {
-							end(wire.CodeChecksum)
+						if pass, err := r.Bring(hop, fabric.Brought{NS: r.ns, Key: k, Bytes: uint64(size)}); err == nil {
+							pass.End(wire.CodeChecksum)
 							dropped++
 						}
 						continue

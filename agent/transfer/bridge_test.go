@@ -20,17 +20,17 @@ var app = fabric.Hop{Fabric: "there", Peer: "app"}
 // bring has a peer bring a block, as a fabric that serves it does.
 func (r *rig) bring(from fabric.Hop, key wire.Key, size int) error {
 	r.t.Helper()
-	end, err := r.Bring(from, fabric.Brought{NS: r.ns, Key: key, Tier: wire.ThinkActive, Bytes: uint64(size)})
+	pass, err := r.Bring(from, fabric.Brought{NS: r.ns, Key: key, Tier: wire.ThinkActive, Bytes: uint64(size)})
 	if err != nil {
 		return err
 	}
 	v := r.view(key)
 	if v.Seg != 0 {
-		end(wire.CodeExists)
+		pass.End(wire.CodeExists)
 		return nil
 	}
 	r.put([]wire.Key{key}, size, wire.ThinkActive)
-	end(nil)
+	pass.End(nil)
 	return nil
 }
 
@@ -282,11 +282,11 @@ func TestOneSourceAndOneFabricHaveTheirShareOfTheQueue(t *testing.T) {
 func TestABlockThatIsNotStoredHoldsNothing(t *testing.T) {
 	r := newRig(t, from("there", "a"), named(world(t, 1)))
 	for _, k := range r.keys("k", 100) {
-		end, err := r.Bring(app, fabric.Brought{NS: r.ns, Key: k, Bytes: 1 << 20})
+		pass, err := r.Bring(app, fabric.Brought{NS: r.ns, Key: k, Bytes: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
-		end(wire.CodeChecksum)
+		pass.End(wire.CodeChecksum)
 	}
 	if st := r.BridgeStats(); st.Waiting != 0 || st.WaitingBytes != 0 {
 		t.Errorf("%+v", st)
@@ -305,13 +305,13 @@ func TestABlockThatTwoBringGoesOn(t *testing.T) {
 					r := newRig(t, from("there", "a"), named(f))
 					key := r.keys("k", 1)[0]
 					what := fabric.Brought{NS: r.ns, Key: key, Tier: wire.ThinkActive, Bytes: 5000}
-					var ends [2]func(error)
+					var ends [2]fabric.Passage
 					for i, hop := range []fabric.Hop{app, other} {
-						end, err := r.Bring(hop, what)
+						pass, err := r.Bring(hop, what)
 						if err != nil {
 							t.Fatal(err)
 						}
-						ends[i] = end
+						ends[i] = pass
 					}
 					r.put([]wire.Key{key}, 5000, wire.ThinkActive)
 					outcomes := [2]error{nil, wire.CodeChecksum}
@@ -323,7 +323,7 @@ func TestABlockThatTwoBringGoesOn(t *testing.T) {
 						order = []int{0, 1}
 					}
 					for _, i := range order {
-						ends[i](outcomes[i])
+						ends[i].End(outcomes[i])
 					}
 					r.settled()
 					r.has(f[0], []wire.Key{key}, true)

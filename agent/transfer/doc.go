@@ -10,6 +10,7 @@
 //	offload.go   one queue a destination for what went cold
 //	bridge.go    what a peer brings and that goes on: room, pins, and where it went
 //	forward.go   the ladder by which it does; one line a destination
+//	through.go   the same while it comes, to a fabric that holds it back until it is checked
 //	look.go      what a peer asks for and that is looked for in other fabrics
 //	testroute.go a block of the daemon's own over the path of a route
 //	quiet.go     slots that a fabric may still touch

@@ -184,17 +184,10 @@ func (m *Mover) attempt(l *line, batch []*parcel) {
 	var hung error
 	for i, p := range batch {
 		err := arrived(&items[i])
-		m.attempted(l, p, &items[i], began)
+		m.attempted(l.to.name, p, &items[i], began, false)
 		switch {
 		case err == nil:
-			m.bridge.mu.Lock()
-			m.bridge.known.note(p.id, place{blocks.Loc{Fabric: l.to.route, H: items[i].H}, p.from.Hops})
-			m.bridge.mu.Unlock()
-			outcome := BridgeForwarded
-			if items[i].Err != nil {
-				outcome = BridgeExists
-			}
-			m.finish(p, outcome, family(l.to.name), nil)
+			m.arrivedAt(l.to, p, &items[i])
 		default:
 			if hangs(err) {
 				hung = err
@@ -224,6 +217,18 @@ func (m *Mover) attempt(l *line, batch []*parcel) {
 	for _, p := range slices.Backward(again) {
 		m.queue(l.to, p, true)
 	}
+}
+
+// arrivedAt ends the way of a parcel that a path has, and remembers where it is.
+func (m *Mover) arrivedAt(to destination, p *parcel, it *fabric.Item) {
+	m.bridge.mu.Lock()
+	m.bridge.known.note(p.id, place{blocks.Loc{Fabric: to.route, H: it.H}, p.from.Hops})
+	m.bridge.mu.Unlock()
+	outcome := BridgeForwarded
+	if it.Err != nil {
+		outcome = BridgeExists
+	}
+	m.finish(p, outcome, family(to.name), nil)
 }
 
 // leave sends a parcel to the next route.
@@ -292,12 +297,12 @@ func (m *Mover) push(l *line, batch []*parcel, items []fabric.Item) {
 }
 
 // attempted accounts for one block of an attempt, which is a child of its span.
-func (m *Mover) attempted(l *line, p *parcel, it *fabric.Item, began time.Time) {
+func (m *Mover) attempted(to string, p *parcel, it *fabric.Item, began time.Time, through bool) {
 	code := wire.CodeOf(it.Err)
-	m.cfg.Observer.Attempted(p.from.Fabric, family(l.to.name), code)
+	m.cfg.Observer.Attempted(p.from.Fabric, family(to), code)
 	_, span := m.cfg.Tracer.Start(p.ctx, "meridian.attempt", trace.WithTimestamp(began), trace.WithAttributes(
-		attribute.String("fabric", family(l.to.name)), attribute.String("peer", peerOf(l.to.name)), attribute.String("transport", it.Via),
-		attribute.String("code", code.String()), attribute.Int("attempt", p.tries+1)))
+		attribute.String("fabric", family(to)), attribute.String("peer", peerOf(to)), attribute.String("transport", it.Via),
+		attribute.String("code", code.String()), attribute.Int("attempt", p.tries+1), attribute.Bool("cut_through", through)))
 	if arrived(it) != nil {
 		span.SetStatus(otelcodes.Error, code.String())
 	}

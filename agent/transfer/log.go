@@ -17,12 +17,13 @@ type Op string
 
 // The operations. Pull and push are what a peer asks of this daemon as well.
 const (
-	OpPull    Op = "pull"    // somebody asked for blocks
-	OpPush    Op = "push"    // a peer hands blocks over
-	OpOffload Op = "offload" // cold blocks leave
-	OpStore   Op = "store"   // a write-through copy, before the engine's PUT is acknowledged
-	OpForward Op = "forward" // a block that a peer brought goes on
-	OpProbe   Op = "probe"   // a self-test moves a block of its own
+	OpPull    Op = "pull"        // somebody asked for blocks
+	OpPush    Op = "push"        // a peer hands blocks over
+	OpOffload Op = "offload"     // cold blocks leave
+	OpStore   Op = "store"       // a write-through copy, before the engine's PUT is acknowledged
+	OpForward Op = "forward"     // a block that a peer brought goes on
+	OpThrough Op = "cut-through" // the same while it comes
+	OpProbe   Op = "probe"       // a self-test moves a block of its own
 )
 
 // Record is one call on one fabric.

@@ -212,6 +212,10 @@ func (w *watcher) Bridged(from, to string, what BridgeOutcome, bytes uint64) {
 	w.note(fmt.Sprintf("%s %s %s %d", what, from, to, bytes))
 }
 
+func (w *watcher) CutThrough(from, to string, what CutOutcome) {
+	w.note(fmt.Sprintf("cut %s %s %s", what, from, to))
+}
+
 func (w *watcher) Looked(by string, code wire.Code) { w.note(fmt.Sprintf("look %s %v", by, code)) }
 
 // note counts an event by its text.

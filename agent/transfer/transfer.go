@@ -57,6 +57,8 @@ type Observer interface {
 	// Bridged is what became of a block that was to go on from one fabric to another;
 	// bytes of its body, where it was forwarded.
 	Bridged(from, to string, what BridgeOutcome, bytes uint64)
+	// CutThrough is what became of a block that was to go on while it came.
+	CutThrough(from, to string, what CutOutcome)
 	// Looked is a block that a peer of a fabric asked for and that was looked for
 	// elsewhere: OK, or why it was not had.
 	Looked(by string, code wire.Code)
@@ -80,6 +82,9 @@ type Config struct {
 	LoadBytes uint64
 	// BridgeBytes bounds what waits to be sent on; 0: 64 MiB.
 	BridgeBytes uint64
+	// CutBytes is from what size on a block goes on while it comes, where its destination
+	// can hold it back until it is checked; 0: none does.
+	CutBytes uint64
 	// LookWithin is how long a peer's question for a block that is not here is passed
 	// on; 0: 2 s.
 	LookWithin time.Duration

@@ -69,20 +69,26 @@ var space = manifest.Namespace()
 // start runs a daemon; text are the tables besides those that each has.
 func start(t *testing.T, name, text string) *house {
 	t.Helper()
+	return startSized(t, name, "32MiB", "1MiB", manifest, text)
+}
+
+// startSized is start with an arena, a staging ring and a namespace of other sizes.
+func startSized(t *testing.T, name, capacity, staging string, manifest wire.Manifest, text string) *house {
+	t.Helper()
 	h := &house{t: t, name: name, dir: testbed.ShortDir(t)}
 	text = fmt.Sprintf(`[agent]
 name = %q
 state_dir = "state"
 [engine]
 socket = %q
-staging_bytes = "1MiB"
+staging_bytes = %q
 [admin]
 socket = %q
 [security]
 tenants = ["acme"]
 [kv_memory]
-capacity_bytes = "32MiB"
-`, name, h.at("e"), h.at("a")) + text
+capacity_bytes = %q
+`, name, h.at("e"), staging, h.at("a"), capacity) + text
 	if err := os.WriteFile(h.at("m.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func TestBlocksGoBetweenTheLinkAndEachWorld(t *testing.T) {
 		same(t, "NIXL to link", payload, edge.holds(in))
 		h.shows(`meridian_gateway_attempts_total{from="link",reason="OK",to="nixl"} 1`)
 		h.shows(`meridian_gateway_attempts_total{from="nixl",reason="OK",to="link"} 1`)
-		h.showsTransfer("nixl", "out")
+		h.showsTransfer("nixl", "out", "forward")
 	})
 	t.Run("Mooncake", func(t *testing.T) {
 		m := &mooncakeApp{Engine: realengine.Start(t, 8<<20), t: t}
@@ -131,18 +131,18 @@ func TestBlocksGoBetweenTheLinkAndEachWorld(t *testing.T) {
 }
 
 // showsTransfer demands that `mrdn transfer list` shows what goes on.
-func (h *house) showsTransfer(fabric, direction string) {
+func (h *house) showsTransfer(fabric, direction, op string) {
 	h.t.Helper()
 	list, err := h.admin.ListTransfers(h.t.Context(), &adminpb.ListTransfersRequest{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	for _, x := range list.GetTransfers() {
-		if x.GetFabric() == fabric && x.GetOp() == "forward" && strings.HasSuffix(strings.ToLower(x.GetDirection().String()), direction) {
+		if x.GetFabric() == fabric && x.GetOp() == op && strings.HasSuffix(strings.ToLower(x.GetDirection().String()), direction) {
 			return
 		}
 	}
-	h.t.Errorf("no forward to %s in %v", fabric, list)
+	h.t.Errorf("no %s to %s in %v", op, fabric, list)
 }
 
 // A block that lies in a synthetic fabric, and in no arena, is had by a real agent of
