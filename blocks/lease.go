@@ -231,18 +231,22 @@ func (c *Core) expireLease(l uint32) {
 	c.endLease(l)
 }
 
-// owned returns the lease's record if o holds it.
+// owned returns the lease's record if o holds it, or an owner of its family that
+// is not dropped.
 func (c *Core) owned(o Owner, token Lease) uint32 {
-	oi, w := c.owner(o)
+	_, w := c.owner(o)
 	l, ok := c.leases.of[token]
-	if w == nil || !ok || c.leases.all[l].owner != oi {
+	if w == nil || !ok {
+		return none
+	}
+	if h := &c.owners.all[c.leases.all[l].owner]; h.family != w.family || h.orphan {
 		return none
 	}
 	return l
 }
 
 // Renew sets a lease's remaining time. LEASE_LOST: it lapsed, was released, or
-// is another owner's. BUSY: a peer's lease would get older than Shares.LeaseAge;
+// is of another family. BUSY: a peer's lease would get older than Shares.LeaseAge;
 // it keeps the time that it has.
 func (c *Core) Renew(now time.Duration, o Owner, token Lease, ttl time.Duration) error {
 	c.expire(now)
@@ -273,7 +277,8 @@ func (c *Core) Renew(now time.Duration, o Owner, token Lease, ttl time.Duration)
 	return nil
 }
 
-// Release ends a lease. A lease that is gone already, or another owner's, is left alone.
+// Release ends a lease. A lease that is gone already, or of another family, is left
+// alone, and so is a hold of an owner that was dropped.
 func (c *Core) Release(o Owner, token Lease) {
 	if l := c.owned(o, token); l != none {
 		c.endLease(l)

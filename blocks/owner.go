@@ -8,6 +8,7 @@ import (
 // owner is a session: the head of lists of what it holds.
 type owner struct {
 	gen       uint32
+	family    uint64 // owners with one number renew and release each other's leases
 	used      bool
 	process   bool // its holds outlive it until Gone
 	orphan    bool // dropped, and waiting for Gone
@@ -28,9 +29,10 @@ type privateKey struct {
 }
 
 type owners struct {
-	all  []owner
-	free []uint32
-	live int
+	all      []owner
+	free     []uint32
+	live     int
+	families uint64 // given out
 }
 
 func newOwners() owners { return owners{} }
@@ -42,6 +44,35 @@ func (c *Core) NewOwner(process bool) Owner { return c.NewOwnerFor(quota.Total, 
 // together with the holder's other owners. With process true its hold leases
 // survive Drop until Gone. It returns 0 when MaxOwners exist.
 func (c *Core) NewOwnerFor(who quota.Holder, process bool) Owner {
+	c.owners.families++
+	return c.newOwner(c.owners.families, who, process)
+}
+
+// NewMember makes an owner that works for the same holder as another one and is of
+// its family: each renews and releases the leases of the others, as long as those
+// are not dropped. It returns 0 when the other one is not there, and when MaxOwners
+// exist.
+func (c *Core) NewMember(of Owner, process bool) Owner {
+	_, w := c.owner(of)
+	if w == nil {
+		return 0
+	}
+	who := quota.Total
+	if w.acct != none {
+		who = c.shares.all[w.acct].who
+	}
+	return c.newOwner(w.family, who, process)
+}
+
+// SetProcess says that an owner works for a process after all: its hold leases
+// survive Drop until Gone.
+func (c *Core) SetProcess(o Owner) {
+	if _, w := c.owner(o); w != nil {
+		w.process = true
+	}
+}
+
+func (c *Core) newOwner(family uint64, who quota.Holder, process bool) Owner {
 	o := &c.owners
 	var i uint32
 	switch {
@@ -54,7 +85,7 @@ func (c *Core) NewOwnerFor(who quota.Holder, process bool) Owner {
 	default:
 		return 0
 	}
-	o.all[i] = owner{gen: o.all[i].gen + 1, used: true, process: process, leases: none, groups: none, acct: c.openAccount(who)}
+	o.all[i] = owner{gen: o.all[i].gen + 1, family: family, used: true, process: process, leases: none, groups: none, acct: c.openAccount(who)}
 	o.live++
 	return Owner(uint64(o.all[i].gen)<<32 | uint64(i))
 }

@@ -1,9 +1,12 @@
 package blocks
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"meridian/wire"
 )
 
 // Process watches a process by something that outlives its number.
@@ -21,6 +24,26 @@ func openProcess(pid int) (Process, error) {
 		return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
 	}
 	return pidfd(fd), nil
+}
+
+// ProcessOf takes a descriptor that came from elsewhere: a pidfd of a process that
+// has not ended, which may be in another PID namespace. Anything else is an error
+// that matches INVALID, and is closed.
+func ProcessOf(fd int) (Process, error) {
+	p := pidfd(fd)
+	why := ""
+	// The kernel says EBADF to what is no pidfd, before it looks whose child it is.
+	err := unix.Waitid(unix.P_PIDFD, fd, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	switch {
+	case err != nil && !errors.Is(err, unix.ECHILD):
+		why = "the descriptor is not a pidfd"
+	case p.Gone():
+		why = "the process of the pidfd has ended"
+	default:
+		return p, nil
+	}
+	_ = unix.Close(fd) // nothing was done with it
+	return nil, fmt.Errorf("%s: %w", why, wire.CodeInvalid)
 }
 
 // Gone polls without waiting. A failed poll says nothing, so the process counts as alive.

@@ -120,7 +120,8 @@ func (s *scenario) namespace(a args) string {
 	return errText(s.c.AddNamespace(nsOf(a.d.CmdArgs[0].Key), tenantOf(a.str("tenant", "t"))))
 }
 
-// owner NAME... [process] [peer=NAME | engine=NAME]: who they work for
+// owner NAME... [process] [peer=NAME | engine=NAME | of=OWNER]: who they work for, or
+// the owner whose family they are of
 func (s *scenario) owner(a args) string {
 	who := quota.Total
 	if name := a.str("peer", ""); name != "" {
@@ -130,7 +131,11 @@ func (s *scenario) owner(a args) string {
 		who = quota.Holder{Kind: quota.Engine, Name: name}
 	}
 	for _, arg := range a.d.CmdArgs {
-		if arg.Key != "process" && arg.Key != "peer" && arg.Key != "engine" {
+		switch head := a.str("of", ""); {
+		case arg.Key == "process" || arg.Key == "peer" || arg.Key == "engine" || arg.Key == "of":
+		case head != "":
+			s.owners[arg.Key] = s.c.NewMember(s.owners[head], a.d.HasArg("process"))
+		default:
 			s.owners[arg.Key] = s.c.NewOwnerFor(who, a.d.HasArg("process"))
 		}
 	}

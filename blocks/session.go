@@ -19,6 +19,37 @@ func (s *Store) NewOwner(pid int) Owner { return s.NewOwnerFor(quota.Total, pid)
 // hold leases. It returns 0, which every call refuses, when MaxOwners exist or
 // the store is closed.
 func (s *Store) NewOwnerFor(who quota.Holder, pid int) Owner {
+	return s.newOwner(pid, func() Owner { return s.core.NewOwnerFor(who, pid > 0) })
+}
+
+// NewMember makes a session that works for the same holder as another one, with a
+// process of its own. The sessions of a family renew and release each other's
+// leases, until the one that has the lease is dropped. It returns 0 also where the
+// other session is not there.
+func (s *Store) NewMember(of Owner, pid int) Owner {
+	return s.newOwner(pid, func() Owner { return s.core.NewMember(of, pid > 0) })
+}
+
+// Watch gives a session whose process could not be found by number that process:
+// from now on it gets hold leases, which outlive Drop until the process has ended.
+// The store closes p, at once where it returns false: the session is not there, or
+// has a process.
+func (s *Store) Watch(o Owner, p Process) bool {
+	s.mu.Lock()
+	w := s.sessions[o]
+	took := !s.closed && w != nil && !w.gone && w.proc == nil
+	if took {
+		w.proc = p
+		s.core.SetProcess(o)
+	}
+	s.unlock()
+	if !took {
+		_ = p.Close() // it was polled, and nothing written
+	}
+	return took
+}
+
+func (s *Store) newOwner(pid int, made func() Owner) Owner {
 	w := &session{pid: pid}
 	if pid > 0 {
 		if p, err := s.cfg.OpenProcess(pid); err == nil {
@@ -29,7 +60,7 @@ func (s *Store) NewOwnerFor(who quota.Holder, pid int) Owner {
 	defer s.unlock()
 	var o Owner
 	if !s.closed {
-		o = s.core.NewOwnerFor(who, pid > 0)
+		o = made()
 	}
 	if o == 0 {
 		if w.proc != nil {
