@@ -32,7 +32,7 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 	}
 	s.in.views = s.wanted(s.in.views, x.Items)
 	v := s.in.views
-	lease, err := s.srv.cfg.Store.Acquire(s.owner, v, link.LeaseFor(x.LeaseMS), x.Hold)
+	lease, err := s.srv.cfg.Store.Acquire(s.holder(x.Hold), v, link.LeaseFor(x.LeaseMS), x.Hold)
 	if err != nil {
 		s.refuse(f, len(x.Items), start, err)
 		return nil
@@ -51,6 +51,15 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 		s.srv.cfg.Store.Release(s.owner, lease)
 	}
 	return err
+}
+
+// holder is who a lease belongs to: a hold to the process that asked for it, a timed
+// one to the group.
+func (s *session) holder(hold bool) blocks.Owner {
+	if hold {
+		return s.owner
+	}
+	return s.group.owner
 }
 
 // wanted makes a view of each item.
@@ -153,11 +162,11 @@ func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.V
 			return
 		}
 	}
-	failed := s.fetchMissing(fl, x.Items, v)
+	failed := s.fetchMissing(fl, s.holder(x.Hold), x.Items, v)
 	for i := range v {
 		v[i] = s.view(spaces, &x.Items[i])
 	}
-	lease, err := store.Acquire(s.owner, v, link.LeaseFor(x.LeaseMS), x.Hold)
+	lease, err := store.Acquire(s.holder(x.Hold), v, link.LeaseFor(x.LeaseMS), x.Hold)
 	store.Release(s.owner, first)
 	if fl.cancelled() {
 		// Transient blocks that came all the same go with their first release.
@@ -194,7 +203,7 @@ func (s *session) endFetch(fl *flight, items int, e link.End) {
 // fetchMissing asks the host for the items that are not here, a call for each
 // namespace and way of keeping. The result has an error for each item of v that
 // could not be had.
-func (s *session) fetchMissing(fl *flight, items []link.Want, v []blocks.View) []error {
+func (s *session) fetchMissing(fl *flight, o blocks.Owner, items []link.Want, v []blocks.View) []error {
 	failed := make([]error, len(v))
 	todo := make([]int, 0, len(v))
 	for i := range v {
@@ -213,7 +222,7 @@ func (s *session) fetchMissing(fl *flight, items []link.Want, v []blocks.View) [
 				later = append(later, i)
 			}
 		}
-		for j, err := range s.srv.cfg.Host.Fetch(fl.ctx, s.owner, ns, keys, how != 0) {
+		for j, err := range s.srv.cfg.Host.Fetch(fl.ctx, o, ns, keys, how != 0) {
 			if j < len(now) {
 				failed[now[j]] = err
 			}
@@ -239,7 +248,7 @@ func (s *session) renew(f link.Frame, p []byte) error {
 	return nil
 }
 
-// release answers RELEASE. A lease that is gone, or was never this session's, is
+// release answers RELEASE. A lease that is gone, or was never this group's, is
 // no error: release is idempotent.
 func (s *session) release(f link.Frame, p []byte) error {
 	x := &s.in.release

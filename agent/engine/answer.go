@@ -19,6 +19,7 @@ const segsAMap = link.MaxSegs / 2
 // Refusals of a daemon that drains, and of a request that gives it no time.
 var (
 	errLeaving = fmt.Errorf("this daemon is leaving: %w", wire.CodeDraining)
+	errNoOwner = fmt.Errorf("the block store has no owner left: %w", wire.CodeTooMany)
 	errNoTime  = fmt.Errorf("deadline_ms is 0: %w", wire.CodeDeadline)
 )
 

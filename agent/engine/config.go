@@ -45,21 +45,23 @@ type Observer interface {
 
 // Limits bound what engines may take. A zero value takes the default.
 type Limits struct {
-	Sessions     int           // that have opened a namespace, at a time; default 64
-	Reqs         int           // requests in flight a session; default and at most link.MaxReqs
-	Items        int           // items of a batch; default and at most link.MaxItems
-	StagingBytes int           // of a session's staging ring; default 64 MiB
-	Namespaces   int           // open a session; default and at most link.MaxNamespaces
-	Blocks       int           // blocks of running requests a session; default 1<<18
-	SendTimeout  time.Duration // an engine that has not taken all that one write sends by then is dropped; default 5 s
+	Sessions      int           // engines that have opened a namespace, at a time; default 64
+	GroupSessions int           // of one engine; default 64
+	Reqs          int           // requests in flight a session; default and at most link.MaxReqs
+	Items         int           // items of a batch; default and at most link.MaxItems
+	StagingBytes  int           // of a session's staging ring; default 64 MiB
+	Namespaces    int           // open a session; default and at most link.MaxNamespaces
+	Blocks        int           // blocks of running requests a session; default 1<<18
+	SendTimeout   time.Duration // an engine that has not taken all that one write sends by then is dropped; default 5 s
 }
 
 // Defaults of Limits.
 const (
-	DefaultSessions     = 64
-	DefaultStagingBytes = 64 << 20
-	DefaultBlocks       = 1 << 18
-	DefaultSendTimeout  = 5 * time.Second
+	DefaultSessions      = 64
+	DefaultGroupSessions = 64 // a scheduler and the ranks of TP 8 with PP 7
+	DefaultStagingBytes  = 64 << 20
+	DefaultBlocks        = 1 << 18
+	DefaultSendTimeout   = 5 * time.Second
 )
 
 // Config is what Listen needs.
@@ -103,6 +105,7 @@ func (l *Limits) fill() {
 		*v = min(*v, most)
 	}
 	orDefault(&l.Sessions, DefaultSessions, 1<<16)
+	orDefault(&l.GroupSessions, DefaultGroupSessions, 1<<16)
 	orDefault(&l.Reqs, link.MaxReqs, link.MaxReqs)
 	orDefault(&l.Items, link.MaxItems, link.MaxItems)
 	orDefault(&l.StagingBytes, DefaultStagingBytes, 1<<40)

@@ -23,7 +23,7 @@ func (s *session) digest() string {
 	s.fmu.Lock()
 	defer s.fmu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "greeted %v, asks %v, seated %v, %d bytes wait, ring %d of which sent %d;", s.greeted, s.asks, s.place.seated.Load(), len(s.out), len(s.ring), s.ringSent)
+	fmt.Fprintf(&b, "greeted %v, asks %v, seated %v, %d bytes wait, ring %d of which sent %d;", s.greeted, s.asks, s.seated(), len(s.out), len(s.ring), s.ringSent)
 	if !s.greeted {
 		return b.String()
 	}

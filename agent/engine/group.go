@@ -30,9 +30,12 @@ type group struct {
 	account quota.Holder // whose share everything of the group counts against
 	owner   blocks.Owner // of timed leases, and of blocks that were fetched for them
 	life    *life
+	name    groupName // zero: of a session that shares nothing
+	secret  []byte    // nil: none
+	place   *place    // of its first session, until the group is seated
 
 	members atomic.Pointer[[]*session] // changed under srv.mu, never in place
-	seated  bool                       // it has opened a namespace, and counts as an engine; under srv.mu
+	seated  atomic.Bool                // it has opened a namespace, and counts as an engine; changed under srv.mu
 
 	opening sync.Mutex              // one OPEN at a time
 	open    atomic.Pointer[[]space] // by number; changed under opening, and only appended to
@@ -51,13 +54,6 @@ func newGroup(srv *Server, account quota.Holder) *group {
 // not change.
 func (g *group) spaces() []space { return *g.open.Load() }
 
-// alone makes the group of a session that has no other.
-func (s *session) alone() {
-	g := newGroup(s.srv, processAccount(s.pid))
-	g.owner = s.owner
-	s.srv.join(s, g)
-}
-
 // processAccount is the share of a process. Processes of other PID namespaces cannot
 // be told apart, and have one share together.
 func processAccount(pid int) quota.Holder {
@@ -67,57 +63,55 @@ func processAccount(pid int) quota.Holder {
 	return quota.Holder{Kind: quota.Engine, Name: "process " + strconv.Itoa(pid)}
 }
 
-// join makes a session a member.
-func (s *Server) join(ss *session, g *group) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	members := append(slices.Clone(*g.members.Load()), ss)
-	g.members.Store(&members)
-	s.groups[g] = struct{}{}
-	ss.group = g
-}
-
 // leave takes a session out of its group, and ends the group with the last one.
 // What the session had in flight has ended.
 func (s *Server) leave(ss *session) {
 	g := ss.group
 	if g == nil {
-		s.cfg.Store.Drop(ss.owner)
+		ss.place.leave()
 		return
 	}
 	s.mu.Lock()
 	members := slices.DeleteFunc(slices.Clone(*g.members.Load()), func(m *session) bool { return m == ss })
 	g.members.Store(&members)
+	last := len(members) == 0
+	if last && s.named[g.name] == g {
+		delete(s.named, g.name) // who comes now makes a group of its own
+	}
 	s.mu.Unlock()
-	if len(members) > 0 {
+	if !last {
 		s.cfg.Store.Drop(ss.owner)
 		return
 	}
 	g.end(ss.owner)
-	st := g.life.stats()
-	clear(st.Phases[:])
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.groups, g)
-	if g.seated {
-		s.seated--
-	}
-	s.gone.Add(&st)
+	s.forget(g)
 }
 
-// end gives back what the group has, and what its last session has.
+// end gives back what the last session of a group has, and what all had together.
 func (g *group) end(last blocks.Owner) {
+	g.place.leave()
 	g.life.close()
 	g.srv.cfg.Store.Drop(last)
-	if g.owner != last {
-		g.srv.cfg.Store.Drop(g.owner)
-	}
+	g.srv.cfg.Store.Drop(g.owner)
 	g.opening.Lock()
 	defer g.opening.Unlock()
 	for _, done := range g.closes {
 		done()
 	}
 	g.closes = nil
+}
+
+// forget takes a group that has ended out, with its counts.
+func (s *Server) forget(g *group) {
+	st := g.life.stats()
+	clear(st.Phases[:])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.groups, g)
+	if g.seated.Load() {
+		s.seated--
+	}
+	s.gone.Add(&st)
 }
 
 // flush writes out what waits for every session.

@@ -74,7 +74,7 @@ func (s *session) lookupRefs(v []blocks.View, items []link.Want) {
 	if refs == nil {
 		return
 	}
-	lease, err := s.srv.cfg.Store.Acquire(s.owner, refs, time.Second, false)
+	lease, err := s.srv.cfg.Store.Acquire(s.group.owner, refs, time.Second, false)
 	s.srv.cfg.Store.Release(s.owner, lease)
 	for i, n := 0, 0; i < len(items); i++ {
 		if items[i].Gen == 0 {

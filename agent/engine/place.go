@@ -14,24 +14,26 @@ import (
 )
 
 // place is what a connection has until it opens a namespace: one of its user's
-// share. Connections that open nothing take no session's place, and the oldest
-// silent one of a user makes room for that user's next.
+// share. Connections that open nothing take no engine's place, and the oldest
+// silent one of a user makes room for that user's next. The sessions of a group
+// have one place together.
 type place struct {
+	first   *session
+	group   atomic.Pointer[group] // once first has one
 	conn    *halfopen.Conn
 	share   *quota.Hold
 	evicted atomic.Pointer[error]
-	seated  atomic.Bool // it has opened a namespace, and counts as a session of an engine
 }
 
 // enter gives a connection of a user a place, or says why there is none.
-func (s *Server) enter(ss *session, uid uint32) error {
-	user := quota.Holder{Kind: quota.Source, Name: fmt.Sprintf("user %d", uid)}
+func (s *Server) enter(ss *session) error {
+	user := quota.Holder{Kind: quota.Source, Name: fmt.Sprintf("user %d", ss.uid)}
 	now := time.Since(s.start)
 	for range 2 {
 		share, err := s.cfg.Quota.Take(quota.HalfOpen, 1, user)
 		if err == nil {
 			ss.place.share = share
-			ss.place.conn = s.places.Enter(now, user.Name, ss.evict)
+			ss.place.conn = s.places.Enter(now, user.Name, ss.place.evict)
 			return nil
 		}
 		if !s.places.MakeRoom(now, user.Name, err) {
@@ -41,12 +43,30 @@ func (s *Server) enter(ss *session, uid uint32) error {
 	return fmt.Errorf("no place for a connection of %s: %w", user, wire.CodeTooMany)
 }
 
-// evict ends a connection that makes room. It waits for nobody: the reader says
-// why.
-func (s *session) evict(why error) {
-	s.place.share.Give()
-	s.place.evicted.Store(&why)
-	s.c.shutdown(unix.SHUT_RD)
+// evict ends the connections of a place that makes room. It waits for nobody: their
+// readers say why.
+func (p *place) evict(why error) {
+	p.share.Give()
+	p.evicted.Store(&why)
+	p.shutdown()
+}
+
+// shutdown makes the readers of all connections of the place see the end.
+func (p *place) shutdown() {
+	p.first.c.shutdown(unix.SHUT_RD)
+	if g := p.group.Load(); g != nil {
+		for _, m := range *g.members.Load() {
+			m.c.shutdown(unix.SHUT_RD)
+		}
+	}
+}
+
+// leave gives the place back. It may be called again.
+func (p *place) leave() {
+	if p.conn != nil {
+		p.conn.Leave()
+	}
+	p.share.Give()
 }
 
 // seat makes an engine of a group that opens its first namespace.
@@ -54,27 +74,29 @@ func (g *group) seat() error {
 	srv := g.srv
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	if g.seated {
+	if g.seated.Load() {
 		return nil
 	}
 	if err := srv.full(); err != nil {
 		return err
 	}
 	srv.seated++
-	g.seated = true
-	for _, m := range *g.members.Load() {
-		m.place.seated.Store(true)
-		m.leavePlace()
-	}
+	g.seated.Store(true)
+	g.place.leave()
 	return nil
 }
 
-func (s *session) leavePlace() {
-	if s.place.conn != nil {
-		s.place.conn.Leave()
+// spoke says that a valid message has come.
+func (s *session) spoke() {
+	p := s.place
+	if s.group != nil {
+		p = s.group.place
 	}
-	s.place.share.Give()
+	p.conn.Spoke(time.Since(s.srv.start))
 }
+
+// seated says whether the session counts as one of an engine.
+func (s *session) seated() bool { return s.group != nil && s.group.seated.Load() }
 
 // full says whether as many engines have opened a namespace as may. The caller
 // holds mu.
@@ -87,7 +109,11 @@ func (s *Server) full() error {
 
 // outcome is why a session ends: as err says, unless it made room for another one.
 func (s *session) outcome(err error) error {
-	if why := s.place.evicted.Load(); why != nil && !s.place.seated.Load() {
+	why := s.place.evicted.Load()
+	if why == nil && s.group != nil {
+		why = s.group.place.evicted.Load()
+	}
+	if why != nil && !s.seated() {
 		return &link.FrameError{Code: wire.CodeTooMany, Text: "this connection was silent for longest: " + (*why).Error()}
 	}
 	return err

@@ -52,6 +52,7 @@ type Server struct {
 	mu       sync.Mutex
 	sessions map[*session]struct{} // all connections
 	groups   map[*group]struct{}   // engines, half-open ones too
+	named    map[groupName]*group  // of them that several sessions may share
 	seated   int                   // of them that have opened a namespace
 	stopped  bool
 	gone     scheduler.Stats // of engines that ended, without Phases
@@ -74,6 +75,7 @@ func Listen(cfg Config) (*Server, error) {
 		closing:  make(chan struct{}),
 		sessions: make(map[*session]struct{}),
 		groups:   make(map[*group]struct{}),
+		named:    make(map[groupName]*group),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -151,9 +153,9 @@ func (s *Server) admit(c *conn, cred *unix.Ucred) {
 	case s.draining.Load():
 		code, text = wire.CodeDraining, "this daemon is leaving"
 	}
-	ss := newSession(s, c, int(cred.Pid))
+	ss := newSession(s, c, int(cred.Pid), cred.Uid)
 	if code == wire.CodeOK {
-		if err := s.enter(ss, cred.Uid); err != nil {
+		if err := s.enter(ss); err != nil {
 			code, text = wire.CodeTooMany, err.Error()
 		}
 	}
@@ -163,7 +165,7 @@ func (s *Server) admit(c *conn, cred *unix.Ucred) {
 	}
 	if s.stopped {
 		s.mu.Unlock()
-		ss.leavePlace()
+		ss.place.leave()
 		c.close()
 		return
 	}
@@ -174,7 +176,7 @@ func (s *Server) admit(c *conn, cred *unix.Ucred) {
 	}
 	s.mu.Unlock()
 	if code != wire.CodeOK {
-		ss.leavePlace()
+		ss.place.leave()
 		// A message that fits the empty send buffer: this cannot block.
 		_ = c.write(link.AppendMessage(nil, link.Frame{Type: link.TypeError, Flags: link.FlagCritical}, link.Error{Code: code, Text: text}))
 		s.refuse(code, "pid", cred.Pid, "uid", cred.Uid, "reason", text)
@@ -278,6 +280,7 @@ func (s *Server) now() scheduler.Time { return scheduler.Time(time.Since(s.start
 // Stats are a server's counts.
 type Stats struct {
 	Sessions  int    // connected now
+	Engines   int    // of one session or more, with a namespace open or not
 	Accepted  uint64 // since Listen
 	Refused   uint64 // connections ended with ERROR
 	InFlight  int    // PUTs and fetches that run
@@ -288,7 +291,7 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{Sessions: len(s.sessions), Accepted: s.accepted, Refused: s.refused, InFlight: s.flights.now(), Scheduler: s.gone}
+	st := Stats{Sessions: len(s.sessions), Engines: len(s.groups), Accepted: s.accepted, Refused: s.refused, InFlight: s.flights.now(), Scheduler: s.gone}
 	for g := range s.groups {
 		one := g.life.stats()
 		st.Scheduler.Add(&one)

@@ -47,17 +47,19 @@ type session struct {
 	srv   *Server
 	c     *conn
 	pid   int // 0: not visible from here
+	uid   uint32
 	log   *slog.Logger
-	owner blocks.Owner
+	owner blocks.Owner // of what is the session's own: reservations, hold leases, ring
 	ctx   context.Context
 	end   context.CancelFunc
 
-	place place
-	split link.Splitter
-	group *group // nil before HELLO
-	in    inbox
-	ring  []byte // staging: none before the engine needs it, and then never moved
-	asks  bool   // for its ring: HELLO has feature RING
+	place   *place
+	split   link.Splitter
+	group   *group // nil before HELLO
+	grouped bool   // HELLO has feature GROUP
+	in      inbox
+	ring    []byte // staging: none before the engine needs it, and then never moved
+	asks    bool   // for its ring: HELLO has feature RING
 
 	wmu      sync.Mutex
 	out      []byte
@@ -102,16 +104,18 @@ func (in *inbox) done() {
 	invariants.OverwriteItems(in.haves)
 }
 
-func newSession(srv *Server, c *conn, pid int) *session {
+func newSession(srv *Server, c *conn, pid int, uid uint32) *session {
 	s := &session{
 		srv:     srv,
 		c:       c,
 		pid:     max(pid, 0),
+		uid:     uid,
 		log:     srv.log.With("engine_pid", pid),
 		mapped:  make(map[uint32]struct{}),
 		flights: make(map[uint64]*flight),
 		copies:  make(chan struct{}, min(maxCopies, runtime.GOMAXPROCS(0))),
 	}
+	s.place = &place{first: s}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -119,19 +123,12 @@ func newSession(srv *Server, c *conn, pid int) *session {
 // run is the session's reader, from HELLO to the last byte given back.
 func (s *session) run() {
 	defer s.srv.ended(s)
-	s.owner = s.srv.cfg.Store.NewOwnerFor(processAccount(s.pid), s.pid)
-	var err error
-	if s.owner == 0 {
-		err = s.wrong(wire.CodeTooMany, "the block store has no owner left")
-	} else {
-		err = s.hello()
-	}
+	err := s.hello()
 	if err == nil {
 		s.log.Info("engine connected")
 		err = s.serve()
 	}
 	err = s.outcome(err)
-	s.leavePlace()
 	s.end()
 	refused := s.fault(err)
 	s.flown.Wait()
@@ -223,7 +220,7 @@ func (s *session) hello() error {
 	if err := s.parse(&theirs, ev.Payload); err != nil {
 		return err
 	}
-	s.place.conn.Spoke(time.Since(s.srv.start))
+	s.spoke()
 	s.asks = theirs.Features&link.FeatureRing != 0
 	ours := s.ourHello()
 	if _, err := ours.Agree(theirs); err != nil {
@@ -235,7 +232,11 @@ func (s *session) hello() error {
 	case theirs.Lane != 0:
 		return s.wrong(wire.CodeState, "an engine's session has lane 0 only")
 	}
-	s.alone()
+	auth, err := s.join(&theirs)
+	if err != nil {
+		return err
+	}
+	ours.Auth = auth
 	if err := s.c.receiveTimeout(0); err != nil {
 		return err
 	}
@@ -257,7 +258,7 @@ func (s *session) ourHello() link.Hello {
 	h := link.Hello{
 		Min: link.Version, Max: link.Version,
 		Agent: cfg.Agent, Inc: cfg.Incarnation,
-		Features: link.FeatureLocal | link.FeatureRing | link.FeaturePlain,
+		Features: link.FeatureLocal | link.FeatureRing | link.FeatureGroup | link.FeaturePlain,
 		Limits: link.Limits{
 			Reqs:          uint32(cfg.Limits.Reqs),
 			Items:         uint32(cfg.Limits.Items),
@@ -298,8 +299,8 @@ func (s *session) serve() error {
 }
 
 func (s *session) event(ev link.Event) error {
-	if ev.Kind != link.EventNone && !s.place.seated.Load() {
-		s.place.conn.Spoke(time.Since(s.srv.start))
+	if ev.Kind != link.EventNone && !s.seated() {
+		s.spoke()
 	}
 	switch ev.Kind {
 	case link.EventNone:
