@@ -78,7 +78,8 @@ var (
 	dVocab         = desc("vocab_fallback_total", "Requests whose think marker ids came from the built-in table because the configuration has none for their model.")
 	dLogLost       = desc("log_lost_lines_total", "Log lines that were dropped because the log's output was closed, or was read too slowly.")
 	dLogLeftOut    = desc("log_left_out_lines_total", "Log lines that were counted and not written, because more of their kind came than quota.log_lines.")
-	dSessions      = desc("engine_sessions", "Engines that are connected now.")
+	dSessions      = desc("engine_sessions", "Sessions of engines that are connected now.")
+	dEngines       = desc("engines", "Engines that are connected now, each a session or a group of sessions.")
 	dPeerFailures  = desc("peer_failures_total", "What failed between this daemon and a listed peer of a fabric that counts it: direction in is what the peer asked for, out what this daemon asked the peer for.", "fabric", "peer", "direction", "reason")
 	dRelayBytes    = desc("relay_bytes_total", "Bytes that a relay between Mooncake engines carried, by source and by direction: in is what the source wrote to the target, out what it read.", "fabric", "source", "direction")
 	dRelayRequests = desc("relay_requests_total", "Requests, reads and writes, that a relay carried to their end, by source.", "fabric", "source")
@@ -261,6 +262,7 @@ func onePerName(rows []fabric.Peer) []fabric.Peer {
 func (c *collector) engines(out chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
 	st := c.a.engines.Stats()
 	gauge(dSessions, float64(st.Sessions))
+	gauge(dEngines, float64(st.Engines))
 	gauge(dTracked, float64(st.Scheduler.Tracked()))
 	for p := scheduler.Prefill; p <= scheduler.Complete; p++ {
 		gauge(dPhases, float64(st.Scheduler.Phases[p]), p.String())

@@ -78,6 +78,11 @@ func (s *Store) Staging(o Owner, least, most int, who ...quota.Holder) ([]byte, 
 	return m.B, nil
 }
 
+// StagingLeft is how many bytes of rings the limits leave to those named in who.
+func (s *Store) StagingLeft(who ...quota.Holder) uint64 {
+	return s.staging.Left(quota.StagingBytes, append(who, quota.Total)...)
+}
+
 // StagingFD returns a descriptor of the owner's ring, which the caller closes, and
 // the bytes to map of it.
 func (s *Store) StagingFD(o Owner) (fd int, size uint64, err error) {

@@ -112,7 +112,9 @@ type Arena struct {
 type Engine struct {
 	Socket      string
 	Staging     uint64 // bytes of staging ring a session
-	MaxSessions int
+	MaxSessions int    // engines, each a group of sessions
+
+	MaxGroupSessions int // of one engine
 }
 
 // Security is who may use the engine socket, and for which tenants.

@@ -28,7 +28,8 @@ var ourTables = []table[Config]{
 	{"engine", "The engines' block socket.", []field[Config]{
 		key("socket", func(c *Config) *string { return &c.Engine.Socket }, words, "", free[string](), "Path of the Unix socket, made with mode 0600.").HostDefault("`engine.sock` in `/run/meridian` for root, else in `$XDG_RUNTIME_DIR/meridian`").Listens(),
 		key("staging_bytes", func(c *Config) *uint64 { return &c.Engine.Staging }, sizes, 64<<20, bytesBetween(1<<20, 1<<32), "Most that one session's staging ring may have, part of kv_memory.capacity_bytes. It is made for the first put, smaller where the staging shares of quota do not leave twice as much, and grows when a larger block needs it."),
-		key("max_sessions", func(c *Config) *int { return &c.Engine.MaxSessions }, integers, 16, between(1, 1024), "Engines that have a namespace open, at the same time. Connections that have none yet count by user: quota.source_half_open."),
+		key("max_sessions", func(c *Config) *int { return &c.Engine.MaxSessions }, integers, 16, between(1, 1024), "Engines that have a namespace open, at the same time: the sessions of one scheduler and its ranks are one engine. Connections that have none yet count by user: quota.source_half_open."),
+		key("max_group_sessions", func(c *Config) *int { return &c.Engine.MaxGroupSessions }, integers, 40, between(1, 1024), "Sessions of one engine at the same time: its scheduler and a worker for each rank."),
 	}},
 	{"security", "Who may use the engine socket.", []field[Config]{
 		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open, and peers of this host where none is listed. Empty: none, so that no engine can work.").Live(),

@@ -46,19 +46,19 @@ type Observer interface {
 // Limits bound what engines may take. A zero value takes the default.
 type Limits struct {
 	Sessions      int           // engines that have opened a namespace, at a time; default 64
-	GroupSessions int           // of one engine; default 64
+	GroupSessions int           // of one engine; default 40
 	Reqs          int           // requests in flight a session; default and at most link.MaxReqs
 	Items         int           // items of a batch; default and at most link.MaxItems
 	StagingBytes  int           // of a session's staging ring; default 64 MiB
-	Namespaces    int           // open a session; default and at most link.MaxNamespaces
-	Blocks        int           // blocks of running requests a session; default 1<<18
+	Namespaces    int           // open an engine; default and at most link.MaxNamespaces
+	Blocks        int           // blocks of running requests an engine; default 1<<18
 	SendTimeout   time.Duration // an engine that has not taken all that one write sends by then is dropped; default 5 s
 }
 
 // Defaults of Limits.
 const (
 	DefaultSessions      = 64
-	DefaultGroupSessions = 64 // a scheduler and the ranks of TP 8 with PP 7
+	DefaultGroupSessions = 40 // a scheduler and the ranks of TP 8 with PP 4
 	DefaultStagingBytes  = 64 << 20
 	DefaultBlocks        = 1 << 18
 	DefaultSendTimeout   = 5 * time.Second

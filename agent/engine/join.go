@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -92,6 +93,9 @@ func (s *session) joinNamed(h *link.Hello) ([]link.TLV, error) {
 // foundGroup makes a group with s as its first member. srv.mu is held.
 func (s *session) foundGroup(name groupName, o offer) (auth []link.TLV, err error) {
 	srv := s.srv
+	if err := srv.full(); err != nil {
+		return nil, err
+	}
 	g := newGroup(srv, quota.Holder{Kind: quota.Engine, Name: name.String()})
 	g.name, g.secret, g.place = name, o.secret, s.place
 	if g.owner = srv.cfg.Store.NewOwnerFor(g.account, 0); g.owner == 0 {
@@ -120,6 +124,10 @@ func (s *session) joinAlone() error {
 	g.owner, g.place = s.owner, s.place
 	s.srv.mu.Lock()
 	defer s.srv.mu.Unlock()
+	if err := s.srv.full(); err != nil {
+		s.srv.cfg.Store.Drop(s.owner)
+		return err
+	}
 	s.srv.addMember(s, g)
 	return nil
 }
@@ -144,8 +152,18 @@ func (s *session) join(h *link.Hello) (auth []link.TLV, err error) {
 	} else {
 		err = s.joinAlone()
 	}
-	if err != nil {
-		return nil, s.wrong(wire.CodeOf(err), err.Error())
+	var fe *link.FrameError
+	if err != nil && !errors.As(err, &fe) {
+		err = s.wrong(wire.CodeOf(err), err.Error())
 	}
-	return auth, nil
+	return auth, err
+}
+
+// dispatchGrouped handles a request of a type that only sessions with GROUP speak.
+func (s *session) dispatchGrouped(f link.Frame, p []byte) error {
+	switch f.Type {
+	case link.TypeLoaded, link.TypeReserved, link.TypePhaseAt, link.TypeEvicted:
+		return s.wrong(wire.CodeState, f.Type.String()+" does not come from an engine")
+	}
+	return s.unsupported(f)
 }

@@ -89,6 +89,11 @@ func (s *session) stageEarly(spaces []space) error {
 	return s.stage(0, spaces)
 }
 
+// ringsOfAGroup is what part of the bytes that are left for staging rings one of a
+// group's rings gets beyond what it needs: an engine may have a session for each of
+// eight ranks, and another engine may come.
+const ringsOfAGroup = 16
+
 // stage sees to a staging ring that holds size bytes and a full block of each
 // namespace, as far as the limit allows: it makes one, or makes the one that is
 // there larger. Where it cannot, nothing has changed.
@@ -108,7 +113,11 @@ func (s *session) stage(size uint64, spaces []space) error {
 	if least <= len(s.ring) {
 		return nil
 	}
-	b, err := s.srv.cfg.Store.Staging(s.owner, least, limit, who...)
+	most := limit
+	if s.grouped { // the others will want rings too
+		most = max(least, min(limit, int(s.srv.cfg.Store.StagingLeft(who...)/ringsOfAGroup)))
+	}
+	b, err := s.srv.cfg.Store.Staging(s.owner, least, most, who...)
 	if err != nil {
 		return err
 	}

@@ -160,9 +160,6 @@ func (s *Server) admit(c *conn, cred *unix.Ucred) {
 		}
 	}
 	s.mu.Lock()
-	if full := (*link.FrameError)(nil); code == wire.CodeOK && errors.As(s.full(), &full) {
-		code, text = full.Code, full.Text
-	}
 	if s.stopped {
 		s.mu.Unlock()
 		ss.place.leave()

@@ -315,7 +315,7 @@ func (s *session) event(ev link.Event) error {
 
 // dispatch handles a control frame.
 func (s *session) dispatch(f link.Frame, p []byte) error {
-	if f.Type.NeedsGroup() { // unknown where it was not agreed on
+	if f.Type.NeedsGroup() && !s.grouped { // unknown where it was not agreed on
 		return s.unsupported(f)
 	}
 	switch f.Type {
@@ -333,6 +333,9 @@ func (s *session) dispatch(f link.Frame, p []byte) error {
 	}
 	if s.running(f.Req) { // before anything is done for it
 		return s.wrong(wire.CodeState, f.Type.String()+" with the number of a request that runs")
+	}
+	if f.Type.NeedsGroup() {
+		return s.dispatchGrouped(f, p)
 	}
 	switch f.Type {
 	case link.TypeAcquire:

@@ -93,7 +93,7 @@ func TestEachFindingFires(t *testing.T) {
 		want             finding.Severity
 		mention          string
 	}{
-		{"few open files", "limits.nofile", "", func(h *finding.Host) { h.Limit = limitOf(unix.RLIMIT_NOFILE, 256) }, finding.Err, "320 open files"},
+		{"few open files", "limits.nofile", "", func(h *finding.Host) { h.Limit = limitOf(unix.RLIMIT_NOFILE, 256) }, finding.Err, "2816 open files"},
 		{"open files unreadable", "limits.nofile", "", func(h *finding.Host) { h.Limit = func(int) (uint64, error) { return 0, errors.New("EPERM") } }, finding.Warn, "EPERM"},
 		{"memlock with UCX", "limits.memlock", "", func(h *finding.Host) {
 			h.Limit = limitOf(unix.RLIMIT_MEMLOCK, 65536)

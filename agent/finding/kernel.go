@@ -11,12 +11,12 @@ import (
 )
 
 // filesPerPeer: 17 connections (one for control and 16 for data), twice while they are
-// replaced. filesPerEngine: a socket, a staging ring, an event descriptor and
-// a pidfd. filesBase: segments, generation tables, listeners, logs.
+// replaced. filesPerSession: an engine's socket, its staging ring, an event descriptor
+// and a pidfd. filesBase: segments, generation tables, listeners, logs.
 const (
-	filesPerPeer   = 2 * 17
-	filesPerEngine = 4
-	filesBase      = 256
+	filesPerPeer    = 2 * 17
+	filesPerSession = 4
+	filesBase       = 256
 )
 
 func checkOpenFiles(h *Host) Finding {
@@ -26,7 +26,7 @@ func checkOpenFiles(h *Host) Finding {
 	}
 	need := uint64(filesBase)
 	if h.Config != nil {
-		need += uint64(len(h.Config.Peers())*filesPerPeer + h.Config.Engine.MaxSessions*filesPerEngine)
+		need += uint64(len(h.Config.Peers())*filesPerPeer + h.Config.Engine.MaxSessions*h.Config.Engine.MaxGroupSessions*filesPerSession)
 	}
 	subject := "RLIMIT_NOFILE = " + bound(soft, func(n uint64) string { return fmt.Sprint(n) })
 	if soft < need {

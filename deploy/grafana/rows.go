@@ -35,7 +35,7 @@ func health() Row {
 		{
 			Title: "Engine sessions", Unit: "short", Width: 12, Base: Warn, Steps: []Step{{1, Good}},
 			About:   "Engines that are connected to their daemon. 0 is a daemon that nobody uses.",
-			Queries: []Query{{`sum by (instance) (meridian_engine_sessions{@})`, "{{instance}}"}},
+			Queries: []Query{{`sum by (instance) (meridian_engines{@})`, "{{instance}}"}},
 		},
 	}}
 }
