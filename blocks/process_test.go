@@ -67,7 +67,7 @@ func TestASessionIsGivenItsProcess(t *testing.T) {
 	r.put("a", bodyOf(keyOf("a"), 4096))
 	r.o = r.NewMember(r.NewOwner(0), 0)
 	p, second := &fakeProcess{}, &fakeProcess{}
-	if !r.Watch(r.o, p) || r.Watch(r.o, second) || r.Watch(12345, second) {
+	if !r.SetProcess(r.o, p) || r.SetProcess(r.o, second) || r.SetProcess(12345, second) {
 		t.Fatal("one process is taken, once, by a session that is there")
 	}
 	if p.closed != 0 || second.closed != 2 {

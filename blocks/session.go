@@ -30,11 +30,11 @@ func (s *Store) NewMember(of Owner, pid int) Owner {
 	return s.newOwner(pid, func() Owner { return s.core.NewMember(of, pid > 0) })
 }
 
-// Watch gives a session whose process could not be found by number that process:
+// SetProcess gives a session whose process could not be found by number that process:
 // from now on it gets hold leases, which outlive Drop until the process has ended.
 // The store closes p, at once where it returns false: the session is not there, or
 // has a process.
-func (s *Store) Watch(o Owner, p Process) bool {
+func (s *Store) SetProcess(o Owner, p Process) bool {
 	s.mu.Lock()
 	w := s.sessions[o]
 	took := !s.closed && w != nil && !w.gone && w.proc == nil
