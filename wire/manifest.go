@@ -33,6 +33,13 @@ type Manifest struct {
 	PPRank, PPSize    uint32 // pipeline parallel
 	DCPRank, DCPSize  uint32 // decode context parallel
 	HashScheme        string // how the engine makes its block hashes
+
+	// Left out of the canonical form where they are zero or empty.
+	KVGroup     uint32 // index of the KV cache group of a hybrid model; 0: the first, or the only one
+	KVGroupKind string // what its layers keep: full, sliding, mamba, ...
+	KVWindow    uint32 // tokens that a sliding window sees; 0: no window
+	ScaleBytes  uint32 // of KV scales, within BlockBytes; 0: none
+	ScaleDtype  string
 }
 
 // ManifestError says which line of a manifest is not canonical, or which
@@ -58,9 +65,12 @@ func (e *ManifestError) Error() string {
 func (e *ManifestError) Unwrap() error { return CodeManifest }
 
 // manifestField is one line of the canonical form: a key, and where its value
-// lies. Exactly one of text and num is set.
+// lies. Exactly one of text and num is set. A line of opt is there only where the
+// value is neither 0 nor empty, so that a manifest made before the key existed keeps
+// its bytes.
 type manifestField struct {
 	key  string
+	opt  bool
 	text func(*Manifest) *string
 	num  func(*Manifest) *uint32
 }
@@ -74,7 +84,10 @@ var manifestFields = [...]manifestField{
 	{key: "dtype", text: func(m *Manifest) *string { return &m.Dtype }},
 	{key: "hash_scheme", text: func(m *Manifest) *string { return &m.HashScheme }},
 	{key: "head_size", num: func(m *Manifest) *uint32 { return &m.HeadSize }},
+	{key: "kv_group", opt: true, num: func(m *Manifest) *uint32 { return &m.KVGroup }},
+	{key: "kv_group_kind", opt: true, text: func(m *Manifest) *string { return &m.KVGroupKind }},
 	{key: "kv_heads", num: func(m *Manifest) *uint32 { return &m.KVHeads }},
+	{key: "kv_window", opt: true, num: func(m *Manifest) *uint32 { return &m.KVWindow }},
 	{key: "layer_first", num: func(m *Manifest) *uint32 { return &m.LayerFirst }},
 	{key: "layer_last", num: func(m *Manifest) *uint32 { return &m.LayerLast }},
 	{key: "layout", text: func(m *Manifest) *string { return &m.Layout }},
@@ -83,9 +96,19 @@ var manifestFields = [...]manifestField{
 	{key: "pp_size", num: func(m *Manifest) *uint32 { return &m.PPSize }},
 	{key: "revision", text: func(m *Manifest) *string { return &m.Revision }},
 	{key: "role", text: func(m *Manifest) *string { return &m.Role }},
+	{key: "scale_bytes", opt: true, num: func(m *Manifest) *uint32 { return &m.ScaleBytes }},
+	{key: "scale_dtype", opt: true, text: func(m *Manifest) *string { return &m.ScaleDtype }},
 	{key: "tenant", text: func(m *Manifest) *string { return &m.Tenant }},
 	{key: "tp_rank", num: func(m *Manifest) *uint32 { return &m.TPRank }},
 	{key: "tp_size", num: func(m *Manifest) *uint32 { return &m.TPSize }},
+}
+
+// absent says that m's canonical form has no line for the field.
+func (f *manifestField) absent(m *Manifest) bool {
+	if f.text != nil {
+		return f.opt && *f.text(m) == ""
+	}
+	return f.opt && *f.num(m) == 0
 }
 
 // append adds the field's value in m to b.
@@ -127,25 +150,46 @@ func checkManifestValue(v string) string {
 }
 
 // Check says whether m may be sent: a *ManifestError names the first value, in
-// canonical order, that ParseManifest would refuse.
+// canonical order, that ParseManifest would refuse, or says that all are too long
+// together.
 func (m Manifest) Check() error {
+	size := 0
 	for i := range manifestFields {
 		f := &manifestFields[i]
-		if f.text == nil {
+		if f.absent(&m) {
 			continue
 		}
-		if wrong := checkManifestValue(*f.text(&m)); wrong != "" {
+		size += len(f.key) + len("=\n")
+		if f.text == nil {
+			var digits [10]byte
+			size += len(f.append(digits[:0], &m))
+			continue
+		}
+		v := *f.text(&m)
+		if wrong := checkManifestValue(v); wrong != "" {
 			return &ManifestError{Key: f.key, Text: wrong}
 		}
+		size += len(v)
+	}
+	return checkManifestSize(size)
+}
+
+func checkManifestSize(n int) error {
+	if n > MaxManifest {
+		return &ManifestError{Text: fmt.Sprintf("%d bytes, limit %d", n, MaxManifest)}
 	}
 	return nil
 }
 
 // Append appends the canonical form of m to b: one line "key=value\n" a field,
-// all fields, sorted by key, numbers in decimal. It does not check the values.
+// sorted by key, numbers in decimal; fields that are left out where they are zero or
+// empty only where they are not. It does not check the values.
 func (m Manifest) Append(b []byte) []byte {
 	for i := range manifestFields {
 		f := &manifestFields[i]
+		if f.absent(&m) {
+			continue
+		}
 		b = append(append(b, f.key...), '=')
 		b = append(f.append(b, &m), '\n')
 	}
@@ -156,36 +200,54 @@ func (m Manifest) Append(b []byte) []byte {
 // unknown, repeated or misplaced key, a number with a sign or leading zeros,
 // an invalid value or bytes after the last line are each a *ManifestError.
 func ParseManifest(b []byte) (Manifest, error) {
-	if len(b) > MaxManifest {
-		return Manifest{}, &ManifestError{Text: fmt.Sprintf("%d bytes, limit %d", len(b), MaxManifest)}
+	if err := checkManifestSize(len(b)); err != nil {
+		return Manifest{}, err
 	}
 	var m Manifest
+	n := 1
 	for i := range manifestFields {
 		f := &manifestFields[i]
 		line, rest, ended := bytes.Cut(b, []byte{'\n'})
 		key, value, pair := bytes.Cut(line, []byte{'='})
-		if !pair || string(key) != f.key {
-			return Manifest{}, &ManifestError{Line: i + 1, Key: f.key, Text: fmt.Sprintf("expected here, got %.64q", line)}
+		there := pair && string(key) == f.key
+		if !there && f.opt {
+			continue
 		}
-		if !ended {
-			return Manifest{}, &ManifestError{Line: i + 1, Key: f.key, Text: "the line does not end"}
+		wrong := ""
+		switch {
+		case !there:
+			wrong = fmt.Sprintf("expected here, got %.64q", line)
+		case !ended:
+			wrong = "the line does not end"
+		default:
+			wrong = f.set(&m, value)
 		}
-		if wrong := f.set(&m, value); wrong != "" {
-			return Manifest{}, &ManifestError{Line: i + 1, Key: f.key, Text: wrong}
+		if wrong == "" && f.absent(&m) {
+			wrong = "left out where it is zero or empty"
+		}
+		if wrong != "" {
+			return Manifest{}, &ManifestError{Line: n, Key: f.key, Text: wrong}
 		}
 		b = rest
+		n++
 	}
 	if len(b) > 0 {
-		return Manifest{}, &ManifestError{Line: len(manifestFields) + 1, Text: fmt.Sprintf("%d bytes after the last line", len(b))}
+		return Manifest{}, &ManifestError{Line: n, Text: fmt.Sprintf("%d bytes after the last line", len(b))}
 	}
 	return m, nil
 }
 
 // Namespace returns BLAKE3-256 of the canonical form. A manifest that fails
-// Check has a namespace that no canonical manifest has: a line break in a
-// value makes more lines than there are keys.
+// Check has a namespace that no canonical manifest has: its form is hashed behind an
+// empty line, since a line break in a value may make the line of a key that is left
+// out.
 func (m Manifest) Namespace() Namespace {
-	return digestOf(m.Append(make([]byte, 0, keyStack*8)))
+	b := m.Append(make([]byte, 1, keyStack*8))
+	if m.Check() != nil {
+		b[0] = '\n'
+		return digestOf(b)
+	}
+	return digestOf(b[1:])
 }
 
 // TenantID returns BLAKE3-256 of "tenant\n" and the tenant's name.

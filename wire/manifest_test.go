@@ -23,6 +23,19 @@ var edgeManifest = Manifest{
 	BlockTokens: math.MaxUint32, TPRank: 7, TPSize: 8,
 }
 
+// with is fullManifest with a change.
+func (m Manifest) with(change func(*Manifest)) Manifest {
+	change(&m)
+	return m
+}
+
+var (
+	groupManifest = fullManifest.with(func(m *Manifest) {
+		m.Model, m.KVGroup, m.KVGroupKind, m.KVWindow = "gemma-3-1b", 2, "sliding", 4096
+	})
+	scaleManifest = fullManifest.with(func(m *Manifest) { m.Dtype, m.ScaleBytes, m.ScaleDtype = "fp8_e4m3", 2048, "float32" })
+)
+
 // goldenManifests have digests made with the reference implementation of
 // BLAKE3 over text that this package did not make.
 var goldenManifests = []struct {
@@ -33,6 +46,8 @@ var goldenManifests = []struct {
 	{"zero", Manifest{}, "5398390ee77f2778d0d4b60f89a84abff89be821184aee5652e2c959bf3a70cc", "3626484b168d359509665e5c61460b574f17a2c31b5d03e6cbef74a53c183ed4"},
 	{"full", fullManifest, "8475b3727770cf69359f6781b55dce1fb48fdb9fe0516a894692172c5dadbbbe", "40be60bc68a315153d268a43987cebb7522edcf5cc532e9156bdc3a8dd697bbe"},
 	{"edge", edgeManifest, "2bbcd69ea43d8b7bb5982f981e9371de8ef3590b428bc43e67cb86ede83f0740", "62858de4f5ff336b0e5915b9a50b6c419c52cc3bf98345c18894b8ed4108bcf2"},
+	{"group", groupManifest, "8f6b0b40457f8bef8c29e00df3f3010a4cd40e3e15e2ab7935d4b089aae3ee39", "40be60bc68a315153d268a43987cebb7522edcf5cc532e9156bdc3a8dd697bbe"},
+	{"scales", scaleManifest, "ce0dac3d62cd1baa25dba797e0f6d3ee4ee3cb4b4cfcef58d057fd2fa509e48d", "40be60bc68a315153d268a43987cebb7522edcf5cc532e9156bdc3a8dd697bbe"},
 }
 
 const fullManifestText = `block_bytes=1835008
@@ -164,6 +179,17 @@ var refusedManifests = []struct {
 	{"broken-utf8", "tenant=acme", "tenant=ac\xffme", 17, "tenant"},
 	{"long-value", "tenant=acme", "tenant=" + strings.Repeat("a", MaxManifestValue+1), 17, "tenant"},
 	{"bytes-behind", "tp_size=1\n", "tp_size=1\nx", 20, ""},
+	{"group-zero", "kv_heads=8\n", "kv_group=0\nkv_heads=8\n", 8, "kv_group"},
+	{"group-kind-empty", "kv_heads=8\n", "kv_group=1\nkv_group_kind=\nkv_heads=8\n", 9, "kv_group_kind"},
+	{"group-twice", "kv_heads=8\n", "kv_group=1\nkv_group=1\nkv_heads=8\n", 9, "kv_heads"},
+	{"group-leading-zero", "kv_heads=8\n", "kv_group=01\nkv_heads=8\n", 8, "kv_group"},
+	{"window-before-heads", "kv_heads=8\n", "kv_window=1\nkv_heads=8\n", 8, "kv_heads"},
+	{"window-zero", "layer_first=0\n", "kv_window=0\nlayer_first=0\n", 9, "kv_window"},
+	{"scale-bytes-zero", "tenant=acme\n", "scale_bytes=0\ntenant=acme\n", 17, "scale_bytes"},
+	{"scale-dtype-empty", "tenant=acme\n", "scale_dtype=\ntenant=acme\n", 17, "scale_dtype"},
+	{"scale-dtype-before-bytes", "tenant=acme\n", "scale_dtype=x\nscale_bytes=1\ntenant=acme\n", 18, "tenant"},
+	{"scale-behind", "tp_size=1\n", "tp_size=1\nscale_bytes=1\n", 20, ""},
+	{"scale-no-newline", "tenant=acme\ntp_rank=0\ntp_size=1\n", "scale_bytes=1", 17, "scale_bytes"},
 }
 
 func TestParseManifestRefusesAllButTheCanonicalForm(t *testing.T) {
@@ -183,9 +209,12 @@ func TestParseManifestRefusesAllButTheCanonicalForm(t *testing.T) {
 }
 
 func TestParseManifestCutAtEveryByte(t *testing.T) {
-	for n := range len(fullManifestText) {
-		if _, err := ParseManifest([]byte(fullManifestText[:n])); !errors.Is(err, CodeManifest) {
-			t.Fatalf("cut at %d: %v", n, err)
+	for _, g := range goldenManifests {
+		text := g.m.Append(nil)
+		for n := range text {
+			if _, err := ParseManifest(text[:n]); !errors.Is(err, CodeManifest) {
+				t.Fatalf("%s cut at %d: %v", g.name, n, err)
+			}
 		}
 	}
 }
@@ -202,6 +231,12 @@ func TestManifestLimits(t *testing.T) {
 	if back, err := ParseManifest(b); err != nil || back != m {
 		t.Fatalf("the largest manifest, %d bytes: %v", len(b), err)
 	}
+	m.KVGroupKind, m.ScaleDtype = strings.Repeat("k", MaxManifest-len(b)-len("kv_group_kind=\n")), ""
+	if err := m.Check(); err != nil || len(m.Append(nil)) != MaxManifest {
+		t.Errorf("a manifest of %d bytes: %v", len(m.Append(nil)), err)
+	}
+	m.ScaleBytes = 1
+	wantError(t, m.Check(), &ManifestError{Text: "4110 bytes, limit 4096"})
 	_, err := ParseManifest(bytes.Repeat([]byte{'a'}, MaxManifest+1))
 	if want := "manifest: 4097 bytes, limit 4096"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
@@ -223,6 +258,15 @@ func TestManifestCannotForgeAnother(t *testing.T) {
 	}
 	if forged.Namespace() == victim.Namespace() {
 		t.Fatal("the forgery has the victim's namespace")
+	}
+
+	// The line of a key that is left out where it is zero may be forged in place.
+	victim.ScaleBytes = 5
+	forged = fullManifest
+	forged.Role += "\nscale_bytes=5"
+	wantError(t, forged.Check(), &ManifestError{Key: "role", Text: "control character U+000A at byte 2"})
+	if forged.Namespace() == victim.Namespace() || !bytes.Equal(forged.Append(nil), victim.Append(nil)) {
+		t.Fatal("the forgery of an optional line has the victim's namespace, or another form than it")
 	}
 	for i := range manifestFields {
 		if f := manifestFields[i]; f.text != nil {

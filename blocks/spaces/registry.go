@@ -185,11 +185,11 @@ func (r *Registry) contradicts(m wire.Manifest) error {
 	return nil
 }
 
-// samePart reports whether two manifests are of the same part of a model: ranks and
-// layers. Parts of one model stand side by side, each with its own namespace.
+// samePart reports whether two manifests are of the same part of a model: ranks,
+// layers, and the KV cache group of a hybrid model. Parts of one model stand side by side, each with its own namespace.
 func samePart(a, b *wire.Manifest) bool {
 	return a.TPRank == b.TPRank && a.PPRank == b.PPRank && a.DCPRank == b.DCPRank &&
-		a.LayerFirst == b.LayerFirst && a.LayerLast == b.LayerLast
+		a.LayerFirst == b.LayerFirst && a.LayerLast == b.LayerLast && a.KVGroup == b.KVGroup
 }
 
 // take counts one more namespace for holders. Before one of them is refused, what

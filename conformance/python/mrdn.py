@@ -64,14 +64,17 @@ def payload(b):
     return tier, body
 
 
-KEYS = ("block_bytes", "block_tokens", "dcp_rank", "dcp_size", "dtype", "hash_scheme", "head_size", "kv_heads", "layer_first", "layer_last",
-        "layout", "model", "pp_rank", "pp_size", "revision", "role", "tenant", "tp_rank", "tp_size")
-TEXTS = ("dtype", "hash_scheme", "layout", "model", "revision", "role", "tenant")
+KEYS = ("block_bytes", "block_tokens", "dcp_rank", "dcp_size", "dtype", "hash_scheme", "head_size", "kv_group", "kv_group_kind", "kv_heads",
+        "kv_window", "layer_first", "layer_last", "layout", "model", "pp_rank", "pp_size", "revision", "role", "scale_bytes", "scale_dtype",
+        "tenant", "tp_rank", "tp_size")
+TEXTS = ("dtype", "hash_scheme", "kv_group_kind", "layout", "model", "revision", "role", "scale_dtype", "tenant")
+LEFT_OUT = ("kv_group", "kv_group_kind", "kv_window", "scale_bytes", "scale_dtype")  # where the value is zero or empty
 
 
 def manifest(**values):
     assert not set(values) - set(KEYS)
-    return "".join(f"{k}={values.get(k, '' if k in TEXTS else 0)}\n" for k in KEYS).encode()
+    lines = ((k, values.get(k, "" if k in TEXTS else 0)) for k in KEYS)
+    return "".join(f"{k}={v}\n" for k, v in lines if v or k not in LEFT_OUT).encode()
 
 
 def namespace(canonical):
