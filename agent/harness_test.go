@@ -121,11 +121,14 @@ func startConfig(t testing.TB, cfg *config.Config, fabrics ...fabric.Fabric) *te
 }
 
 // pair is two daemons over TCP; decode dials prefill.
-func pair(t testing.TB) (prefill, decode *testNode) {
+func pair(t testing.TB) (prefill, decode *testNode) { return pairWith(t, "") }
+
+// pairWith is pair with more configuration for both.
+func pairWith(t testing.TB, text string) (prefill, decode *testNode) {
 	t.Helper()
 	dir := shortDir(t)
-	prefill = startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode"))
-	decode = startNode(t, dir, "decode", dialler(prefill.Ports()["link"][0], "prefill"))
+	prefill = startNode(t, dir, "prefill", listener("tcp://127.0.0.1:0", "decode")+text)
+	decode = startNode(t, dir, "decode", dialler(prefill.Ports()["link"][0], "prefill")+text)
 	prefill.ready(t)
 	decode.ready(t)
 	return prefill, decode

@@ -65,6 +65,7 @@ func TestRanksAndLayersOfOneModelStandSideBySide(t *testing.T) {
 		"pipeline parallel rank": func(m *wire.Manifest) { m.PPRank = 1 },
 		"context parallel rank":  func(m *wire.Manifest) { m.DCPRank = 1 },
 		"layers":                 func(m *wire.Manifest) { m.LayerFirst, m.LayerLast = 16, 31 },
+		"cache group":            func(m *wire.Manifest) { m.KVGroup, m.KVGroupKind, m.KVWindow = 1, "sliding", 1024 },
 	} {
 		other := m
 		change(&other)
