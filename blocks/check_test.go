@@ -14,7 +14,7 @@ func (c *Core) check() error {
 	}
 	refs := map[uint32]int{}
 	for _, check := range []func(map[uint32]int) error{
-		c.checkLeases, c.checkShares, c.checkExtents, c.checkPools, c.checkIndex, c.checkGroups, c.checkRemotes, c.checkTimers,
+		c.checkLeases, c.checkPins, c.checkShares, c.checkExtents, c.checkPools, c.checkIndex, c.checkGroups, c.checkRemotes, c.checkTimers,
 	} {
 		if err := check(refs); err != nil {
 			return err
@@ -55,8 +55,57 @@ func (c *Core) checkLeases(refs map[uint32]int) error {
 		}
 		live += n
 	}
-	if live != len(c.leases.of) || pins != c.leasePins {
-		return fmt.Errorf("leases %d/%d, lease pins %d/%d", live, len(c.leases.of), pins, c.leasePins)
+	if live != len(c.leases.of) || pins+c.pins.n != c.leasePins {
+		return fmt.Errorf("leases %d/%d, lease pins %d/%d", live, len(c.leases.of), pins+c.pins.n, c.leasePins)
+	}
+	return nil
+}
+
+// checkPins follows pins from their owners and from their slots.
+func (c *Core) checkPins(refs map[uint32]int) error {
+	seen, slots, bytes := 0, 0, uint64(0)
+	for oi := range c.owners.all {
+		w := &c.owners.all[oi]
+		n, found := 0, 0
+		for s := w.allSets; s != nil; s = s.next {
+			if s.owner != uint32(oi) || s.acct != w.acct {
+				return fmt.Errorf("owner %d lists a set of pins of owner %d", oi, s.owner)
+			}
+			if !s.detached {
+				found++
+			}
+			if s.detached == (w.pinSets[s.num] == s) || s.pins == none && len(s.pulled) == 0 {
+				return fmt.Errorf("set %d of owner %d: detached %v, first pin %d, %d pulled", s.num, oi, s.detached, s.pins, len(s.pulled))
+			}
+			for k := s.pins; k != none; k = c.pins.all[k].next {
+				r := &c.pins.all[k]
+				if at, ok := c.pins.find[pinKey{s, r.slot}]; !ok || at != k || r.set != s {
+					return fmt.Errorf("pin %d of slot %d is not where its set says", k, r.slot)
+				}
+				refs[r.slot]++
+				bytes += uint64(c.extent(r.slot).stride)
+				n++
+			}
+		}
+		if n != w.npins || found != len(w.pinSets) {
+			return fmt.Errorf("owner %d: pins %d/%d, sets %d/%d", oi, n, w.npins, found, len(w.pinSets))
+		}
+		seen += n
+	}
+	for id, ends := range c.pins.of {
+		last := none
+		for k := ends[0]; k != none; last, k = k, c.pins.all[k].newer {
+			if c.pins.all[k].slot != id || c.pins.all[k].older != last {
+				return fmt.Errorf("slot %d lists pin %d of slot %d", id, k, c.pins.all[k].slot)
+			}
+			slots++
+		}
+		if s := c.slot(id); last != ends[1] || s.flags&flagPinned == 0 || s.state != published {
+			return fmt.Errorf("slot %d in state %d with flags %x has pins, the newest %d/%d", id, s.state, s.flags, last, ends[1])
+		}
+	}
+	if seen != slots || seen != c.pins.n || seen != len(c.pins.find) || bytes != c.pins.bytes {
+		return fmt.Errorf("pins %d by owner, %d by slot, %d counted, %d found; bytes %d/%d", seen, slots, c.pins.n, len(c.pins.find), bytes, c.pins.bytes)
 	}
 	return nil
 }
@@ -73,6 +122,11 @@ func (c *Core) checkShares(map[uint32]int) error {
 		owners[w.acct]++
 		for l := w.leases; l != none; l = c.leases.all[l].next {
 			used[c.leases.all[l].acct] += c.leases.all[l].bytes
+		}
+		for p := w.allSets; p != nil; p = p.next {
+			for k := p.pins; k != none; k = c.pins.all[k].next {
+				used[p.acct] += uint64(c.extent(c.pins.all[k].slot).stride)
+			}
 		}
 		for g := w.groups; g != none; g = c.groups.all[g].next {
 			for id := c.groups.all[g].slots.head; id != none; id = c.slot(id).next {
@@ -133,6 +187,14 @@ func (c *Core) checkTogether(held, pinned []uint64) error {
 		}
 		for l := w.leases; l != none; l = c.leases.all[l].next {
 			for _, id := range c.leases.all[l].slots {
+				if leased[id]++; leased[id] == 1 {
+					peers.pinned += uint64(c.extent(id).stride)
+				}
+			}
+		}
+		for p := w.allSets; p != nil; p = p.next {
+			for k := p.pins; k != none; k = c.pins.all[k].next {
+				id := c.pins.all[k].slot
 				if leased[id]++; leased[id] == 1 {
 					peers.pinned += uint64(c.extent(id).stride)
 				}
@@ -222,6 +284,9 @@ func (c *Core) checkExtents(refs map[uint32]int) error {
 			if s.state == published {
 				tiers[s.tier]++
 			}
+			if wants := s.flags&flagFollowed != 0; wants && s.state != published || !wants && s.state == published && len(c.follows.more[id]) > 0 {
+				return fmt.Errorf("slot %d in state %d with flags %x, %d more follow it", id, s.state, s.flags, len(c.follows.more[id]))
+			}
 			if s.state == free && s.refs != 0 || s.state == doomed && s.refs == 0 {
 				return fmt.Errorf("slot %d: state %d with %d references", id, s.state, s.refs)
 			}
@@ -237,9 +302,9 @@ func (c *Core) checkExtents(refs map[uint32]int) error {
 	if n := uint64(c.extents)*c.geo.extent + c.aside; n > c.cfg.Capacity {
 		return fmt.Errorf("segments and what is set aside have %d bytes of %d", n, c.cfg.Capacity)
 	}
-	if count != c.count || bytes != c.bytes || tiers != c.tierCount || total != c.pins || other != c.otherPins {
+	if count != c.count || bytes != c.bytes || tiers != c.tierCount || total != c.refs || other != c.otherPins {
 		return fmt.Errorf("counts %v/%v bytes %v/%v tiers %v/%v pins %d/%d other %d/%d",
-			count, c.count, bytes, c.bytes, tiers, c.tierCount, total, c.pins, other, c.otherPins)
+			count, c.count, bytes, c.bytes, tiers, c.tierCount, total, c.refs, other, c.otherPins)
 	}
 	return nil
 }
@@ -384,9 +449,12 @@ func (c *Core) checkTimers(map[uint32]int) error {
 			return fmt.Errorf("timer %d is before its parent", i)
 		}
 		var heap int32
-		if t.ref&groupBit != 0 {
+		switch {
+		case t.ref&groupBit != 0:
 			heap = c.groups.all[t.ref&^groupBit].heap
-		} else {
+		case t.ref&pinBit != 0:
+			heap = c.pins.all[t.ref&^pinBit].heap
+		default:
 			heap = c.leases.all[t.ref].heap
 		}
 		if heap != int32(i) {

@@ -94,6 +94,8 @@ type Core struct {
 	owners  owners
 	shares  accounts
 	leases  leases
+	pins    pins // hand-off pins
+	follows follows
 	groups  groups
 	timers  timers
 	freed   freed
@@ -102,9 +104,9 @@ type Core struct {
 
 	count     [states]int
 	bytes     [states]uint64
-	pins      int // sum of all refs
+	refs      int // of all slots
 	otherPins int // those of Loose and Verify
-	leasePins int
+	leasePins int // those of leases, and of pins
 	tierCount [3]int
 	tierBytes [3]uint64
 	idleBytes [3]uint64
@@ -137,7 +139,7 @@ func NewCore(cfg CoreConfig) (*Core, error) {
 		thinkMax: uint64(cfg.ThinkFraction * float64(cfg.Capacity)),
 		nsOf:     map[wire.Namespace]uint16{}, tenantOf: map[[32]byte]uint16{},
 		segs: make([]segment, segs), places: segs, ext: make([]extent, segs*g.segExtents),
-		remotes: newRemotes(cfg.RemoteBlocks), owners: newOwners(), leases: newLeases(), groups: groups{free: none},
+		remotes: newRemotes(cfg.RemoteBlocks), owners: newOwners(), leases: newLeases(), pins: newPins(), groups: groups{free: none},
 		shares: newAccounts(cfg.Shares, cfg.Capacity),
 	}
 	c.randPos = len(c.random)
@@ -271,20 +273,26 @@ func (c *Core) mint() (l Lease) {
 
 // place implements placer.
 func (c *Core) place(ref uint32, at int32) {
-	if ref&groupBit != 0 {
+	switch {
+	case ref&groupBit != 0:
 		c.groups.all[ref&^groupBit].heap = at
-		return
+	case ref&pinBit != 0:
+		c.pins.all[ref&^pinBit].heap = at
+	default:
+		c.leases.all[ref].heap = at
 	}
-	c.leases.all[ref].heap = at
 }
 
 // expire lets everything go whose time has passed. Every call that grants or
 // looks at time begins with it.
 func (c *Core) expire(now time.Duration) {
 	for len(c.timers.h) > 0 && c.timers.h[0].at <= now {
-		if ref := c.timers.h[0].ref; ref&groupBit != 0 {
+		switch ref := c.timers.h[0].ref; {
+		case ref&groupBit != 0:
 			c.expireGroup(ref &^ groupBit)
-		} else {
+		case ref&pinBit != 0:
+			c.endPin(ref&^pinBit, PinLapsed)
+		default:
 			c.expireLease(ref)
 		}
 	}

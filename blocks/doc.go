@@ -66,6 +66,22 @@
 // and for an owner with a process they outlive Drop until the process is really
 // gone, since closing a socket does not unmap.
 //
+// # Pins
+//
+// A pin keeps a published block for a peer that is to pull it: until Pulled says that
+// one has read it to its end, for a time, or until Unpin ends its set, which is
+// what a generation request has pinned. Commit.Pin pins in the moment of publication, so
+// that nothing can evict the block before; the reservation's bytes become the
+// pin's. A pin counts for its holder's share as a lease does, once for each set. A
+// fabric that serves a block to its end calls Pulled, wherever it is: that is the one hook.
+//
+// # Who is told
+//
+// Follow notes that an owner wants to know when blocks are evicted, which Notices
+// and TakeNotices then tell; Settle ends it when no request of the owner needs them. Follow
+// says which blocks are gone already, so that nothing is missed between a
+// publication and it.
+//
 // # What goes first
 //
 // ThinkComplete, ThinkActive, OutputCritical; inside a tier the least recently

@@ -64,6 +64,7 @@ var (
 	errLost      error = wire.CodeLeaseLost
 	errNS        error = wire.CodeNSUnknown
 
+	errPins      = &LimitError{Code: wire.CodeFull, What: "pins of one owner", Got: MaxPins + 1, Limit: MaxPins}
 	errUnwatched = fmt.Errorf("no hold leases for a process that cannot be watched: %w", wire.CodeUnsupported)
 
 	errOwner   = &ArgError{What: "owner: dropped, or never made"}

@@ -265,6 +265,7 @@ func (c *Core) uproot(id uint32) {
 		e.Ref.Slot, e.Ref.Gen = id, s.gen
 		e.Tier, e.Live = s.tier, live
 	}
+	c.endFollow(id, s, true)
 	c.unpublish(id, s)
 }
 

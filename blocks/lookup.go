@@ -144,7 +144,10 @@ func (c *Core) fill(v *View, id uint32) {
 	v.Ref.Inc = c.cfg.Incarnation
 	v.Ref.Slot, v.Ref.Gen = id, s.gen
 	v.Seg, v.Off, v.GenOff = e.seg, e.off+uint64(j)*uint64(e.stride)+slotHead, e.genBase+j*8
-	v.Tier, v.Att, v.Refs, v.Err = s.tier, s.att, int(s.refs), nil
+	v.Tier, v.Att, v.Refs, v.Pins, v.Err = s.tier, s.att, int(s.refs), 0, nil
+	if s.flags&flagPinned != 0 {
+		v.Pins = c.pinned(id)
+	}
 	if s.remote != none {
 		v.Where = c.remotes.loc(&c.remotes.all[s.remote])
 	} else {

@@ -226,6 +226,7 @@ func (m *model) opDiscard(o op) error {
 	m.c.Discard(mNS(k.ns), []wire.Key{k.key})
 	m.forget(k)
 	if b := m.blocks[k]; b != nil {
+		m.unpinBlock(b)
 		m.unpublish(b)
 		m.free(b)
 	}
@@ -367,6 +368,7 @@ func (m *model) opDrop(o op) error {
 			m.abort(b)
 		}
 	}
+	m.dropPins(owner)
 	left := false
 	for _, l := range m.newestFirst() {
 		if l.owner != owner {
@@ -426,6 +428,7 @@ func (m *model) opVerify(o op) error {
 	b.refs++
 	m.c.GiveBack(v.Ref.Slot, bad)
 	if bad {
+		m.unpinBlock(b)
 		m.unpublish(b)
 		b.state = doomed
 	}

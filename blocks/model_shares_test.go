@@ -34,7 +34,7 @@ func (m *model) holderHas(who quota.Holder) (n uint64) {
 			n += l.bytes
 		}
 	}
-	return n
+	return n + m.pinBytes(func(o Owner) bool { return m.who[o] == who })
 }
 
 // tenantHas is what is reserved or referenced of a tenant, each slot once a kind.
@@ -67,7 +67,9 @@ func (m *model) peersHave() (n uint64) {
 }
 
 func (m *model) leasedByPeer(b *mBlock) bool {
-	return slices.ContainsFunc(m.leases, func(l *mLease) bool { return m.isPeer(l.owner) && slices.Contains(l.held, b) })
+	_, sets := m.pinsOf(b)
+	return slices.ContainsFunc(m.leases, func(l *mLease) bool { return m.isPeer(l.owner) && slices.Contains(l.held, b) }) ||
+		slices.ContainsFunc(sets, func(s *mSet) bool { return m.isPeer(s.owner) })
 }
 
 func (m *model) limit(k quota.Kind) uint64 {

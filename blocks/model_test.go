@@ -38,7 +38,9 @@ type model struct {
 	resv   []*mGroup
 	leases []*mLease
 	loose  []*mLoose
-	copies []mKey // of remembered copies, oldest first
+	sets   []*mSet // of pins, by age
+	pinned []*mPin // of all sets, by age
+	copies []mKey  // of remembered copies, oldest first
 	where  map[mKey]Loc
 	words  map[[2]uint32]uint64
 	past   map[[2]uint32]map[uint64]wire.Key // word under which something was published
@@ -174,7 +176,7 @@ var opKinds = []func(*model, op) error{
 	(*model).opAcquire, (*model).opAcquire, (*model).opRenew, (*model).opRelease, (*model).opRetier, (*model).opRetier,
 	(*model).opDiscard, (*model).opForget, (*model).opLoose, (*model).opQuiet, (*model).opMoved, (*model).opStep,
 	(*model).opStep, (*model).opDrop, (*model).opGone, (*model).opVerify, (*model).opRoom, (*model).opFree, (*model).opLate,
-	(*model).opAside,
+	(*model).opAside, (*model).opPin, (*model).opPin, (*model).opPulled, (*model).opUnpin,
 }
 
 // run applies a stream and returns the first disagreement.
@@ -288,7 +290,18 @@ func (m *model) expire() {
 				g, l, at = nil, r, r.at
 			}
 		}
+		var p *mPin
+		var set *mSet
+		for _, s := range m.sets {
+			for _, r := range s.pins {
+				if r.at < at {
+					g, l, p, set, at = nil, nil, r, s, r.at
+				}
+			}
+		}
 		switch {
+		case p != nil:
+			m.endPin(set, p, false)
 		case g != nil:
 			g.ended = true
 			for _, b := range slices.Clone(g.slots) {
@@ -412,6 +425,9 @@ func (m *model) compare() error {
 		return fmt.Errorf("%d slots in use, want %d", used, len(m.bySlot))
 	}
 	st := m.c.Stats()
+	if st.Pins != len(m.pinned) || st.PinBytes != m.pinBytes(func(Owner) bool { return true }) {
+		return fmt.Errorf("%d pins with %d bytes, want %d with %d", st.Pins, st.PinBytes, len(m.pinned), m.pinBytes(func(Owner) bool { return true }))
+	}
 	if st.Evictions != m.evict || st.Remote != len(m.copies) || st.Leases != len(m.leases) || st.Full != m.full || st.Leaked != 0 {
 		return fmt.Errorf("stats %+v: want evictions %v, %d copies, %d leases, %d full", st, m.evict, len(m.copies), len(m.leases), m.full)
 	}
@@ -440,7 +456,7 @@ func (m *model) end() error {
 		return fmt.Errorf("at the end: %w", err)
 	}
 	st := m.c.Stats()
-	if st.Leases != 0 || st.Reserved != 0 || st.Transient != 0 || st.Quarantined != 0 || st.Owners != 0 || st.Orphans != 0 || st.HoldBytes != 0 || m.c.pins != 0 || len(m.c.timers.h) != 0 {
+	if st.Leases != 0 || st.Reserved != 0 || st.Transient != 0 || st.Quarantined != 0 || st.Owners != 0 || st.Orphans != 0 || st.HoldBytes != 0 || m.c.refs != 0 || len(m.c.timers.h) != 0 {
 		return fmt.Errorf("something is left at the end: %+v", st)
 	}
 	return nil

@@ -17,6 +17,9 @@ type owner struct {
 	nleases   int
 	nleased   int // references of its leases
 	holdBytes uint64
+	npins     int
+	pinSets   map[uint64]*pinSet // by number, without those that are detached
+	allSets   *pinSet
 	aged      int    // holds past their time
 	acct      uint32 // of its holder; none: the daemon's own, without a share
 	private   map[privateKey]uint32
@@ -113,6 +116,9 @@ func (c *Core) Drop(o Owner) (holds bool) {
 	}
 	for w.groups != none {
 		c.dropGroup(w.groups)
+	}
+	for w.allSets != nil {
+		c.unpinSet(w.allSets, PinDropped)
 	}
 	for l := w.leases; l != none; {
 		next := c.leases.all[l].next

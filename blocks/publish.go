@@ -73,9 +73,15 @@ func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error)
 	default:
 		k.Err = c.unique(k, s, there)
 	}
+	if k.Err == nil {
+		k.Err = c.mayPin(k)
+	}
 	if k.Err != nil {
 		c.leaveReservation(id, s)
 		c.retire(id, s)
+		if there < remoteBit && k.Err == errExists {
+			c.pinCommit(now, k, there, true)
+		}
 		return
 	}
 	s.key, s.sum, s.size, s.htier = k.Key, h.Sum, h.BodyLen, h.Tier
@@ -100,6 +106,32 @@ func (c *Core) Finish(now time.Duration, k *Commit, h wire.Header, failed error)
 	c.use(id, s)
 	if s.refs == 0 {
 		c.idle(id, s)
+	}
+	c.pinCommit(now, k, id, false)
+}
+
+// mayPin refuses a commit whose pin cannot be.
+func (c *Core) mayPin(k *Commit) error {
+	if k.Pin.For <= 0 || k.Transient {
+		return nil
+	}
+	switch _, w := c.owner(k.Pin.Owner); {
+	case w == nil:
+		return errOwner
+	case w.npins >= MaxPins:
+		return errPins
+	}
+	return nil
+}
+
+// pinCommit pins a block as its commit says. What a share refuses is k.Err.
+func (c *Core) pinCommit(now time.Duration, k *Commit, id uint32, ask bool) {
+	oi, w := c.owner(k.Pin.Owner)
+	if k.Pin.For <= 0 || w == nil {
+		return
+	}
+	if err := c.pinSlot(now, oi, k.Pin, id, ask); err != nil {
+		k.Err = err
 	}
 }
 
@@ -201,8 +233,10 @@ func (c *Core) endTransient(id uint32, s *slot) {
 	}
 }
 
-// unpublish takes a published slot off every list and out of the index.
+// unpublish takes a published slot off every list and out of the index. Its pins
+// have ended.
 func (c *Core) unpublish(id uint32, s *slot) {
+	c.endFollow(id, s, false)
 	if s.refs == 0 {
 		c.unidle(id, s)
 	}
@@ -243,6 +277,7 @@ func (c *Core) setTier(id uint32, s *slot, t wire.Tier) {
 func (c *Core) Discard(ns wire.Namespace, keys []wire.Key) (freed int) {
 	c.Forget(ns, keys)
 	c.each(ns, keys, func(id uint32, s *slot) {
+		c.unpinAll(id)
 		if s.refs == 0 {
 			freed++
 		}

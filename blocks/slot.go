@@ -24,12 +24,14 @@ const (
 
 // Flags of a slot.
 const (
-	flagLive    uint8 = 1 << iota // belongs to a running request
-	flagMoved                     // a copy is acknowledged: freed at its last release
-	flagRoomed                    // its room was handed out: only its owner can free it
-	flagCancel                    // aborted while the store was writing
-	flagExpired                   // deadline passed while the store was writing
-	flagUsed                      // an engine or a peer has used it since it was published
+	flagLive     uint8 = 1 << iota // belongs to a running request
+	flagMoved                      // a copy is acknowledged: freed at its last release
+	flagRoomed                     // its room was handed out: only its owner can free it
+	flagCancel                     // aborted while the store was writing
+	flagExpired                    // deadline passed while the store was writing
+	flagUsed                       // an engine or a peer has used it since it was published
+	flagPinned                     // pins.of has it
+	flagFollowed                   // own wants to know when it is evicted
 )
 
 // slot is one block's place. It holds no pointer, so 10^6 of them cost the
@@ -42,9 +44,9 @@ type slot struct {
 	size   uint32 // body bytes; those asked for while reserved
 	prev   uint32 // in an idle list or in a group
 	next   uint32 // likewise, or in the extent's free list
-	refs   uint32 // leases, Loose and Verify
+	refs   uint32 // leases, pins, Loose and Verify
 	remote uint32 // record of the copy outside, or none
-	own    uint32 // owner's index while reserved or transient
+	own    uint32 // owner's index while reserved or transient; while published, that of who follows it
 	group  uint32 // reservation it came from, while its deadline runs
 	ns     uint16
 	state  state
@@ -213,14 +215,14 @@ func (c *Core) pin(id uint32) {
 		}
 	}
 	s.refs++
-	c.pins++
+	c.refs++
 }
 
 // unpin takes one away; the last one lets the slot go where its state says.
 func (c *Core) unpin(id uint32) {
 	s := c.slot(id)
 	s.refs--
-	c.pins--
+	c.refs--
 	if s.refs > 0 {
 		return
 	}

@@ -24,6 +24,8 @@ type Stats struct {
 	Leases, Holds        int // live leases; those of them that hold
 	HoldBytes            uint64
 	AgedHolds            int // holds past their time
+	Pins                 int // live hand-off pins
+	PinBytes             uint64
 	Owners, Orphans      int // live; dropped with holds whose process still runs
 	Remote               int // copies outside that are remembered
 	Leaked               int // slots or references that no account explains: must stay 0
@@ -43,6 +45,8 @@ type Stats struct {
 	LeasesGranted       uint64
 	LeasesLapsed        uint64
 	HoldsAged           uint64
+	PinsEnded           [PinEnds]uint64
+	Followed            uint64 // evicted blocks that somebody followed, counted for each
 	Verified            uint64 // payloads hashed again by Verify or VerifyAlways
 	ChecksumFailures    uint64
 }
@@ -73,6 +77,7 @@ func (c *Core) Stats() Stats {
 		Quarantined:      c.count[doomed] + c.count[late],
 		QuarantinedBytes: c.bytes[doomed] + c.bytes[late],
 		Leases:           len(c.leases.of), Holds: c.leases.holds, HoldBytes: n.holdBytes, AgedHolds: n.agedHolds,
+		Pins: c.pins.n, PinBytes: c.pins.bytes, PinsEnded: c.pins.ended, Followed: c.follows.told,
 		Owners: c.owners.live, Orphans: n.orphans, Remote: c.remotes.n, Leaked: c.leaked(),
 		Lookups: n.lookups, Hits: n.hits, Evictions: n.evictions, LiveEvictions: n.liveEvictions,
 		Offloaded: n.offloaded, OffloadedBytes: n.offloadedBytes, Copies: n.copies, CopyFailed: n.copiesFailed, MovedStale: n.movedStale,
@@ -98,7 +103,7 @@ func (c *Core) leaked() (n int) {
 	}
 	n += distance(total, c.slots)
 	n += distance(c.count[published], c.tierCount[wire.ThinkComplete]+c.tierCount[wire.ThinkActive]+c.tierCount[wire.OutputCritical])
-	n += distance(c.pins, c.leasePins+c.otherPins)
+	n += distance(c.refs, c.leasePins+c.otherPins)
 	return n
 }
 

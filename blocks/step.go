@@ -85,6 +85,7 @@ func (c *Core) condemn(id uint32) {
 	s := c.slot(id)
 	switch s.state {
 	case published:
+		c.unpinAll(id)
 		c.unpublish(id, s)
 	case transient:
 		c.endTransient(id, s)

@@ -48,6 +48,7 @@ type Store struct {
 	quiet     *sync.Cond
 	onPublish func([]Published) // set before anything is published
 	closed    bool
+	notices   chan struct{} // a token where TakeNotices has something
 
 	ahead ahead
 
@@ -79,7 +80,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, core: core, sessions: map[Owner]*session{}, ahead: newAhead(), copySum: wire.CopySum, segment: beginSegment}
+	s := &Store{cfg: cfg, core: core, sessions: map[Owner]*session{}, ahead: newAhead(), notices: make(chan struct{}, 1), copySum: wire.CopySum, segment: beginSegment}
 	s.quiet = sync.NewCond(&s.mu)
 	s.self = core.NewOwner(false)
 	core.freed.watch()
@@ -128,6 +129,12 @@ func (s *Store) unlock() {
 			gone = append(gone, s.arena.remove(seg))
 		}
 		s.core.freed.apply(&s.arena)
+	}
+	if len(s.core.follows.notices) > 0 {
+		select {
+		case s.notices <- struct{}{}:
+		default:
+		}
 	}
 	s.mu.Unlock()
 	if len(news) > 0 && s.onPublish != nil {

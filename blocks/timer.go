@@ -9,7 +9,7 @@ type timers struct{ h []timer }
 
 type timer struct {
 	at  time.Duration
-	ref uint32 // index, with groupBit for a reservation
+	ref uint32 // index, with groupBit for a reservation and pinBit for a pin
 }
 
 const groupBit = 1 << 31

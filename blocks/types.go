@@ -36,6 +36,7 @@ type View struct {
 	Att    wire.Attest
 	Where  Loc   // of the copy outside, if there is one
 	Refs   int   // leases and other pins
+	Pins   int   // of them, those of Pin
 	Err    error // matches a wire.Code
 }
 
@@ -57,6 +58,7 @@ type Commit struct {
 
 	Transient bool // not published: only this owner finds it, and it is freed at release
 	Live      bool // belongs to a request that is running
+	Pin       Pin  // of the block once it is published, or of the one that is there already
 	Err       error
 
 	sealed wire.Header // Store.Commit's own, between its steps

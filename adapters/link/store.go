@@ -24,6 +24,7 @@ type Store interface {
 	Renew(o blocks.Owner, l blocks.Lease, ttl time.Duration) error
 	Release(o blocks.Owner, l blocks.Lease)
 	Payload(v blocks.View) []byte
+	Pulled(refs []wire.Ref)
 	ReserveTier(o blocks.Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration) ([]blocks.View, error)
 	Room(v blocks.View) []byte
 	Commit(o blocks.Owner, c []blocks.Commit)
@@ -46,6 +47,7 @@ type sessionStore struct {
 	// Memory of Pin, Stat and Publish, which are called under the session's lock.
 	v       []blocks.View
 	at      []int
+	refs    []wire.Ref
 	look    look
 	commits []blocks.Commit
 	passes  []fabric.Passage
@@ -177,6 +179,14 @@ func (s *sessionStore) Unpin(l core.Lease) {
 	if l != (core.Lease{}) {
 		s.st.Release(s.owner, blocks.Lease(l))
 	}
+}
+
+func (s *sessionStore) Pulled(b []core.Block) {
+	s.refs = s.refs[:0]
+	for i := range b {
+		s.refs = append(s.refs, wire.Ref{Agent: s.agent, Inc: s.inc, Slot: b[i].Slot, Gen: b[i].Gen})
+	}
+	s.st.Pulled(s.refs)
 }
 
 // Reserve asks for the whole batch first, and where that does not fit for one

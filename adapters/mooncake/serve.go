@@ -32,6 +32,7 @@ type Store interface {
 	Acquire(o blocks.Owner, v []blocks.View, ttl time.Duration, hold bool) (blocks.Lease, error)
 	Release(o blocks.Owner, l blocks.Lease)
 	Payload(v blocks.View) []byte
+	Pulled(refs []wire.Ref)
 }
 
 // ServeConfig is what peers may do here.
@@ -396,7 +397,10 @@ func (s *server) get(g *guest, m message) (body uint64, err error) {
 	if uint64(len(payload)) > m.n {
 		return 0, fmt.Errorf("mooncake: notify to get: a payload of %d bytes, room for %d: %w", len(payload), m.n, wire.CodeTooLarge)
 	}
-	return uint64(len(payload)) - wire.HeaderLen, g.give(ctx, m.addr, payload)
+	if err = g.give(ctx, m.addr, payload); err == nil {
+		s.Store.Pulled([]wire.Ref{v[0].Ref})
+	}
+	return uint64(len(payload)) - wire.HeaderLen, err
 }
 
 // give writes to where a peer has said, if it has registered it. Where that fails, the

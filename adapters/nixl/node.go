@@ -50,6 +50,7 @@ type Store interface {
 	Acquire(o blocks.Owner, v []blocks.View, ttl time.Duration, hold bool) (blocks.Lease, error)
 	Release(o blocks.Owner, l blocks.Lease)
 	Payload(v blocks.View) []byte
+	Pulled(refs []wire.Ref)
 }
 
 // Observer hears what happens. Calls may be concurrent and must not block.

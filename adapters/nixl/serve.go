@@ -142,5 +142,8 @@ func (n *Node) get(ctx context.Context, p *peer, s *session, agent string, m mes
 	defer cancel()
 	ops := []lent.Op{{Addr: m.addr, B: payload}}
 	p.Write(ctx, ops)
+	if ops[0].Err == nil {
+		n.cfg.Store.Pulled([]wire.Ref{v[0].Ref})
+	}
 	return uint64(len(payload)) - wire.HeaderLen, ops[0].Err
 }

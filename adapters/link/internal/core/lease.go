@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"meridian/wire"
+	proto "meridian/wire/link"
 )
 
 // A lease that TABLE of a PULL names is told to the peer while the bodies that it
@@ -31,6 +32,25 @@ func (s *Session) giveBack(lease Lease) {
 		return
 	}
 	s.cfg.Store.Unpin(lease)
+}
+
+// pulled tells the store which blocks of a pull that is over went out to their end,
+// where that is what was asked for.
+func (s *Session) pulled(r *request) {
+	if r.typ != proto.TypePull || r.code != wire.CodeOK || s.dead {
+		return
+	}
+	b := s.scratch.pulled[:0]
+	for i := range r.out.items {
+		if o := &r.out.items[i]; !o.skip && o.off == len(o.body) && r.blocks[i].Code == wire.CodeOK {
+			b = append(b, r.blocks[i])
+		}
+	}
+	if len(b) > 0 {
+		s.cfg.Store.Pulled(b)
+	}
+	clear(b)
+	s.scratch.pulled = b
 }
 
 // unpin ends the pins of a pull that is over; its lease goes on where that was

@@ -455,6 +455,7 @@ func (s *Session) settleServed(now time.Duration, r *request) {
 		s.settlePush(now, r)
 	} else if r.dead && !r.freed && (r.lane.tx.cur != r || r.laneGone) {
 		r.freed, r.quit = true, true
+		s.pulled(r)
 		s.unpin(r)
 	}
 	if !r.endSent || !r.freed || !r.quit || s.served[r.id] != r {

@@ -84,6 +84,8 @@ type Session struct {
 		want  []proto.Want
 		have  []proto.Have
 		code  []wire.Code
+
+		pulled []Block
 	}
 
 	looking int // HAS that are looked for elsewhere

@@ -40,6 +40,8 @@ type Store interface {
 	Pin(b []Block, ttl time.Duration) Lease
 	Renew(l Lease, ttl time.Duration) wire.Code
 	Unpin(l Lease)
+	// Pulled says that the peer was sent pinned blocks to their end.
+	Pulled(b []Block)
 	// Reserve may take long, and is called without the session's lock. It makes room for Head.BodyLen bytes each: Slot, Gen and Body are
 	// set. EXISTS where the key is published, FULL where there is no room.
 	Reserve(b []Block, ttl time.Duration)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"meridian/wire"
@@ -19,6 +20,7 @@ type memStore struct {
 	dropped  bool
 	came     func(b *Block, n int) // nil, or told of what is reserved
 	faults   []string
+	pulled   []wire.Key
 }
 
 func newMemStore() *memStore {
@@ -96,6 +98,24 @@ func (h *memStore) Unpin(l Lease) {
 		h.faults = append(h.faults, "a lease was given back twice")
 	}
 	delete(h.leases, l)
+}
+
+func (h *memStore) Pulled(b []Block) {
+	for i := range b {
+		h.pulled = append(h.pulled, b[i].Key)
+		if !h.leased(b[i].Key) {
+			h.faults = append(h.faults, "a block was pulled that is not pinned")
+		}
+	}
+}
+
+func (h *memStore) leased(k wire.Key) bool {
+	for _, keys := range h.leases {
+		if slices.Contains(keys, k) {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *memStore) Reserve(b []Block, ttl time.Duration) {

@@ -323,3 +323,6 @@ func (s *Store) Abort(o blocks.Owner, slots []uint32) {
 		}
 	}
 }
+
+// Pulled takes no note: nothing is evicted here.
+func (s *Store) Pulled([]wire.Ref) {}
