@@ -160,7 +160,7 @@ func (c *Core) pinSlot(now time.Duration, oi uint32, p Pin, id uint32, ask bool)
 	delete(s.pulled, id)
 	c.addPin(now+p.For, s, id)
 	size := uint64(c.extent(id).stride)
-	c.pinFor(s.acct, id)
+	c.holdFor(s.acct, id)
 	c.charge(s.acct, size)
 	w.npins++
 	c.pins.n++

@@ -155,11 +155,16 @@ func (c *Core) chargeSlot(id uint32, s *slot, by int) {
 
 // pinFor is pin for a lease of an account.
 func (c *Core) pinFor(a, id uint32) {
-	c.pin(id)
-	c.leasePins++
+	c.holdFor(a, id)
 	if a != none { // what the daemon itself reads, to copy it elsewhere, is no use
 		c.slot(id).flags |= flagUsed
 	}
+}
+
+// holdFor is pinFor for who does not use the block.
+func (c *Core) holdFor(a, id uint32) {
+	c.pin(id)
+	c.leasePins++
 	if !c.isPeer(a) {
 		return
 	}
@@ -179,7 +184,7 @@ func (c *Core) leasedByPeer(id uint32) bool {
 	return e.peers != nil && e.peers[id&c.slotMask] > 0
 }
 
-// unpinFor undoes pinFor.
+// unpinFor undoes pinFor and holdFor.
 func (c *Core) unpinFor(a, id uint32) {
 	if c.isPeer(a) {
 		e := c.extent(id)
