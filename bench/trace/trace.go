@@ -20,6 +20,9 @@ const maxLine = 1 << 20
 //go:embed conversation_trace.jsonl.gz
 var conversation []byte
 
+//go:embed synthetic_trace.jsonl.gz
+var synthetic []byte
+
 // Request is one request of a trace.
 type Request struct {
 	At           time.Duration // since the trace began
@@ -32,8 +35,14 @@ type Request struct {
 
 // Conversation returns the first n requests of the FAST '25 conversation
 // trace; n <= 0 returns all 12,031.
-func Conversation(n int) ([]Request, error) {
-	z, err := gzip.NewReader(bytes.NewReader(conversation))
+func Conversation(n int) ([]Request, error) { return unpack(conversation, n) }
+
+// Synthetic returns the first n requests of the FAST '25 synthetic trace; n <= 0
+// returns all 3,993.
+func Synthetic(n int) ([]Request, error) { return unpack(synthetic, n) }
+
+func unpack(b []byte, n int) ([]Request, error) {
+	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ quarter of an hour, both processors and 8 GiB of memory.`,
 		}
 		rep, err := peers.Run(ctx, opt)
 		if out != "" && len(rep.Cells) > 0 {
-			err = errors.Join(err, writePeers(out, rep))
+			err = errors.Join(err, writeReport(out, rep, rep.Plots()))
 		}
 		return benchPeersResult{rep}, err
 	})
@@ -110,8 +110,8 @@ func parsePeers(opt *peers.Options, sizes, ops []string, set string) error {
 	return nil
 }
 
-// writePeers writes the report and its plots.
-func writePeers(dir string, rep peers.Report) error {
+// writeReport writes a report and its plots into a folder.
+func writeReport(dir string, rep any, files map[string]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -119,7 +119,6 @@ func writePeers(dir string, rep peers.Report) error {
 	if err != nil {
 		return err
 	}
-	files := rep.Plots()
 	files["report.json"] = string(b)
 	for name, text := range files {
 		if err := safefile.Write(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
