@@ -59,10 +59,10 @@ func unittests(t *testing.T, env string, modules ...string) {
 }
 
 func TestFormatsAndADaemonThatLies(t *testing.T) {
-	unittests(t, "MERIDIAN_ENGINE=", "tests.test_formats", "tests.test_liar")
+	unittests(t, "MERIDIAN_ENGINE=", "tests.test_formats", "tests.test_liar", "tests.test_group_liar")
 }
 
 func TestTheClientWithARealDaemon(t *testing.T) {
 	d := testdaemon.Start(t, thinker)
-	unittests(t, "MERIDIAN_ENGINE="+d.Engine(), "tests.test_blocks", "tests.test_generation")
+	unittests(t, "MERIDIAN_ENGINE="+d.Engine(), "tests.test_blocks", "tests.test_generation", "tests.test_aio")
 }

@@ -12,15 +12,19 @@
 README.md beside this package has the rest. It needs numpy, and Linux.
 """
 from .blocks import Space
-from .engine import CANNOT_FORCE, COMPLETED, ENTER_THINK, EXIT_THINK, FORCE_BUDGET, REAPED, Engine, Phase
+from .engine import Engine
 from .errors import ClosedError, Code, MeridianError, OpenError, ProtocolError, RequestError
+from .generation import CANNOT_FORCE, COMPLETED, ENTER_THINK, EXIT_THINK, FORCE_BUDGET, REAPED, Phase
+from .group import Group
 from .lease import Lease
+from .load import Load
 from .manifest import Manifest
+from .reserve import Reservation
 from .session import Pending
-from .store import OUTPUT_CRITICAL, THINK_ACTIVE, THINK_COMPLETE, Staged, Stored
+from .store import AUTO, OUTPUT_CRITICAL, THINK_ACTIVE, THINK_COMPLETE, Staged, Stored
 
 __all__ = [
-    "CANNOT_FORCE", "COMPLETED", "ENTER_THINK", "EXIT_THINK", "FORCE_BUDGET", "OUTPUT_CRITICAL", "REAPED", "THINK_ACTIVE", "THINK_COMPLETE",
-    "ClosedError", "Code", "Engine", "Lease", "Manifest", "MeridianError", "OpenError", "Pending", "Phase", "ProtocolError", "RequestError",
-    "Space", "Staged", "Stored",
+    "AUTO", "CANNOT_FORCE", "COMPLETED", "ENTER_THINK", "EXIT_THINK", "FORCE_BUDGET", "OUTPUT_CRITICAL", "REAPED", "THINK_ACTIVE", "THINK_COMPLETE",
+    "ClosedError", "Code", "Engine", "Group", "Lease", "Load", "Manifest", "MeridianError", "OpenError", "Pending", "Phase", "ProtocolError",
+    "RequestError", "Reservation", "Space", "Staged", "Stored",
 ]

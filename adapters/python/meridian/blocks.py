@@ -31,8 +31,27 @@ class Space:
     manifest: Manifest
 
 
+class Opening(Pending[Space]):
+    """An OPEN, whose refusal is an OpenError."""
+
+    __slots__ = ()
+
+    def _outcome(self) -> None:
+        opened = self.answer
+        if self.error is None and opened is not None and opened.status:
+            raise OpenError(opened.status, self.end.text, self.end.retry_ms, opened.field, opened.theirs, opened.ours)
+        super()._outcome()
+
+
 class Blocks(Session):
     """The part of an Engine that reads."""
+
+    def start_open(self, manifest: Manifest, timeout: float = TIMEOUT) -> Pending[Space]:
+        """Sends OPEN; see open."""
+        raw = manifest.canonical
+        pending = Opening(self, "open", frames.OPENED, 0, lambda p: Space(p.answer.ns, manifest), timeout)
+        self.request(pending, frames.OPEN, len(raw).to_bytes(4, "little"), raw)
+        return pending
 
     def open(self, manifest: Manifest, timeout: float = TIMEOUT) -> Space:
         """Opens the namespace of a manifest.
@@ -40,20 +59,7 @@ class Blocks(Session):
         OpenError: NS_UNKNOWN, also where the tenant is not allowed; GEOMETRY with the field that
         differs; MANIFEST; TOO_MANY; BUSY.
         """
-        raw = manifest.canonical
-        pending: Pending[Any] = Pending(self, "open", frames.OPENED, 0, lambda p: p, timeout)
-        self.request(pending, frames.OPEN, len(raw).to_bytes(4, "little"), raw)
-        if not self.wait_for(pending, pending.until):
-            pending.cancel()
-            raise RequestError("open", Code.DEADLINE, "no answer in time")
-        if pending.error is not None:
-            raise pending.error
-        end, opened = pending.end, pending.answer
-        if opened is not None and opened.status:
-            raise OpenError(opened.status, end.text, end.retry_ms, opened.field, opened.theirs, opened.ours)
-        if end.code:
-            raise RequestError("open", end.code, end.text, end.retry_ms)
-        return Space(opened.ns, manifest)
+        return self.start_open(manifest, timeout).wait()
 
     # Look-up.
 

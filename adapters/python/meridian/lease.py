@@ -26,13 +26,14 @@ class Lease:
     result is used. A hold lease does not lapse while the process lives.
     """
 
-    __slots__ = ("places", "keys", "id", "why", "until", "_blocks", "_ok")
+    __slots__ = ("places", "keys", "id", "why", "until", "first", "_blocks", "_ok")
 
-    def __init__(self, blocks: "Blocks", lease: bytes, keys: Records, places: Records, why: str, until: float) -> None:
+    def __init__(self, blocks: "Blocks", lease: bytes, keys: Records, places: Records, why: str, until: float, first: int = 0) -> None:
         self._blocks: Blocks | None = blocks
         self.id = lease  # 16 bytes; zero where nothing was granted
         self.keys, self.places, self.why = keys, places, why
         self.until = until  # time.monotonic() at which it lapses at the earliest; inf: hold
+        self.first = first  # of a part of a load: the index of its first key
         self._ok: Bools | None = None
 
     def __len__(self) -> int:

@@ -12,6 +12,7 @@ from .errors import Code, MeridianError
 from .records import KEY, U8, Records
 
 MAX_MANIFEST = 4096  # bytes, all lines together
+_OPTIONAL = frozenset(("kv_group", "kv_group_kind", "kv_window", "scale_bytes", "scale_dtype"))
 MAX_VALUE = 512  # bytes of one text
 
 
@@ -42,6 +43,12 @@ class Manifest:
     pp_size: int = 0
     dcp_rank: int = 0
     dcp_size: int = 0
+    # Left out of the canonical form while they are zero, so older manifests keep their bytes.
+    kv_group: int = 0  # index of the KV cache group of a hybrid model
+    kv_group_kind: str = ""  # full, sliding, mamba …
+    kv_window: int = 0  # tokens of a sliding window
+    scale_bytes: int = 0  # of KV scales inside block_bytes
+    scale_dtype: str = ""
 
     @functools.cached_property
     def canonical(self) -> bytes:
@@ -50,6 +57,8 @@ class Manifest:
         for field in sorted(dataclasses.fields(self), key=lambda f: f.name):
             value = getattr(self, field.name)
             _check(field.name, value, type(field.default))
+            if not value and field.name in _OPTIONAL:
+                continue
             lines.append(f"{field.name}={value}\n")
         whole = "".join(lines).encode()
         if len(whole) > MAX_MANIFEST:

@@ -47,7 +47,7 @@ class Pending(Generic[T]):
         self.error: MeridianError | None = None
         self.each = False  # END OK has a status an item
         self.pieces: tuple[Piece, ...] = ()
-        self.then: Callable[[Pending[T]], None] | None = None  # called once when it is done, by whoever reads
+        self.then: Callable[[Pending[T]], None] | None = None  # called when it is done, and of a load at each part, by whoever reads
         self._done = False
         self._abandoned = False
         self._event: threading.Event | None = None
@@ -69,11 +69,19 @@ class Pending(Generic[T]):
             if timeout is None:
                 self.cancel()
             raise RequestError(self.op, Code.DEADLINE, "no answer in time")
+        self._outcome()
+        return self.make(self)
+
+    def _outcome(self) -> None:
+        """Raises how it ended, unless well."""
         if self.error is not None:
             raise self.error
         if self.end.code:
             raise RequestError(self.op, self.end.code, self.end.text, self.end.retry_ms)
-        return self.make(self)
+
+    def ready(self) -> bool:
+        """Whether there is something for who waits."""
+        return self._done
 
     def cancel(self) -> None:
         """Takes the request back. What it is granted all the same is given back when END comes."""
@@ -105,6 +113,9 @@ class Pending(Generic[T]):
             self.session.ring.release(piece)
         self.pieces = ()
         self._done = True
+        self.wake()
+
+    def wake(self) -> None:
         if self._event is not None:
             self._event.set()
         if self.then is not None:
@@ -177,15 +188,15 @@ class Session:
 
     # Requests.
 
-    def request(self, pending: Pending[Any], kind: int, *parts: bytes | memoryview) -> None:
-        """Sends a request. After an exception nothing is under way."""
+    def request(self, pending: Pending[Any], kind: int, *parts: bytes | memoryview, fd: int = -1) -> None:
+        """Sends a request, with a descriptor where fd is one. After an exception nothing is under way."""
         req = self._last = next(self._numbers)
         pending.req = req
         self._calls[req] = pending
         try:
             if self.error is not None:
                 raise self.error
-            self._send(frames.frame(kind, req, parts, self._sock.plain))
+            self._send(frames.frame(kind, req, parts, self._sock.plain), fd)
         except BaseException:
             self._calls.pop(req, None)
             raise
@@ -196,11 +207,14 @@ class Session:
         self.request(pending, kind, *parts)
         return pending
 
-    def _send(self, data: bytes) -> None:
-        if self._releases:
+    def _send(self, data: bytes, fd: int = -1) -> None:
+        if self._releases and fd < 0:
             data = self._release_frames() + data
         try:
-            self._sock.send(data, self._read_meanwhile)
+            if fd < 0:
+                self._sock.send(data, self._read_meanwhile)
+            else:
+                self._sock.send_with(data, fd, self._read_meanwhile)
         except ClosedError as e:
             self.fail(e)
             raise
@@ -228,7 +242,7 @@ class Session:
 
     def wait_for(self, pending: Pending[Any], until: float) -> bool:
         """Reads until the request is done or the time has come."""
-        while not pending.done:
+        while not pending.ready():
             left = until - time.monotonic()
             if left <= 0:
                 return False
@@ -238,7 +252,7 @@ class Session:
             event = pending.wake_event()
             event.clear()
             self._waiting.append(pending)
-            if pending.done:
+            if pending.ready():
                 break
             if self._reading.acquire(blocking=False):  # it came free before we were on the list
                 self._lead(pending, until)
@@ -249,7 +263,7 @@ class Session:
     def _lead(self, pending: Pending[Any], until: float) -> None:
         """Reads for everybody, as the holder of _reading, which it gives up."""
         try:
-            while not pending.done:
+            while not pending.ready():
                 left = until - time.monotonic()
                 if left <= 0:
                     break
@@ -276,6 +290,9 @@ class Session:
         except MeridianError as e:
             self.fail(e)
             raise self.error or e from None
+        except Exception as e:  # a defect here: the place in the stream is lost
+            self.fail(ClosedError(Code.INTERNAL, f"what the daemon sent was not understood: {e!r}"))
+            raise
 
     def _read_meanwhile(self) -> None:
         """Reads what is there, unless somebody does: the daemon may take nothing before we take its answers."""

@@ -370,7 +370,7 @@ class Waits(Case):
             e.ping()
             self.assertEqual(e.advice_dropped, 20)
             self.assertEqual(len(e.phases()), 10)
-        with mock.patch("meridian.engine.MAX_ADVICE", 10):
+        with mock.patch("meridian.generation.MAX_ADVICE", 10):
             self.playing(script, client)
 
 
