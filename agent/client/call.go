@@ -25,7 +25,8 @@ type call struct {
 	req   atomic.Uint64 // 0: not in flight
 	state atomic.Uint32
 	done  chan struct{}
-	lost  bool // the connection ended first
+	lost  bool         // the connection ended first
+	told  chan<- error // of async: gets how it ended
 
 	got      link.Type // the answer before END
 	end      link.End
@@ -52,9 +53,14 @@ func (e *Engine) take(ctx context.Context, op string) (*call, error) {
 			return nil, contextError(op, ctx.Err())
 		}
 	}
-	invariants.Begin(&c.life, "call")
-	c.op, c.got, c.lost, c.spans = op, 0, false, c.spans[:0]
+	c.begin(op)
 	return c, nil
+}
+
+// begin makes a free call ready for a request.
+func (c *call) begin(op string) {
+	invariants.Begin(&c.life, "call")
+	c.op, c.got, c.lost, c.told, c.spans = op, 0, false, nil, c.spans[:0]
 }
 
 // putBack makes a call free.
@@ -70,19 +76,24 @@ func (e *Engine) putBack(c *call) {
 
 // send writes a request. After an error the call is the caller's as before.
 func send[M link.Message](e *Engine, c *call, t link.Type, m M) error {
-	e.wmu.Lock()
-	defer e.wmu.Unlock()
-	if e.err != nil {
-		return e.err
+	if err := e.lockForRequest(); err != nil {
+		return err
 	}
+	defer e.wmu.Unlock()
+	sendLocked(e, c, waiting, t, m)
+	e.due.wait(len(e.out))
+	return nil
+}
+
+// sendLocked writes a request whose call is in a state from then on. wmu is held.
+func sendLocked[M link.Message](e *Engine, c *call, state uint32, t link.Type, m M) {
 	e.appendReleases()
-	c.state.Store(waiting)
+	c.state.Store(state)
 	c.req.Store(e.nextReq(c.slot))
 	e.out = link.AppendLocal(e.out, e.plain, link.Frame{Type: t, Req: c.req.Load()}, m)
 	// A write that fails breaks the connection, and the reader ends the call like
 	// any other then.
 	e.flush()
-	return nil
 }
 
 // nextReq is a number that finds its slot again and is never used twice. wmu is
@@ -90,17 +101,6 @@ func send[M link.Message](e *Engine, c *call, t link.Type, m M) error {
 func (e *Engine) nextReq(slot int) uint64 {
 	e.seq++
 	return (e.seq*uint64(len(e.calls)+1)+uint64(slot))<<1 | 1
-}
-
-// flush writes out. wmu is held.
-func (e *Engine) flush() {
-	if err := e.sock.write(e.out); err != nil {
-		// The reader knows better why: it has, or will get, the daemon's ERROR or
-		// the end of the stream.
-		e.sock.shutdown()
-	}
-	invariants.Overwrite(e.out)
-	e.out = e.out[:0]
 }
 
 // wait returns when END came: nil, and the call is the caller's again. Otherwise
@@ -154,6 +154,7 @@ func (e *Engine) complete(c *call) bool {
 		c.done <- struct{}{}
 		return true
 	}
+	c.settled(ended(c.op, &c.end))
 	if c.got == link.TypeAcquired && c.acquired.Lease != ([16]byte{}) {
 		e.queueRelease(c.acquired.Lease)
 	}
@@ -172,6 +173,7 @@ func (e *Engine) lost(c *call) {
 		return
 	}
 	if c.state.Load() == abandoned {
+		c.settled(e.Err())
 		e.putBack(c)
 	}
 }
@@ -222,8 +224,7 @@ func (e *Engine) queueLocked(id [16]byte) {
 	}
 }
 
-// giveBack is queueRelease for callers who may wait for the socket: what has
-// gathered goes out when it is much.
+// giveBack is queueRelease, but that what has gathered goes out when it is much.
 func (e *Engine) giveBack(id [16]byte) {
 	e.wmu.Lock()
 	defer e.wmu.Unlock()

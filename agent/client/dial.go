@@ -24,6 +24,12 @@ type Options struct {
 	// OnPhase gets the daemon's advice about requests, in order, on one goroutine
 	// of its own; it may call the Engine.
 	OnPhase func(Phase)
+	// OnEvicted gets the blocks of running requests that the daemon evicted, on the
+	// same goroutine. Only in a group.
+	OnEvicted func([]Evicted)
+	// Group makes the connection a session of an engine with several. Without it the
+	// connection is an engine, and there are no calls that need a group.
+	Group *Group
 }
 
 // DialEngine connects to the block socket at path and exchanges HELLO. A daemon
@@ -70,6 +76,7 @@ func (e *Engine) hello() (link.Hello, error) {
 	ours := link.Hello{Min: link.Version, Max: link.Version, Features: link.FeatureLocal | link.FeatureRing | link.FeaturePlain,
 		Limits: link.Limits{Reqs: link.MaxReqs, Items: link.MaxItems, Frame: link.MaxControl},
 		Auth:   []link.TLV{{Type: link.AuthPeer}}}
+	e.options.Group.offer(&ours)
 	_, _ = rand.Read(ours.Nonce[:]) // never fails
 	sent := e.sock.write(link.AppendMessage(nil, link.Frame{Type: link.TypeHello, Flags: link.FlagCritical}, ours))
 	// A daemon that refused has closed already; its ERROR says more than EPIPE.
@@ -92,6 +99,9 @@ func (e *Engine) hello() (link.Hello, error) {
 	}
 	if theirs.Features&link.FeatureLocal == 0 {
 		return theirs, protocolError(wire.CodeUnsupported, "this is no engine's socket: HELLO has no feature LOCAL")
+	}
+	if err := e.join(theirs); err != nil {
+		return theirs, err
 	}
 	e.plain = ours.Features&theirs.Features&link.FeaturePlain != 0
 	e.split.Plain = e.plain

@@ -16,7 +16,8 @@ import (
 //
 //	1 take   a free call; as many exist as the daemon takes requests
 //	2 send   encodes into out and writes, under wmu; leases that were released
-//	         meanwhile travel in front, in the same system call
+//	         meanwhile travel in front, in the same system call; see outbox.go for
+//	         a socket that is full
 //	3 wait   the caller reads the socket itself, or waits for one that does, or
 //	         gives up; see reader.go for who reads
 //	4 answer the reader finds the call by the request number, parses the answer
@@ -47,11 +48,13 @@ type Engine struct {
 	maps    mapTable
 	ring    ring
 	renewer renewer
-	phases  phases
+	advice  advice
 
-	items     int    // of a batch, at most
-	features  uint64 // of the daemon's HELLO
-	plain     bool   // frames behind HELLO have no checksums
+	items     int                    // of a batch, at most
+	features  uint64                 // of the daemon's HELLO
+	plain     bool                   // frames behind HELLO have no checksums
+	grouped   bool                   // both HELLOs have GROUP
+	secret    [link.GroupSecret]byte // of the group; zero: none
 	agent     [16]byte
 	inc       uint64
 	draining  atomic.Bool
@@ -67,10 +70,16 @@ type Engine struct {
 	buf     []byte
 	fds     []int // that came, and whose MAP did not yet
 
-	wmu      sync.Mutex
-	out      []byte
-	seq      uint64 // of request numbers
-	err      error  // why the connection is over
+	dropped atomic.Uint64 // calls of Tokens
+	pushers sync.WaitGroup
+
+	wmu      sync.Mutex // nobody waits for anything with it
+	out      []byte     // frames that the socket has not taken; the first may have begun
+	pushing  bool       // push runs
+	due      due
+	shorter  chan struct{} // not nil: closed when out gets shorter
+	seq      uint64        // of request numbers
+	err      error         // why the connection is over
 	pending  link.Release
 	releases *time.Timer
 	armed    bool // releases will run
@@ -106,9 +115,7 @@ func (e *Engine) start(h link.Hello) {
 		e.calls[i] = &call{slot: i, done: make(chan struct{}, 1)}
 		e.free <- e.calls[i]
 	}
-	if e.options.OnPhase != nil {
-		e.phases.start(e.options.OnPhase)
-	}
+	e.advice.start(e.options)
 	e.buf = make([]byte, readBuffer)
 	e.token <- struct{}{}
 	go e.read()
@@ -136,11 +143,12 @@ func (e *Engine) Err() error {
 // were staged and not put, stays mapped until they are.
 func (e *Engine) Close() error {
 	e.flushReleases() // a hold that is not released outlives the connection
+	e.drained(closeWait)
 	e.failBy(&ClosedError{Code: wire.CodeLaneLost, Text: "closed by this side"}, e.sock.shutdownWrite)
 	late := time.AfterFunc(closeWait, e.sock.shutdown)
 	<-e.readerEnd
 	late.Stop()
-	e.phases.stop()
+	e.advice.stop()
 	return nil
 }
 
@@ -177,7 +185,7 @@ func (e *Engine) event(ev link.Event, fds []int) (woke bool, left []int, err err
 		return false, fds, nil
 	case ev.Kind != link.EventMessage:
 		return false, fds, protocolError(wire.CodeFlowViolation, "DATA has no place on an engine's socket")
-	case ev.Frame.Type.NeedsGroup(): // unknown where it was not agreed on
+	case !e.grouped && ev.Frame.Type.NeedsGroup(): // unknown where it was not agreed on
 		return false, fds, nil
 	}
 	switch ev.Frame.Type {
@@ -186,6 +194,10 @@ func (e *Engine) event(ev link.Event, fds []int) (woke bool, left []int, err err
 		return false, left, err
 	case link.TypePhase:
 		return true, fds, e.phase(ev.Payload)
+	case link.TypePhaseAt:
+		return true, fds, e.phaseAt(ev.Payload)
+	case link.TypeEvicted:
+		return true, fds, e.evicted(ev.Payload)
 	case link.TypeGoAway:
 		_, err := link.Parse[link.GoAway](ev.Payload)
 		e.draining.Store(true)

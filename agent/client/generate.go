@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"strconv"
-	"sync"
 	"time"
 
 	"meridian/wire"
@@ -15,6 +14,10 @@ type Begin struct {
 	ID     string // for logs; at most link.MaxText bytes are sent
 	Model  string // the served model's name
 	Prompt []int32
+
+	// Req is the request's number, where the engine chooses it: the numbers of a group
+	// are those of all its sessions together. 0: the client counts.
+	Req uint32
 
 	FirstAnswer, ThinkPace, OutputPace time.Duration // what the request was promised; 0: nothing
 }
@@ -50,8 +53,12 @@ func (k PhaseKind) String() string {
 type Phase struct {
 	Req    uint32
 	Kind   PhaseKind
-	Used   uint32  // thinking tokens so far
-	Reason uint8   // as in package scheduler
+	Used   uint32 // thinking tokens so far
+	Reason uint8  // as in package scheduler
+	// Pos is, in a group, the position of the first token that the phase applies to,
+	// in the request's tokens with the prompt's first as 0. ForceBudget, Completed: of
+	// the next token.
+	Pos    uint32
 	Inject []int32 // ForceBudget
 }
 
@@ -62,27 +69,53 @@ func (e *Engine) Begin(ctx context.Context, b Begin) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	id := e.lastReq.Add(1)
-	if id == 0 { // wrapped: 0 means none
-		id = e.lastReq.Add(1)
+	x := e.beginning(b)
+	if err := simple(ctx, e, c, link.TypeBegin, x); err != nil {
+		return 0, err
+	}
+	return x.Req, nil
+}
+
+// BeginAsync is Begin that does not wait for the daemon, for an engine's step. The
+// number may be used at once. The channel gets the error that Begin would have
+// returned; nobody has to look. BUSY at once: more waits for the daemon than may.
+func (e *Engine) BeginAsync(b Begin) (req uint32, ended <-chan error, err error) {
+	x := e.beginning(b)
+	ended, err = async(e, "begin", link.TypeBegin, x)
+	return x.Req, ended, err
+}
+
+// beginning makes the message.
+func (e *Engine) beginning(b Begin) link.Begin {
+	id := b.Req
+	if id == 0 {
+		id = e.nextNumber()
 	}
 	if n := len(b.Prompt); n > link.MaxPrompt {
 		b.Prompt = b.Prompt[n-link.MaxPrompt:] // the last markers decide
 	}
-	ms := func(d time.Duration) uint32 { return uint32(max(0, min(d.Milliseconds(), 1<<32-1))) }
-	err = simple(ctx, e, c, link.TypeBegin, link.Begin{
+	return link.Begin{
 		Req: id, ID: b.ID, Model: b.Model, Prompt: b.Prompt,
-		SLOms: [3]uint32{ms(b.FirstAnswer), ms(b.ThinkPace), ms(b.OutputPace)},
-	})
-	if err != nil {
-		return 0, err
+		SLOms: [3]uint32{milliseconds(b.FirstAnswer), milliseconds(b.ThinkPace), milliseconds(b.OutputPace)},
 	}
-	return id, nil
+}
+
+func milliseconds(d time.Duration) uint32 { return uint32(max(0, min(d.Milliseconds(), 1<<32-1))) }
+
+// nextNumber is that of a generation request.
+func (e *Engine) nextNumber() uint32 {
+	id := e.lastReq.Add(1)
+	if id == 0 { // wrapped: 0 means none
+		id = e.lastReq.Add(1)
+	}
+	return id
 }
 
 // Tokens reports one step in columns: tok holds n[i] decoded tokens of req[i],
 // one request after the other. There is no answer; advice comes to OnPhase. At
-// most link.MaxRows requests and link.MaxTokens tokens.
+// most link.MaxRows requests and link.MaxTokens tokens. It never waits for the
+// daemon: what the socket does not take is kept, some steps long, and dropped beyond
+// that; see Dropped.
 func (e *Engine) Tokens(req []uint32, n []uint8, tok []int32) error {
 	sum := 0
 	for _, v := range n {
@@ -96,7 +129,15 @@ func (e *Engine) Tokens(req []uint32, n []uint8, tok []int32) error {
 	if e.err != nil {
 		return e.err
 	}
-	e.out = link.AppendLocal(e.out, e.plain, link.Frame{Type: link.TypeTokens}, link.Tokens{Req: req, N: n, Tok: tok})
+	x := link.Tokens{Req: req, N: n, Tok: tok}
+	if len(e.out) > 0 && len(e.out)+link.FrameLen+x.Length()+link.TrailerLen > maxAdvice {
+		e.flush() // there may be room by now
+	}
+	if len(e.out) > 0 && len(e.out)+link.FrameLen+x.Length()+link.TrailerLen > maxAdvice {
+		e.dropped.Add(1)
+		return nil
+	}
+	e.out = link.AppendLocal(e.out, e.plain, link.Frame{Type: link.TypeTokens}, x)
 	e.flush()
 	return nil
 }
@@ -108,82 +149,17 @@ func (e *Engine) Finish(ctx context.Context, req uint32, abort bool) error {
 	if err != nil {
 		return err
 	}
-	x := link.Finish{Req: req}
+	return simple(ctx, e, c, link.TypeFinish, finish(req, abort))
+}
+
+// FinishAsync is Finish that does not wait for the daemon, as BeginAsync is.
+func (e *Engine) FinishAsync(req uint32, abort bool) (ended <-chan error, err error) {
+	return async(e, "finish", link.TypeFinish, finish(req, abort))
+}
+
+func finish(req uint32, abort bool) link.Finish {
 	if abort {
-		x.Reason = link.FinishAbort
+		return link.Finish{Req: req, Reason: link.FinishAbort}
 	}
-	return simple(ctx, e, c, link.TypeFinish, x)
-}
-
-// maxPhases bounds the advice that waits for the callback: some for each of as
-// many requests as a daemon follows.
-const maxPhases = 64 << 10
-
-// phases carries advice from the reader to the callback, which may take its time
-// and call the Engine.
-type phases struct {
-	mu    sync.Mutex
-	queue []Phase
-	more  chan struct{} // nil: nobody wants advice
-	quit  chan struct{}
-	ended chan struct{}
-	once  sync.Once
-}
-
-func (p *phases) start(f func(Phase)) {
-	p.more, p.quit, p.ended = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	go p.run(f)
-}
-
-func (p *phases) run(f func(Phase)) {
-	defer close(p.ended)
-	for {
-		p.mu.Lock()
-		now := p.queue
-		p.queue = nil
-		p.mu.Unlock()
-		for _, x := range now {
-			f(x)
-		}
-		if len(now) > 0 {
-			continue
-		}
-		select {
-		case <-p.more:
-		case <-p.quit:
-			return
-		}
-	}
-}
-
-func (p *phases) stop() {
-	if p.more == nil {
-		return
-	}
-	p.once.Do(func() { close(p.quit) })
-	<-p.ended
-}
-
-// phase handles PHASE. A callback that is hopelessly late ends the connection:
-// advice must not be lost silently.
-func (e *Engine) phase(b []byte) error {
-	x, err := link.Parse[link.Phase](b)
-	if err != nil || e.phases.more == nil {
-		return err
-	}
-	p := &e.phases
-	p.mu.Lock()
-	full := len(p.queue) >= maxPhases
-	if !full {
-		p.queue = append(p.queue, Phase{Req: x.Req, Kind: PhaseKind(x.Kind), Used: x.Used, Reason: x.Reason, Inject: x.Inject})
-	}
-	p.mu.Unlock()
-	if full {
-		return protocolError(wire.CodeTooMany, "OnPhase does not keep up")
-	}
-	select {
-	case p.more <- struct{}{}:
-	default:
-	}
-	return nil
+	return link.Finish{Req: req}
 }

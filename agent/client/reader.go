@@ -132,6 +132,7 @@ func (e *Engine) end() {
 		e.lost(c)
 	}
 	e.renewer.stop()
+	e.pushers.Wait() // nothing is added to out any more, and the socket takes nothing
 	e.discard()
 	e.sock.close()
 	e.maps.put()

@@ -25,6 +25,27 @@ func Send(fd int, b []byte, fds []int, limit time.Duration) error {
 	return all(kernel{}, fd, b, fds, limit)
 }
 
+// Offer writes what the socket takes of b at once, which may be nothing, and says how
+// much that was. It never waits.
+func Offer(fd int, b []byte) (int, error) { return offer(kernel{}, fd, b) }
+
+func offer(sys system, fd int, b []byte) (int, error) {
+	for at := 0; ; {
+		n, err := sys.send(fd, b[at:], nil)
+		switch {
+		case err == nil:
+			if at += n; at == len(b) {
+				return at, nil
+			}
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return at, nil
+		default:
+			return at, os.NewSyscallError("sendmsg", err)
+		}
+	}
+}
+
 // system is what Send needs of the kernel.
 type system interface {
 	now() time.Time
