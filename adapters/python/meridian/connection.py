@@ -25,6 +25,8 @@ SEND_TIMEOUT: Final = 5.0  # seconds that the daemon may take for all bytes of a
 BUFFER: Final = 256 << 10
 MAX_PENDING_FDS: Final = 4 * frames.MAX_SEGS
 
+_NONE: Final = (1, 0)  # bounds that no length keeps
+_TRAILER: Final = struct.Struct("<I")
 _ANCILLARY: Final = socket.CMSG_SPACE(4 * frames.MAX_SEGS)
 _SCM_RIGHTS: Final = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 # Plain numbers: an enum costs a microsecond a call.
@@ -171,23 +173,26 @@ class Socket:
 
     def _frames(self) -> None:
         """Handles the whole frames of the buffer and makes room for the next."""
-        low, high, view = self._low, self._high, self._view
+        low, high, view, plain = self._low, self._high, self._view, self.plain
         need = HEADER_LEN
         while high - low >= HEADER_LEN:
-            head = HEADER.unpack_from(view, low)
-            frames.check_header(head, view, low, self.plain, self.spoken, self._first)
-            need = HEADER_LEN + head[0]
+            size, kind, flags, cls, reserved, req, _, crc = HEADER.unpack_from(view, low)
+            least, most = frames.FROM_AGENT.get(kind, _NONE)
+            if crc or flags or cls or reserved or not least <= size <= most or not plain:  # not plainly right
+                frames.check_header((size, kind, flags, cls, reserved, crc), view[low:low + HEADER_LEN], plain, self.spoken, self._first)
+            need = HEADER_LEN + size
             if high - low < need:
                 break
-            fields = view[low + HEADER_LEN:low + need - 4]
-            trailer = int.from_bytes(view[low + need - 4:low + need], "little")
-            if trailer != (0 if self.plain else crc32c(fields)):
-                fault(Code.CRC, f"checksum of a frame of type {head[1]}")
+            end = low + need - 4
+            fields = view[low + HEADER_LEN:end]
+            if _TRAILER.unpack_from(view, end)[0] != (0 if plain else crc32c(fields)):
+                fault(Code.CRC, f"checksum of a frame of type {kind}")
             low += need
             self._low = low  # what the handler raises is the end anyway
             self._first = False
-            if head[1] in frames.FROM_AGENT:
-                self._handle(head[1], head[5], fields)
+            if most:
+                self._handle(kind, req, fields)
+                plain = self.plain  # HELLO decides
             need = HEADER_LEN
         if low == high:
             self._low = self._high = 0

@@ -67,12 +67,12 @@ def frame(kind: int, req: int, parts: tuple[bytes | memoryview, ...], plain: boo
     return b"".join((head, crc32c(head).to_bytes(4, "little"), fields, crc32c(fields).to_bytes(4, "little")))
 
 
-def check_header(h: tuple[int, ...], raw: memoryview, at: int, plain: bool, spoken: frozenset[int], first: bool) -> None:
-    """The checks of a header, which lies in raw at a place, in the order of section 2. spoken: known types that are STATE from an agent."""
-    length, kind, flags, cls, reserved, _, _, crc = h
+def check_header(h: tuple[int, ...], raw: memoryview, plain: bool, spoken: frozenset[int], first: bool) -> None:
+    """The checks of a header, whose bytes are raw, in the order of section 2. spoken: known types that are STATE from an agent."""
+    length, kind, flags, cls, reserved, crc = h
     if first and kind not in (HELLO, ERROR):
         fault(Code.LINK_MAGIC, f"the first frame has type {kind}: this is no engine's socket")
-    if crc != (0 if plain else crc32c(raw[at:at + 20])):
+    if crc != (0 if plain else crc32c(raw[:20])):
         fault(Code.CRC, "checksum of a frame header")
     if flags > 1 or cls > 3 or reserved:
         fault(Code.INVALID, f"flags {flags}, class {cls}, reserved byte {reserved}")

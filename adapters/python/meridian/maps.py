@@ -22,7 +22,8 @@ HEADER_LEN: Final = 32  # of an MRDN header, in front of each body
 SEGMENT, GENERATIONS, STAGING = 1, 2, 3
 _F_GET_SEALS: Final = 1034
 _F_SEAL_SHRINK: Final = 2
-# Bits of the first words of places that are all OK, with tiers and attests of at most 2.
+_WORD: Final = np.dtype("<u4")
+# First words of a place that is OK, with a tier and attest of at most 2.
 _GOOD: Final = frozenset(tier << 16 | attest << 24 for tier in range(3) for attest in range(3))
 _NO_FD = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
@@ -108,17 +109,17 @@ class Maps:
             self._check_one(int(number), places[places["seg"] == number])
 
     def _plainly_right(self, places: Records) -> bool:
-        """Whether all are OK, lie in one segment of less than 4 GiB and not close to its end: three reductions tell.
+        """Whether all are OK, of one tier, in one segment of less than 4 GiB and not close to its end: three reductions tell.
 
         False says nothing: each is then looked at for itself.
         """
-        words = places.view("<u4").reshape(-1, 8)  # status, tier, attest | slot | gen | seg | len | gen_off | off, low and high
-        some: list[int] = np.bitwise_or.reduce(words, 0).tolist()
-        most: list[int] = words.max(0).tolist()
-        least: list[int] = words.min(0).tolist()
+        words = np.ascontiguousarray(places.view(_WORD).reshape(-1, 8).T)  # status, tier, attest | slot | gen | seg | len | gen_off | off, low and high
+        most: list[int] = np.maximum.reduce(words, 1).tolist()
+        least: list[int] = np.minimum.reduce(words, 1).tolist()
         data, gens = self.bytes.get(most[3]), self.gens.get(most[3])
-        return (data is not None and gens is not None and some[0] in _GOOD and least[3] == most[3] and not some[7] and least[6] >= HEADER_LEN
-                and most[6] + most[4] <= len(data) and most[5] + 8 <= gens.nbytes and not some[5] & 7)
+        return (data is not None and gens is not None and most[0] == least[0] and most[0] in _GOOD and least[3] == most[3] and not most[7]
+                and least[6] >= HEADER_LEN and most[6] + most[4] <= len(data) and most[5] + 8 <= gens.nbytes
+                and not int(np.bitwise_or.reduce(words[5])) & 7)
 
     def _check_one(self, number: int, places: Records) -> None:
         data, gens = self.bytes.get(number), self.gens.get(number)

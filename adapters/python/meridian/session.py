@@ -263,11 +263,8 @@ class Session:
     def _lead(self, pending: Pending[Any], until: float) -> None:
         """Reads for everybody, as the holder of _reading, which it gives up."""
         try:
-            while not pending.ready():
-                left = until - time.monotonic()
-                if left <= 0:
-                    break
-                self._receive(min(left, QUANTUM))
+            while not pending.ready() and (left := until - time.monotonic()) > 0:
+                self._receive(left if left < QUANTUM else QUANTUM)
         finally:
             self._hand_over()
 
