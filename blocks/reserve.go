@@ -335,6 +335,16 @@ func (c *Core) Abort(o Owner, slots []uint32) {
 	}
 }
 
+// AbortRefs is Abort of reservations by their references: of a slot that has become
+// another reservation's since nothing is given back.
+func (c *Core) AbortRefs(o Owner, refs []wire.Ref) {
+	for _, r := range refs {
+		if s := c.known(r.Slot); s != nil && s.gen == r.Gen {
+			c.Abort(o, []uint32{r.Slot})
+		}
+	}
+}
+
 // Room marks that the owner writes into a reservation's slot by itself; it
 // reports whether v still is one. From then on only the owner's Commit, Abort
 // or Drop frees the slot, whatever its deadline.

@@ -292,6 +292,13 @@ func (s *Store) Abort(o Owner, slots []uint32) {
 	s.core.Abort(o, slots)
 }
 
+// AbortRefs gives reservations back by their references; see Core.AbortRefs.
+func (s *Store) AbortRefs(o Owner, refs []wire.Ref) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.core.AbortRefs(o, refs)
+}
+
 // Lookup describes a chain of keys; see Core.Lookup.
 func (s *Store) Lookup(ns wire.Namespace, chain []wire.Key, v []View) int {
 	s.mu.Lock()

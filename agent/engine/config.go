@@ -52,6 +52,7 @@ type Limits struct {
 	StagingBytes  int           // of a session's staging ring; default 64 MiB
 	Namespaces    int           // open an engine; default and at most link.MaxNamespaces
 	Blocks        int           // blocks of running requests an engine; default 1<<18
+	MaxPin        time.Duration // that a block is pinned for, at most; default 1 minute
 	SendTimeout   time.Duration // an engine that has not taken all that one write sends by then is dropped; default 5 s
 }
 
@@ -61,6 +62,7 @@ const (
 	DefaultGroupSessions = 40 // a scheduler and the ranks of TP 8 with PP 4
 	DefaultStagingBytes  = 64 << 20
 	DefaultBlocks        = 1 << 18
+	DefaultMaxPin        = time.Minute
 	DefaultSendTimeout   = 5 * time.Second
 )
 
@@ -111,6 +113,9 @@ func (l *Limits) fill() {
 	orDefault(&l.StagingBytes, DefaultStagingBytes, 1<<40)
 	orDefault(&l.Namespaces, link.MaxNamespaces, link.MaxNamespaces)
 	orDefault(&l.Blocks, DefaultBlocks, 1<<30)
+	if l.MaxPin <= 0 {
+		l.MaxPin = DefaultMaxPin
+	}
 	if l.SendTimeout <= 0 {
 		l.SendTimeout = DefaultSendTimeout
 	}

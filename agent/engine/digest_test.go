@@ -42,7 +42,8 @@ func (s *session) digest() string {
 	for req := range s.flights {
 		fmt.Fprintf(&b, " %d", req)
 	}
-	fmt.Fprintf(&b, "; %d blocks of requests, %d held, %d to lower, requests", g.life.blocks, len(g.life.held), len(g.life.lower))
+	fmt.Fprintf(&b, "; %d reservations of %d items", len(s.rooms.of), s.rooms.items)
+	fmt.Fprintf(&b, "; %d blocks of requests, %d held, %d to lower, requests", g.life.blocks, len(g.life.used), len(g.life.lower))
 	for id, r := range g.life.reqs {
 		fmt.Fprintf(&b, " %d (%d, %d, %v, %v)", id, len(r.think), len(r.rest), r.exited, r.over)
 	}

@@ -22,7 +22,26 @@ func (s *session) begin(f link.Frame, p []byte) error {
 	case x.Req == 0:
 		err = fmt.Errorf("request number 0 means none: %w", wire.CodeInvalid)
 	default:
-		err = s.group.life.begin(x.Req, x.Model, x.Prompt)
+		err = s.group.life.begin(x.Req, scheduler.Input{Model: x.Model, Tokens: x.Prompt})
+	}
+	s.answerEnd(f.Req, refusal(err))
+	return nil
+}
+
+// resume answers RESUME, as BEGIN.
+func (s *session) resume(f link.Frame, p []byte) error {
+	x := &s.in.resume
+	if err := s.parse(x, p); err != nil {
+		return err
+	}
+	var err error
+	switch {
+	case s.srv.draining.Load():
+		err = errLeaving
+	case x.Req == 0:
+		err = fmt.Errorf("request number 0 means none: %w", wire.CodeInvalid)
+	default:
+		err = s.group.life.begin(x.Req, scheduler.Input{Model: x.Model, Tokens: x.Prompt, First: x.First, Decoded: x.Decoded})
 	}
 	s.answerEnd(f.Req, refusal(err))
 	return nil

@@ -16,7 +16,8 @@ type space struct {
 	ns     wire.Namespace
 	tenant [32]byte
 	name   string // of the tenant
-	body   uint32 // of a full block
+	body   uint32 // of a full block, in bytes
+	tokens uint32 // of a full block
 }
 
 // group is one engine: what its sessions have together. A session belongs to one

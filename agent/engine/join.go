@@ -162,6 +162,16 @@ func (s *session) join(h *link.Hello) (auth []link.TLV, err error) {
 // dispatchGrouped handles a request of a type that only sessions with GROUP speak.
 func (s *session) dispatchGrouped(f link.Frame, p []byte) error {
 	switch f.Type {
+	case link.TypePutAt:
+		return s.putAt(f, p)
+	case link.TypeReserve:
+		return s.reserveRoom(f, p)
+	case link.TypeFill:
+		return s.fill(f, p)
+	case link.TypeResume:
+		return s.resume(f, p)
+	case link.TypeHandoff:
+		return s.handoff(f, p)
 	case link.TypeLoaded, link.TypeReserved, link.TypePhaseAt, link.TypeEvicted:
 		return s.wrong(wire.CodeState, f.Type.String()+" does not come from an engine")
 	}

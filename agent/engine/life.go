@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,20 +11,6 @@ import (
 	"meridian/wire/link"
 )
 
-// blockID names a block of any namespace.
-type blockID struct {
-	ns  wire.Namespace
-	key wire.Key
-}
-
-// request is what a group knows of a generation request's blocks.
-type request struct {
-	think  []blockID // not yet offloaded, oldest first
-	rest   []blockID // prompt and output
-	exited bool      // thinking is over: its blocks are ThinkComplete
-	over   bool      // completed: all blocks are ThinkComplete
-}
-
 // life drives a group's scheduler core and applies the life table of blocks. It
 // is called by readers, by flights that put, and by the timer; mu serialises
 // them. mu comes before a session's wmu.
@@ -33,21 +18,27 @@ type life struct {
 	g    *group
 	core atomic.Pointer[scheduler.Core] // made by the first BEGIN
 
-	mu     sync.Mutex
-	ready  scheduler.Ready
-	in     []scheduler.Input
-	reqs   map[uint32]*request
-	held   map[blockID]int // by how many running requests as prompt or output
-	blocks int             // in all requests
-	lower  []blockID       // to be lowered to ThinkComplete by flushLower
-	keys   []wire.Key
-	timer  *time.Timer
-	armed  scheduler.Time
-	closed bool
+	mu      sync.Mutex
+	ready   scheduler.Ready
+	in      []scheduler.Input
+	reqs    map[uint32]*request
+	used    map[blockID]use // by running requests
+	sets    uint64          // of pins, given to requests
+	blocks  int             // in all requests
+	lower   []blockID       // to be lowered to ThinkComplete by flushLower
+	settled []blockID       // likewise, and of no running request any more
+	fresh   []blockID       // that track has added
+	gone    []blockID       // that were evicted before the store knew that somebody follows them
+	cold    []blockID       // that are offloaded
+	told    []link.EvictedItem
+	keys    []wire.Key
+	timer   *time.Timer
+	armed   scheduler.Time
+	closed  bool
 }
 
 func newLife(g *group) *life {
-	return &life{g: g, reqs: make(map[uint32]*request), held: make(map[blockID]int), armed: scheduler.Never}
+	return &life{g: g, reqs: make(map[uint32]*request), used: make(map[blockID]use), armed: scheduler.Never}
 }
 
 // stats may be called from any goroutine.
@@ -81,8 +72,8 @@ func (l *life) step(in scheduler.Input) {
 	clear(l.in) // it may hold a prompt
 }
 
-// begin starts request id.
-func (l *life) begin(id uint32, model string, prompt []int32) error {
+// begin starts request id, as in says.
+func (l *life) begin(id uint32, in scheduler.Input) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.core.Load() == nil {
@@ -90,9 +81,11 @@ func (l *life) begin(id uint32, model string, prompt []int32) error {
 	}
 	_, had := l.reqs[id]
 	if !had {
-		l.reqs[id] = &request{}
+		l.sets++
+		l.reqs[id] = &request{pins: l.sets}
 	}
-	l.step(scheduler.Input{Kind: scheduler.Arrive, ID: scheduler.ID(id), Model: model, Tokens: prompt})
+	in.Kind, in.ID = scheduler.Arrive, scheduler.ID(id)
+	l.step(in)
 	switch code := l.events(); {
 	case code == wire.CodeOK:
 		return nil
@@ -146,32 +139,10 @@ func (l *life) forget(id uint32) {
 	if r == nil {
 		return
 	}
-	l.complete(r)
+	l.complete(id, r)
 	l.blocks -= len(r.think) + len(r.rest)
 	delete(l.reqs, id)
-}
-
-// complete marks a request's blocks for ThinkComplete, except those that another
-// running request of the group uses as well.
-func (l *life) complete(r *request) {
-	if r.over {
-		return
-	}
-	l.exit(r)
-	r.over = true
-	for _, id := range r.rest {
-		if l.held[id]--; l.held[id] <= 0 {
-			delete(l.held, id)
-			l.lower = append(l.lower, id)
-		}
-	}
-}
-
-func (l *life) exit(r *request) {
-	if !r.exited {
-		r.exited = true
-		l.lower = append(l.lower, r.think...)
-	}
+	l.g.srv.cfg.Store.Unpin(l.g.owner, r.pins)
 }
 
 // flushLower lowers what was marked, a call of the store for each run of one
@@ -181,6 +152,10 @@ func (l *life) flushLower() {
 		l.g.srv.cfg.Store.Retier(ns, keys, wire.ThinkComplete)
 	})
 	l.lower = l.lower[:0]
+	l.runs(l.settled, func(ns wire.Namespace, keys []wire.Key) {
+		l.g.srv.cfg.Store.Settle(l.g.owner, ns, keys)
+	})
+	l.settled = l.settled[:0]
 }
 
 // runs calls f for each run of one namespace. keys is reused.
@@ -194,66 +169,6 @@ func (l *life) runs(ids []blockID, f func(ns wire.Namespace, keys []wire.Key)) {
 		}
 		f(ns, l.keys)
 	}
-}
-
-// place is the tier that an item is published in, and whether its request runs.
-func (l *life) place(it *link.PutItem) (wire.Tier, bool) {
-	if it.Req == 0 {
-		return it.Tier, false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.reqs[it.Req]
-	switch {
-	case r == nil || r.over || l.blocks >= l.g.srv.cfg.Limits.Blocks:
-		return wire.ThinkComplete, false
-	case it.Tier == wire.ThinkActive && r.exited:
-		return wire.ThinkComplete, true
-	}
-	return it.Tier, true
-}
-
-// tierOf is place for the grouping of reservations.
-func (l *life) tierOf(it *link.PutItem) wire.Tier {
-	t, _ := l.place(it)
-	return t
-}
-
-// track gives the items that are in the store now, new or not, to their requests.
-// A request may have gone on since place was asked: what it no longer needs is
-// lowered here.
-func (l *life) track(j *copyJob) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range j.items {
-		it := &j.items[i]
-		if it.Req == 0 || it.Tier == wire.ThinkComplete || j.status[i] != wire.CodeOK && j.status[i] != wire.CodeExists {
-			continue
-		}
-		id := blockID{j.spaces[it.NS].ns, it.Key}
-		r := l.reqs[it.Req]
-		if r == nil || r.over || l.blocks >= l.g.srv.cfg.Limits.Blocks {
-			if l.held[id] == 0 && j.status[i] == wire.CodeOK {
-				l.lower = append(l.lower, id)
-			}
-			continue
-		}
-		l.blocks++
-		if it.Tier == wire.ThinkActive {
-			r.think = append(r.think, id)
-			if r.exited {
-				l.lower = append(l.lower, id)
-			}
-			l.step(scheduler.Input{Kind: scheduler.KV, ID: scheduler.ID(it.Req), Blocks: 1, Think: true})
-			continue
-		}
-		r.rest = append(r.rest, id)
-		l.held[id]++
-	}
-	if l.core.Load() != nil {
-		_ = l.events() // a block cannot be refused
-	}
-	l.flushLower()
 }
 
 // events applies what follows from the inputs, and arms the timer. The code is
@@ -271,14 +186,14 @@ func (l *life) events() wire.Code {
 				code = wire.CodeInvalid
 			}
 		case scheduler.Offload:
-			l.offload(r, int(e.Blocks))
+			l.offload(uint32(e.ID), r, int(e.Blocks))
 		case scheduler.ExitThink:
 			if r != nil {
-				l.exit(r)
+				l.exit(r, e.Pos)
 			}
 		case scheduler.Completed:
 			if r != nil {
-				l.complete(r)
+				l.complete(uint32(e.ID), r)
 			}
 		case scheduler.Reaped:
 			l.forget(uint32(e.ID))
@@ -293,17 +208,6 @@ func (l *life) events() wire.Code {
 	l.flushLower()
 	l.arm(l.ready.Next)
 	return code
-}
-
-// offload names the next n think blocks to the host.
-func (l *life) offload(r *request, n int) {
-	if r == nil {
-		return
-	}
-	n = min(n, len(r.think))
-	l.runs(r.think[:n], l.g.srv.cfg.Host.Offload)
-	r.think = slices.Delete(r.think, 0, n)
-	l.blocks -= n
 }
 
 // advise appends PHASE to what every session is sent.

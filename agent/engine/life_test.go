@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"meridian/blocks"
 	"meridian/scheduler"
 )
 
@@ -13,7 +14,12 @@ import (
 func TestASilentRequestIsGivenUpInItsTimeWhateverTheDaemonsAge(t *testing.T) {
 	for _, age := range []time.Duration{0, time.Second, 1000 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			srv := &Server{start: time.Now(), cfg: Config{Scheduler: scheduler.Config{ReapAfter: scheduler.Time(time.Minute)}}}
+			store, err := blocks.Open(blocks.Config{Capacity: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			srv := &Server{start: time.Now(), cfg: Config{Store: store, Scheduler: scheduler.Config{ReapAfter: scheduler.Time(time.Minute)}}}
 			s := &session{srv: srv, dead: true} // nobody reads its answers
 			g := newGroup(srv, processAccount(0))
 			g.members.Store(&[]*session{s})
@@ -24,7 +30,7 @@ func TestASilentRequestIsGivenUpInItsTimeWhateverTheDaemonsAge(t *testing.T) {
 			}
 			time.Sleep(age)
 			for id := range uint32(2) {
-				if err := g.life.begin(id+1, "", nil); err != nil {
+				if err := g.life.begin(id+1, scheduler.Input{}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(20 * time.Second)

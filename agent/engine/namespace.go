@@ -70,7 +70,7 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 	if err != nil {
 		return 0, err
 	}
-	spaces = append(slices.Clip(spaces), space{ns: ns, tenant: m.TenantID(), name: m.Tenant, body: m.BlockBytes})
+	spaces = append(slices.Clip(spaces), space{ns: ns, tenant: m.TenantID(), name: m.Tenant, body: m.BlockBytes, tokens: m.BlockTokens})
 	if err := s.stageEarly(spaces); err != nil {
 		done()
 		return 0, err

@@ -46,6 +46,8 @@ type Server struct {
 	closed   sync.Once
 	running  sync.WaitGroup // sessions
 	flights  flightCount    // asynchronous requests of all sessions
+	reserved atomic.Uint64  // number of the last reservation
+	evicted  atomic.Uint64  // blocks of running requests, counted for each
 
 	places halfopen.Table // connections that have opened no namespace
 
@@ -93,6 +95,7 @@ func Listen(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.l = l
+	s.running.Go(s.tellEvictions)
 	return s, nil
 }
 
@@ -281,6 +284,7 @@ type Stats struct {
 	Accepted  uint64 // since Listen
 	Refused   uint64 // connections ended with ERROR
 	InFlight  int    // PUTs and fetches that run
+	Evicted   uint64 // blocks of running requests that were evicted, counted for each request, since Listen
 	Scheduler scheduler.Stats
 }
 
@@ -288,7 +292,7 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{Sessions: len(s.sessions), Engines: len(s.groups), Accepted: s.accepted, Refused: s.refused, InFlight: s.flights.now(), Scheduler: s.gone}
+	st := Stats{Sessions: len(s.sessions), Engines: len(s.groups), Accepted: s.accepted, Refused: s.refused, InFlight: s.flights.now(), Evicted: s.evicted.Load(), Scheduler: s.gone}
 	for g := range s.groups {
 		one := g.life.stats()
 		st.Scheduler.Add(&one)

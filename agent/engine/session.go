@@ -72,7 +72,8 @@ type session struct {
 	fmu     sync.Mutex
 	flights map[uint64]*flight
 	flown   sync.WaitGroup
-	copies  chan struct{} // holds a token for each PUT that copies
+	copies  chan struct{} // holds a token for each PUT or FILL that copies
+	rooms   reservations
 }
 
 // inbox is memory that parsed messages and the store's views reuse.
@@ -80,6 +81,11 @@ type inbox struct {
 	acquire link.Acquire
 	has     link.Has
 	put     link.Put
+	putAt   link.PutAt
+	reserve link.Reserve
+	fill    link.Fill
+	resume  link.Resume
+	stored  []link.StoreItem
 	release link.Release
 	begin   link.Begin
 	tokens  link.Tokens
@@ -96,6 +102,12 @@ func (in *inbox) done() {
 	invariants.OverwriteItems(in.acquire.Items)
 	invariants.OverwriteItems(in.has.Items)
 	invariants.OverwriteItems(in.put.Items)
+	invariants.OverwriteItems(in.putAt.Items)
+	invariants.OverwriteItems(in.reserve.Items)
+	invariants.OverwriteItems(in.fill.Items)
+	invariants.OverwriteItems(in.resume.Prompt)
+	invariants.OverwriteItems(in.resume.Decoded)
+	invariants.OverwriteItems(in.stored)
 	invariants.OverwriteItems(in.release.Leases)
 	invariants.OverwriteItems(in.begin.Prompt)
 	invariants.OverwriteItems(in.tokens.Tok)
