@@ -58,6 +58,19 @@ func unittests(t *testing.T, env string, modules ...string) {
 	}
 }
 
+// The package says that it is typed: mypy finds nothing, for the oldest Python that it takes.
+func TestTheClientIsTyped(t *testing.T) {
+	cmd := python(t, "-m", "mypy", "--strict", "--python-version", "3.10", "--cache-dir", t.TempDir(), "-p", "meridian")
+	for i, v := range cmd.Env {
+		if path, ok := strings.CutPrefix(v, "PYTHONPATH="); ok {
+			cmd.Env[i] = "PYTHONPATH=" + path + ":" + realpart.Packages(t, "mypy")
+		}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestFormatsAndADaemonThatLies(t *testing.T) {
 	unittests(t, "MERIDIAN_ENGINE=", "tests.test_formats", "tests.test_liar", "tests.test_group_liar")
 }

@@ -3,7 +3,7 @@
 # much: Debian packages (as root only) for a C compiler, Redis, etcd and the libraries of
 # the Mooncake and NIXL wheels; and without root, into .tools, the pinned Python
 # packages (llama-server with a small model, the OpenAI client, the peers' engines,
-# aiohttp for Mooncake's metadata server, numpy for the Python client) and etcd.
+# aiohttp for Mooncake's metadata server, numpy and mypy for the Python client) and etcd.
 # It asks nothing. Under CI a missing part is a failure; elsewhere the tests that
 # need it are skipped, and this says so.
 set -euo pipefail
@@ -26,9 +26,9 @@ for pair in libibverbs.so.1:libibverbs1 libnuma.so.1:libnuma1 libcurl.so.4:libcu
   case $libraries in *"${pair%%:*}"*) ;; *) need+=("${pair#*:}") ;; esac
 done
 # MB on disk, measured on Debian 12 with Python 3.11.
-declare -A python=([llama]=200 [openai]=50 [peers]=460 [aiohttp]=10 [numpy]=75)
+declare -A python=([llama]=200 [openai]=50 [peers]=460 [aiohttp]=10 [numpy]=75 [mypy]=70)
 wanted=() total=0
-for name in llama openai peers aiohttp numpy; do
+for name in llama openai peers aiohttp numpy mypy; do
   internal/ci/python.sh --have "$name" >/dev/null 2>&1 && continue
   wanted+=("$name (${python[$name]} MB)")
   total=$((total + python[$name]))
@@ -54,6 +54,6 @@ if [ ${#need[@]} -gt 0 ]; then
   fi
 fi
 internal/ci/etcd.sh >/dev/null || miss "etcd: tests with a real etcd are skipped"
-for name in llama openai peers aiohttp numpy; do
+for name in llama openai peers aiohttp numpy mypy; do
   internal/ci/python.sh "$name" >/dev/null || miss "Python packages of internal/ci/requirements/$name.txt: tests that need them are skipped"
 done

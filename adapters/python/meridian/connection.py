@@ -23,6 +23,7 @@ from .frames import HEADER, HEADER_LEN, fault
 QUANTUM: Final = 0.05  # seconds that one blocking read may take: how late an end of waiting is noticed at most
 SEND_TIMEOUT: Final = 5.0  # seconds that the daemon may take for all bytes of a frame
 BUFFER: Final = 256 << 10
+KEEP: Final = 256 << 10  # bytes of advice that wait for the kernel at most
 MAX_PENDING_FDS: Final = 4 * frames.MAX_SEGS
 
 _NONE: Final = (1, 0)  # bounds that no length keeps
@@ -89,19 +90,31 @@ class Socket:
                 self._finish(meanwhile)
 
     def offer(self, data: bytes) -> bool:
-        """Sends a whole frame if the kernel takes its first byte now. False: nothing of it was sent. Never waits."""
+        """Sends a whole frame, now as far as the kernel takes it, and the rest later; never waits.
+
+        False: nothing of it was sent, since more than KEEP bytes wait already, or another thread
+        waits to send.
+        """
         if not self._writing.acquire(blocking=False):
-            return False  # somebody waits for this socket
+            return False
         try:
-            if not self.flush():
+            if self.flush():
+                self._rest = data[self._some(data):]
+                return True
+            if len(self._rest) + len(data) > KEEP:
                 return False
-            sent = self._some(data)
-            if not sent:
-                return False
-            self._rest = data[sent:]
+            self._rest += data
             return True
         finally:
             self._writing.release()
+
+    def nudge(self) -> None:
+        """flush, unless another thread is sending."""
+        if self._rest and self._writing.acquire(blocking=False):
+            try:
+                self.flush()
+            finally:
+                self._writing.release()
 
     def flush(self) -> bool:
         """Sends of what is kept as much as the kernel takes now. True: nothing is left."""

@@ -106,8 +106,8 @@ class Generation(Reserves):
     def tokens(self, req: "U32 | Sequence[int]", n: "U8 | Sequence[int]", tok: "I32 | Sequence[int]") -> bool:
         """Reports one step in columns: tok holds n[i] decoded tokens of req[i], one request after the other.
 
-        It never waits: a step that the socket does not take whole is dropped and counted in
-        dropped (False). Advice comes by phases. ValueError: the columns do not fit one another.
+        It never waits: what the socket does not take goes out with a later call, 256 KiB at most; a
+        step beyond that is dropped whole and counted in dropped (False). Advice comes by phases. ValueError: the columns do not fit one another.
         """
         reqs, counts, toks = np.asarray(req, "<u4"), np.asarray(n, np.uint8), np.asarray(tok, "<i4")
         if len(reqs) != len(counts) or int(counts.sum()) != len(toks) or len(reqs) > frames.MAX_ROWS or len(toks) > frames.MAX_TOKENS:

@@ -8,6 +8,7 @@ has what it wanted. What comes while nobody calls lies in the socket until someb
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import socket
 import threading
@@ -140,7 +141,7 @@ class Session:
         self.ring = Ring()
         self.draining = False  # the daemon has said that it leaves
         self.error: ClosedError | None = None  # why the connection is over
-        self.dropped = 0  # TOKENS that were dropped whole, because the socket took none
+        self.dropped = 0  # TOKENS that were dropped whole, because too many wait for the socket
         self._calls: dict[int, Pending[Any]] = {}
         self._numbers = itertools.count(1, 2)
         self._last = -1
@@ -251,14 +252,20 @@ class Session:
                 continue
             event = pending.wake_event()
             event.clear()
-            self._waiting.append(pending)
             if pending.ready():
                 break
+            self._waiting.append(pending)
             if self._reading.acquire(blocking=False):  # it came free before we were on the list
+                self._unlist(pending)
                 self._lead(pending, until)
                 continue
-            event.wait(left)
+            event.wait(min(left, QUANTUM))  # who was to hand the reading over may have been too late for that
+            self._unlist(pending)
         return True
+
+    def _unlist(self, pending: Pending[Any]) -> None:
+        with contextlib.suppress(ValueError):
+            self._waiting.remove(pending)
 
     def _lead(self, pending: Pending[Any], until: float) -> None:
         """Reads for everybody, as the holder of _reading, which it gives up."""
@@ -269,20 +276,23 @@ class Session:
             self._hand_over()
 
     def _hand_over(self) -> None:
+        """Ends reading, and wakes one who waits for it."""
         self._reading.release()
         while self._waiting:
             try:
-                event = self._waiting.popleft().wake_event()
+                pending = self._waiting.popleft()
             except IndexError:
                 break
-            if not event.is_set():
-                event.set()
+            if not pending.ready():
+                pending.wake_event().set()
                 break
 
     def _receive(self, timeout: float) -> bool:
         if self.error is not None:
             raise self.error
         try:
+            if self._sock.unsent:
+                self._sock.nudge()
             return self._sock.receive(timeout)
         except MeridianError as e:
             self.fail(e)
