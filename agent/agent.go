@@ -121,7 +121,7 @@ func Start(ctx context.Context, cfg *config.Config, opt Options) (_ *Agent, err 
 	}
 	a.log = loglimit.Logger(opt.Log, cfg.Quota.LogLines).With("agent", a.id.name)
 	a.metrics = newMetrics(opt.Version, strconv.Itoa(wire.Version))
-	for _, step := range []func(context.Context) error{a.openTraces, a.openStore, a.openRoutes, a.openFabrics, a.openEngines, a.openEndpoints, a.openLlama} {
+	for _, step := range []func(context.Context) error{a.openTraces, a.openStore, a.openNamespaces, a.openRoutes, a.openFabrics, a.openEngines, a.openEndpoints, a.openLlama} {
 		if err = errors.Join(ctx.Err(), step(ctx)); err != nil {
 			return nil, err
 		}

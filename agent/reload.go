@@ -25,7 +25,7 @@ import (
 //	3 it is compared with what is in force: the configuration of the start with
 //	  what earlier reloads took over;
 //	4 what can change live is checked together with what stays;
-//	5 the fabrics take their part, or refuse: up to here nothing has changed;
+//	5 the namespaces and the fabrics take their part, or refuse: up to here nothing has changed;
 //	6 the other rooms take theirs, which cannot fail.
 
 // live are the settings that a reload changes and that are read where no
@@ -124,6 +124,11 @@ func (a *Agent) reload(ctx context.Context, dry bool) (reloaded, error) {
 // prepare asks the fabrics what they would take of a configuration.
 func (a *Agent) prepare(now *config.Config) (map[string]openers.Prepared, error) {
 	parts, names := map[string]openers.Prepared{}, 0
+	p, err := a.prepareNamespaces(now)
+	if err != nil {
+		return nil, err
+	}
+	parts["[[namespace]]"] = p // no fabric has such a name
 	for name, f := range a.whole {
 		names++
 		rl, ok := f.(openers.Reloader)

@@ -273,3 +273,11 @@ func (m Manifest) Diff(o Manifest) (field, mine, theirs string) {
 func (m Manifest) SameFamily(o Manifest) bool {
 	return m.Tenant == o.Tenant && m.Model == o.Model && m.Role == o.Role
 }
+
+// SamePart reports whether m and o are of the same part of a model: ranks, layers, and the
+// KV cache group of a hybrid model. Parts of one model stand side by side, each with its
+// own namespace.
+func (m Manifest) SamePart(o Manifest) bool {
+	return m.TPRank == o.TPRank && m.PPRank == o.PPRank && m.DCPRank == o.DCPRank &&
+		m.LayerFirst == o.LayerFirst && m.LayerLast == o.LayerLast && m.KVGroup == o.KVGroup
+}

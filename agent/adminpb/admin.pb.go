@@ -1194,6 +1194,203 @@ func (x *Peer) GetFabric() string {
 	return ""
 }
 
+type ListNamespacesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNamespacesRequest) Reset() {
+	*x = ListNamespacesRequest{}
+	mi := &file_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNamespacesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNamespacesRequest) ProtoMessage() {}
+
+func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
+func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{10}
+}
+
+type ListNamespacesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespaces    []*Namespace           `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNamespacesResponse) Reset() {
+	*x = ListNamespacesResponse{}
+	mi := &file_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNamespacesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNamespacesResponse) ProtoMessage() {}
+
+func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
+func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+// Namespace is one that is open here, or of which blocks are stored.
+type Namespace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Tenant        string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Model         string                 `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
+	BlockBytes    uint32                 `protobuf:"varint,5,opt,name=block_bytes,json=blockBytes,proto3" json:"block_bytes,omitempty"` // of a full block
+	Manifest      string                 `protobuf:"bytes,6,opt,name=manifest,proto3" json:"manifest,omitempty"`                        // its canonical form
+	Configured    bool                   `protobuf:"varint,7,opt,name=configured,proto3" json:"configured,omitempty"`                   // a [[namespace]] of the daemon has it open
+	Own           bool                   `protobuf:"varint,8,opt,name=own,proto3" json:"own,omitempty"`                                 // it is for the daemon's own test blocks
+	Engines       uint32                 `protobuf:"varint,9,opt,name=engines,proto3" json:"engines,omitempty"`                         // how many engines have it open
+	Peers         []string               `protobuf:"bytes,10,rep,name=peers,proto3" json:"peers,omitempty"`                             // who have it open
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Namespace) Reset() {
+	*x = Namespace{}
+	mi := &file_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Namespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Namespace) ProtoMessage() {}
+
+func (x *Namespace) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
+func (*Namespace) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Namespace) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Namespace) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Namespace) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Namespace) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Namespace) GetBlockBytes() uint32 {
+	if x != nil {
+		return x.BlockBytes
+	}
+	return 0
+}
+
+func (x *Namespace) GetManifest() string {
+	if x != nil {
+		return x.Manifest
+	}
+	return ""
+}
+
+func (x *Namespace) GetConfigured() bool {
+	if x != nil {
+		return x.Configured
+	}
+	return false
+}
+
+func (x *Namespace) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
+func (x *Namespace) GetEngines() uint32 {
+	if x != nil {
+		return x.Engines
+	}
+	return 0
+}
+
+func (x *Namespace) GetPeers() []string {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
 type ListBlocksRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tier          Tier                   `protobuf:"varint,1,opt,name=tier,proto3,enum=meridian.admin.v1.Tier" json:"tier,omitempty"` // unspecified: every tier
@@ -1205,7 +1402,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_admin_proto_msgTypes[10]
+	mi := &file_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1414,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[10]
+	mi := &file_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1427,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{10}
+	return file_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListBlocksRequest) GetTier() Tier {
@@ -1276,7 +1473,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_admin_proto_msgTypes[11]
+	mi := &file_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1485,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[11]
+	mi := &file_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1498,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{11}
+	return file_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Block) GetNamespace() string {
@@ -1412,7 +1609,7 @@ type StatBlockRequest struct {
 
 func (x *StatBlockRequest) Reset() {
 	*x = StatBlockRequest{}
-	mi := &file_admin_proto_msgTypes[12]
+	mi := &file_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1621,7 @@ func (x *StatBlockRequest) String() string {
 func (*StatBlockRequest) ProtoMessage() {}
 
 func (x *StatBlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[12]
+	mi := &file_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1634,7 @@ func (x *StatBlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatBlockRequest.ProtoReflect.Descriptor instead.
 func (*StatBlockRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{12}
+	return file_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatBlockRequest) GetKey() string {
@@ -1464,7 +1661,7 @@ type VerifyBlockRequest struct {
 
 func (x *VerifyBlockRequest) Reset() {
 	*x = VerifyBlockRequest{}
-	mi := &file_admin_proto_msgTypes[13]
+	mi := &file_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1673,7 @@ func (x *VerifyBlockRequest) String() string {
 func (*VerifyBlockRequest) ProtoMessage() {}
 
 func (x *VerifyBlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[13]
+	mi := &file_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1686,7 @@ func (x *VerifyBlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyBlockRequest.ProtoReflect.Descriptor instead.
 func (*VerifyBlockRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{13}
+	return file_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *VerifyBlockRequest) GetKey() string {
@@ -1520,7 +1717,7 @@ type VerifyBlockResponse struct {
 
 func (x *VerifyBlockResponse) Reset() {
 	*x = VerifyBlockResponse{}
-	mi := &file_admin_proto_msgTypes[14]
+	mi := &file_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1729,7 @@ func (x *VerifyBlockResponse) String() string {
 func (*VerifyBlockResponse) ProtoMessage() {}
 
 func (x *VerifyBlockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[14]
+	mi := &file_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1742,7 @@ func (x *VerifyBlockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyBlockResponse.ProtoReflect.Descriptor instead.
 func (*VerifyBlockResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{14}
+	return file_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VerifyBlockResponse) GetOk() bool {
@@ -1601,7 +1798,7 @@ type ListTransfersRequest struct {
 
 func (x *ListTransfersRequest) Reset() {
 	*x = ListTransfersRequest{}
-	mi := &file_admin_proto_msgTypes[15]
+	mi := &file_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1810,7 @@ func (x *ListTransfersRequest) String() string {
 func (*ListTransfersRequest) ProtoMessage() {}
 
 func (x *ListTransfersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[15]
+	mi := &file_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1823,7 @@ func (x *ListTransfersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransfersRequest.ProtoReflect.Descriptor instead.
 func (*ListTransfersRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{15}
+	return file_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListTransfersRequest) GetLimit() uint32 {
@@ -1659,7 +1856,7 @@ type ListTransfersResponse struct {
 
 func (x *ListTransfersResponse) Reset() {
 	*x = ListTransfersResponse{}
-	mi := &file_admin_proto_msgTypes[16]
+	mi := &file_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1868,7 @@ func (x *ListTransfersResponse) String() string {
 func (*ListTransfersResponse) ProtoMessage() {}
 
 func (x *ListTransfersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[16]
+	mi := &file_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1881,7 @@ func (x *ListTransfersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransfersResponse.ProtoReflect.Descriptor instead.
 func (*ListTransfersResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{16}
+	return file_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListTransfersResponse) GetTransfers() []*Transfer {
@@ -1716,7 +1913,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_admin_proto_msgTypes[17]
+	mi := &file_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1925,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[17]
+	mi := &file_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1938,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{17}
+	return file_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Transfer) GetId() uint64 {
@@ -1851,7 +2048,7 @@ type ListMetadataRequest struct {
 
 func (x *ListMetadataRequest) Reset() {
 	*x = ListMetadataRequest{}
-	mi := &file_admin_proto_msgTypes[18]
+	mi := &file_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +2060,7 @@ func (x *ListMetadataRequest) String() string {
 func (*ListMetadataRequest) ProtoMessage() {}
 
 func (x *ListMetadataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[18]
+	mi := &file_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +2073,7 @@ func (x *ListMetadataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMetadataRequest.ProtoReflect.Descriptor instead.
 func (*ListMetadataRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{18}
+	return file_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListMetadataRequest) GetFabric() string {
@@ -1896,7 +2093,7 @@ type ListMetadataResponse struct {
 
 func (x *ListMetadataResponse) Reset() {
 	*x = ListMetadataResponse{}
-	mi := &file_admin_proto_msgTypes[19]
+	mi := &file_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +2105,7 @@ func (x *ListMetadataResponse) String() string {
 func (*ListMetadataResponse) ProtoMessage() {}
 
 func (x *ListMetadataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[19]
+	mi := &file_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +2118,7 @@ func (x *ListMetadataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMetadataResponse.ProtoReflect.Descriptor instead.
 func (*ListMetadataResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{19}
+	return file_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListMetadataResponse) GetEntries() []*Metadata {
@@ -1954,7 +2151,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_admin_proto_msgTypes[20]
+	mi := &file_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2163,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[20]
+	mi := &file_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2176,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{20}
+	return file_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Metadata) GetFabric() string {
@@ -2046,7 +2243,7 @@ type ListFabricsRequest struct {
 
 func (x *ListFabricsRequest) Reset() {
 	*x = ListFabricsRequest{}
-	mi := &file_admin_proto_msgTypes[21]
+	mi := &file_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2255,7 @@ func (x *ListFabricsRequest) String() string {
 func (*ListFabricsRequest) ProtoMessage() {}
 
 func (x *ListFabricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[21]
+	mi := &file_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2268,7 @@ func (x *ListFabricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFabricsRequest.ProtoReflect.Descriptor instead.
 func (*ListFabricsRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{21}
+	return file_admin_proto_rawDescGZIP(), []int{24}
 }
 
 type ListFabricsResponse struct {
@@ -2083,7 +2280,7 @@ type ListFabricsResponse struct {
 
 func (x *ListFabricsResponse) Reset() {
 	*x = ListFabricsResponse{}
-	mi := &file_admin_proto_msgTypes[22]
+	mi := &file_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2292,7 @@ func (x *ListFabricsResponse) String() string {
 func (*ListFabricsResponse) ProtoMessage() {}
 
 func (x *ListFabricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[22]
+	mi := &file_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2305,7 @@ func (x *ListFabricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFabricsResponse.ProtoReflect.Descriptor instead.
 func (*ListFabricsResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{22}
+	return file_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListFabricsResponse) GetFabrics() []*Fabric {
@@ -2138,7 +2335,7 @@ type Fabric struct {
 
 func (x *Fabric) Reset() {
 	*x = Fabric{}
-	mi := &file_admin_proto_msgTypes[23]
+	mi := &file_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2347,7 @@ func (x *Fabric) String() string {
 func (*Fabric) ProtoMessage() {}
 
 func (x *Fabric) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[23]
+	mi := &file_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2360,7 @@ func (x *Fabric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fabric.ProtoReflect.Descriptor instead.
 func (*Fabric) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{23}
+	return file_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Fabric) GetLabel() string {
@@ -2260,7 +2457,7 @@ type ProbeFabricRequest struct {
 
 func (x *ProbeFabricRequest) Reset() {
 	*x = ProbeFabricRequest{}
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2469,7 @@ func (x *ProbeFabricRequest) String() string {
 func (*ProbeFabricRequest) ProtoMessage() {}
 
 func (x *ProbeFabricRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2482,7 @@ func (x *ProbeFabricRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFabricRequest.ProtoReflect.Descriptor instead.
 func (*ProbeFabricRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{24}
+	return file_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ProbeFabricRequest) GetFabric() string {
@@ -2311,7 +2508,7 @@ type ProbeFabricResponse struct {
 
 func (x *ProbeFabricResponse) Reset() {
 	*x = ProbeFabricResponse{}
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2520,7 @@ func (x *ProbeFabricResponse) String() string {
 func (*ProbeFabricResponse) ProtoMessage() {}
 
 func (x *ProbeFabricResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2533,7 @@ func (x *ProbeFabricResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFabricResponse.ProtoReflect.Descriptor instead.
 func (*ProbeFabricResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{25}
+	return file_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ProbeFabricResponse) GetProbes() []*Probe {
@@ -2361,7 +2558,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2570,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2583,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{26}
+	return file_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Probe) GetFabric() string {
@@ -2446,7 +2643,7 @@ type TopologyRequest struct {
 
 func (x *TopologyRequest) Reset() {
 	*x = TopologyRequest{}
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2458,7 +2655,7 @@ func (x *TopologyRequest) String() string {
 func (*TopologyRequest) ProtoMessage() {}
 
 func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2471,7 +2668,7 @@ func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyRequest.ProtoReflect.Descriptor instead.
 func (*TopologyRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{27}
+	return file_admin_proto_rawDescGZIP(), []int{30}
 }
 
 type TopologyResponse struct {
@@ -2491,7 +2688,7 @@ type TopologyResponse struct {
 
 func (x *TopologyResponse) Reset() {
 	*x = TopologyResponse{}
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +2700,7 @@ func (x *TopologyResponse) String() string {
 func (*TopologyResponse) ProtoMessage() {}
 
 func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +2713,7 @@ func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyResponse.ProtoReflect.Descriptor instead.
 func (*TopologyResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{28}
+	return file_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TopologyResponse) GetDevices() []*Device {
@@ -2602,7 +2799,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +2811,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +2824,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{29}
+	return file_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Device) GetName() string {
@@ -2721,7 +2918,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_admin_proto_msgTypes[30]
+	mi := &file_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2930,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[30]
+	mi := &file_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +2943,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{30}
+	return file_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GPU) GetPci() string {
@@ -2805,7 +3002,7 @@ type DeviceChoice struct {
 
 func (x *DeviceChoice) Reset() {
 	*x = DeviceChoice{}
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2817,7 +3014,7 @@ func (x *DeviceChoice) String() string {
 func (*DeviceChoice) ProtoMessage() {}
 
 func (x *DeviceChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2830,7 +3027,7 @@ func (x *DeviceChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceChoice.ProtoReflect.Descriptor instead.
 func (*DeviceChoice) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{31}
+	return file_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeviceChoice) GetDevices() string {
@@ -2885,7 +3082,7 @@ type DeviceRejection struct {
 
 func (x *DeviceRejection) Reset() {
 	*x = DeviceRejection{}
-	mi := &file_admin_proto_msgTypes[32]
+	mi := &file_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +3094,7 @@ func (x *DeviceRejection) String() string {
 func (*DeviceRejection) ProtoMessage() {}
 
 func (x *DeviceRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[32]
+	mi := &file_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3107,7 @@ func (x *DeviceRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRejection.ProtoReflect.Descriptor instead.
 func (*DeviceRejection) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{32}
+	return file_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeviceRejection) GetDevice() string {
@@ -2939,7 +3136,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_admin_proto_msgTypes[33]
+	mi := &file_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3148,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[33]
+	mi := &file_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3161,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{33}
+	return file_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeviceUse) GetFabric() string {
@@ -3005,7 +3202,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_admin_proto_msgTypes[34]
+	mi := &file_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3214,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[34]
+	mi := &file_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3227,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{34}
+	return file_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Route) GetFrom() string {
@@ -3097,7 +3294,7 @@ type ListRoutesRequest struct {
 
 func (x *ListRoutesRequest) Reset() {
 	*x = ListRoutesRequest{}
-	mi := &file_admin_proto_msgTypes[35]
+	mi := &file_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3306,7 @@ func (x *ListRoutesRequest) String() string {
 func (*ListRoutesRequest) ProtoMessage() {}
 
 func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[35]
+	mi := &file_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3319,7 @@ func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesRequest.ProtoReflect.Descriptor instead.
 func (*ListRoutesRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{35}
+	return file_admin_proto_rawDescGZIP(), []int{38}
 }
 
 type ListRoutesResponse struct {
@@ -3134,7 +3331,7 @@ type ListRoutesResponse struct {
 
 func (x *ListRoutesResponse) Reset() {
 	*x = ListRoutesResponse{}
-	mi := &file_admin_proto_msgTypes[36]
+	mi := &file_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3343,7 @@ func (x *ListRoutesResponse) String() string {
 func (*ListRoutesResponse) ProtoMessage() {}
 
 func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[36]
+	mi := &file_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3356,7 @@ func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesResponse.ProtoReflect.Descriptor instead.
 func (*ListRoutesResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{36}
+	return file_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListRoutesResponse) GetRoutes() []*RouteState {
@@ -3182,7 +3379,7 @@ type RouteState struct {
 
 func (x *RouteState) Reset() {
 	*x = RouteState{}
-	mi := &file_admin_proto_msgTypes[37]
+	mi := &file_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3194,7 +3391,7 @@ func (x *RouteState) String() string {
 func (*RouteState) ProtoMessage() {}
 
 func (x *RouteState) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[37]
+	mi := &file_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3207,7 +3404,7 @@ func (x *RouteState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteState.ProtoReflect.Descriptor instead.
 func (*RouteState) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{37}
+	return file_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RouteState) GetRoute() *Route {
@@ -3260,7 +3457,7 @@ type RouteQuery struct {
 
 func (x *RouteQuery) Reset() {
 	*x = RouteQuery{}
-	mi := &file_admin_proto_msgTypes[38]
+	mi := &file_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3469,7 @@ func (x *RouteQuery) String() string {
 func (*RouteQuery) ProtoMessage() {}
 
 func (x *RouteQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[38]
+	mi := &file_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3482,7 @@ func (x *RouteQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteQuery.ProtoReflect.Descriptor instead.
 func (*RouteQuery) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{38}
+	return file_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RouteQuery) GetFrom() string {
@@ -3341,7 +3538,7 @@ type RouteStep struct {
 
 func (x *RouteStep) Reset() {
 	*x = RouteStep{}
-	mi := &file_admin_proto_msgTypes[39]
+	mi := &file_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3550,7 @@ func (x *RouteStep) String() string {
 func (*RouteStep) ProtoMessage() {}
 
 func (x *RouteStep) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[39]
+	mi := &file_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3563,7 @@ func (x *RouteStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStep.ProtoReflect.Descriptor instead.
 func (*RouteStep) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{39}
+	return file_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RouteStep) GetText() string {
@@ -3404,7 +3601,7 @@ type ExplainRouteResponse struct {
 
 func (x *ExplainRouteResponse) Reset() {
 	*x = ExplainRouteResponse{}
-	mi := &file_admin_proto_msgTypes[40]
+	mi := &file_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3613,7 @@ func (x *ExplainRouteResponse) String() string {
 func (*ExplainRouteResponse) ProtoMessage() {}
 
 func (x *ExplainRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[40]
+	mi := &file_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3626,7 @@ func (x *ExplainRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRouteResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRouteResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{40}
+	return file_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExplainRouteResponse) GetSteps() []*RouteStep {
@@ -3490,7 +3687,7 @@ type RouteAttempt struct {
 
 func (x *RouteAttempt) Reset() {
 	*x = RouteAttempt{}
-	mi := &file_admin_proto_msgTypes[41]
+	mi := &file_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3502,7 +3699,7 @@ func (x *RouteAttempt) String() string {
 func (*RouteAttempt) ProtoMessage() {}
 
 func (x *RouteAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[41]
+	mi := &file_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3515,7 +3712,7 @@ func (x *RouteAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteAttempt.ProtoReflect.Descriptor instead.
 func (*RouteAttempt) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{41}
+	return file_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RouteAttempt) GetFabric() string {
@@ -3585,7 +3782,7 @@ type TestRouteResponse struct {
 
 func (x *TestRouteResponse) Reset() {
 	*x = TestRouteResponse{}
-	mi := &file_admin_proto_msgTypes[42]
+	mi := &file_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3794,7 @@ func (x *TestRouteResponse) String() string {
 func (*TestRouteResponse) ProtoMessage() {}
 
 func (x *TestRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[42]
+	mi := &file_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3807,7 @@ func (x *TestRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestRouteResponse.ProtoReflect.Descriptor instead.
 func (*TestRouteResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{42}
+	return file_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TestRouteResponse) GetAttempts() []*RouteAttempt {
@@ -3643,7 +3840,7 @@ type AddRouteRequest struct {
 
 func (x *AddRouteRequest) Reset() {
 	*x = AddRouteRequest{}
-	mi := &file_admin_proto_msgTypes[43]
+	mi := &file_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3852,7 @@ func (x *AddRouteRequest) String() string {
 func (*AddRouteRequest) ProtoMessage() {}
 
 func (x *AddRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[43]
+	mi := &file_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3865,7 @@ func (x *AddRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRouteRequest.ProtoReflect.Descriptor instead.
 func (*AddRouteRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{43}
+	return file_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AddRouteRequest) GetRoute() *Route {
@@ -3687,7 +3884,7 @@ type AddRouteResponse struct {
 
 func (x *AddRouteResponse) Reset() {
 	*x = AddRouteResponse{}
-	mi := &file_admin_proto_msgTypes[44]
+	mi := &file_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3896,7 @@ func (x *AddRouteResponse) String() string {
 func (*AddRouteResponse) ProtoMessage() {}
 
 func (x *AddRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[44]
+	mi := &file_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +3909,7 @@ func (x *AddRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRouteResponse.ProtoReflect.Descriptor instead.
 func (*AddRouteResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{44}
+	return file_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AddRouteResponse) GetToml() string {
@@ -3732,7 +3929,7 @@ type ReadObjectRequest struct {
 
 func (x *ReadObjectRequest) Reset() {
 	*x = ReadObjectRequest{}
-	mi := &file_admin_proto_msgTypes[45]
+	mi := &file_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +3941,7 @@ func (x *ReadObjectRequest) String() string {
 func (*ReadObjectRequest) ProtoMessage() {}
 
 func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[45]
+	mi := &file_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +3954,7 @@ func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadObjectRequest.ProtoReflect.Descriptor instead.
 func (*ReadObjectRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{45}
+	return file_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReadObjectRequest) GetFabric() string {
@@ -3785,7 +3982,7 @@ type ObjectPart struct {
 
 func (x *ObjectPart) Reset() {
 	*x = ObjectPart{}
-	mi := &file_admin_proto_msgTypes[46]
+	mi := &file_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +3994,7 @@ func (x *ObjectPart) String() string {
 func (*ObjectPart) ProtoMessage() {}
 
 func (x *ObjectPart) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[46]
+	mi := &file_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +4007,7 @@ func (x *ObjectPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectPart.ProtoReflect.Descriptor instead.
 func (*ObjectPart) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{46}
+	return file_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ObjectPart) GetSize() uint64 {
@@ -3842,7 +4039,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_admin_proto_msgTypes[47]
+	mi := &file_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +4051,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[47]
+	mi := &file_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3867,7 +4064,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{47}
+	return file_admin_proto_rawDescGZIP(), []int{50}
 }
 
 type DoctorResponse struct {
@@ -3879,7 +4076,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_admin_proto_msgTypes[48]
+	mi := &file_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +4088,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[48]
+	mi := &file_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +4101,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{48}
+	return file_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -3927,7 +4124,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_admin_proto_msgTypes[49]
+	mi := &file_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3939,7 +4136,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[49]
+	mi := &file_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3952,7 +4149,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{49}
+	return file_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Finding) GetId() string {
@@ -3999,7 +4196,7 @@ type ReloadRequest struct {
 
 func (x *ReloadRequest) Reset() {
 	*x = ReloadRequest{}
-	mi := &file_admin_proto_msgTypes[50]
+	mi := &file_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4011,7 +4208,7 @@ func (x *ReloadRequest) String() string {
 func (*ReloadRequest) ProtoMessage() {}
 
 func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[50]
+	mi := &file_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4024,7 +4221,7 @@ func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadRequest.ProtoReflect.Descriptor instead.
 func (*ReloadRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{50}
+	return file_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReloadRequest) GetDryRun() bool {
@@ -4046,7 +4243,7 @@ type ReloadResponse struct {
 
 func (x *ReloadResponse) Reset() {
 	*x = ReloadResponse{}
-	mi := &file_admin_proto_msgTypes[51]
+	mi := &file_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4058,7 +4255,7 @@ func (x *ReloadResponse) String() string {
 func (*ReloadResponse) ProtoMessage() {}
 
 func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[51]
+	mi := &file_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4268,7 @@ func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadResponse.ProtoReflect.Descriptor instead.
 func (*ReloadResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{51}
+	return file_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReloadResponse) GetFile() string {
@@ -4115,7 +4312,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_admin_proto_msgTypes[52]
+	mi := &file_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4324,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[52]
+	mi := &file_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4140,7 +4337,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{52}
+	return file_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Change) GetKey() string {
@@ -4251,7 +4448,27 @@ const file_admin_proto_rawDesc = "" +
 	"namespaces\x18\v \x03(\tR\n" +
 	"namespaces\x12\x18\n" +
 	"\atenants\x18\f \x03(\tR\atenants\x12\x16\n" +
-	"\x06fabric\x18\r \x01(\tR\x06fabric\"t\n" +
+	"\x06fabric\x18\r \x01(\tR\x06fabric\"\x17\n" +
+	"\x15ListNamespacesRequest\"V\n" +
+	"\x16ListNamespacesResponse\x12<\n" +
+	"\n" +
+	"namespaces\x18\x01 \x03(\v2\x1c.meridian.admin.v1.NamespaceR\n" +
+	"namespaces\"\x8a\x02\n" +
+	"\tNamespace\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x12\x1f\n" +
+	"\vblock_bytes\x18\x05 \x01(\rR\n" +
+	"blockBytes\x12\x1a\n" +
+	"\bmanifest\x18\x06 \x01(\tR\bmanifest\x12\x1e\n" +
+	"\n" +
+	"configured\x18\a \x01(\bR\n" +
+	"configured\x12\x10\n" +
+	"\x03own\x18\b \x01(\bR\x03own\x12\x18\n" +
+	"\aengines\x18\t \x01(\rR\aengines\x12\x14\n" +
+	"\x05peers\x18\n" +
+	" \x03(\tR\x05peers\"t\n" +
 	"\x11ListBlocksRequest\x12+\n" +
 	"\x04tier\x18\x01 \x01(\x0e2\x17.meridian.admin.v1.TierR\x04tier\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x14\n" +
@@ -4527,10 +4744,11 @@ const file_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x11\n" +
 	"\rSEVERITY_WARN\x10\x02\x12\x10\n" +
-	"\fSEVERITY_ERR\x10\x032\xcb\v\n" +
+	"\fSEVERITY_ERR\x10\x032\xb2\f\n" +
 	"\x05Admin\x12M\n" +
 	"\x06Status\x12 .meridian.admin.v1.StatusRequest\x1a!.meridian.admin.v1.StatusResponse\x12V\n" +
-	"\tListPeers\x12#.meridian.admin.v1.ListPeersRequest\x1a$.meridian.admin.v1.ListPeersResponse\x12N\n" +
+	"\tListPeers\x12#.meridian.admin.v1.ListPeersRequest\x1a$.meridian.admin.v1.ListPeersResponse\x12e\n" +
+	"\x0eListNamespaces\x12(.meridian.admin.v1.ListNamespacesRequest\x1a).meridian.admin.v1.ListNamespacesResponse\x12N\n" +
 	"\n" +
 	"ListBlocks\x12$.meridian.admin.v1.ListBlocksRequest\x1a\x18.meridian.admin.v1.Block0\x01\x12J\n" +
 	"\tStatBlock\x12#.meridian.admin.v1.StatBlockRequest\x1a\x18.meridian.admin.v1.Block\x12\\\n" +
@@ -4563,68 +4781,71 @@ func file_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_admin_proto_goTypes = []any{
-	(DrainState)(0),               // 0: meridian.admin.v1.DrainState
-	(Tier)(0),                     // 1: meridian.admin.v1.Tier
-	(Attest)(0),                   // 2: meridian.admin.v1.Attest
-	(PeerState)(0),                // 3: meridian.admin.v1.PeerState
-	(Direction)(0),                // 4: meridian.admin.v1.Direction
-	(Verification)(0),             // 5: meridian.admin.v1.Verification
-	(Severity)(0),                 // 6: meridian.admin.v1.Severity
-	(*ErrorDetail)(nil),           // 7: meridian.admin.v1.ErrorDetail
-	(*StatusRequest)(nil),         // 8: meridian.admin.v1.StatusRequest
-	(*StatusResponse)(nil),        // 9: meridian.admin.v1.StatusResponse
-	(*Reason)(nil),                // 10: meridian.admin.v1.Reason
-	(*Port)(nil),                  // 11: meridian.admin.v1.Port
-	(*ArenaUsage)(nil),            // 12: meridian.admin.v1.ArenaUsage
-	(*TierUsage)(nil),             // 13: meridian.admin.v1.TierUsage
-	(*ListPeersRequest)(nil),      // 14: meridian.admin.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),     // 15: meridian.admin.v1.ListPeersResponse
-	(*Peer)(nil),                  // 16: meridian.admin.v1.Peer
-	(*ListBlocksRequest)(nil),     // 17: meridian.admin.v1.ListBlocksRequest
-	(*Block)(nil),                 // 18: meridian.admin.v1.Block
-	(*StatBlockRequest)(nil),      // 19: meridian.admin.v1.StatBlockRequest
-	(*VerifyBlockRequest)(nil),    // 20: meridian.admin.v1.VerifyBlockRequest
-	(*VerifyBlockResponse)(nil),   // 21: meridian.admin.v1.VerifyBlockResponse
-	(*ListTransfersRequest)(nil),  // 22: meridian.admin.v1.ListTransfersRequest
-	(*ListTransfersResponse)(nil), // 23: meridian.admin.v1.ListTransfersResponse
-	(*Transfer)(nil),              // 24: meridian.admin.v1.Transfer
-	(*ListMetadataRequest)(nil),   // 25: meridian.admin.v1.ListMetadataRequest
-	(*ListMetadataResponse)(nil),  // 26: meridian.admin.v1.ListMetadataResponse
-	(*Metadata)(nil),              // 27: meridian.admin.v1.Metadata
-	(*ListFabricsRequest)(nil),    // 28: meridian.admin.v1.ListFabricsRequest
-	(*ListFabricsResponse)(nil),   // 29: meridian.admin.v1.ListFabricsResponse
-	(*Fabric)(nil),                // 30: meridian.admin.v1.Fabric
-	(*ProbeFabricRequest)(nil),    // 31: meridian.admin.v1.ProbeFabricRequest
-	(*ProbeFabricResponse)(nil),   // 32: meridian.admin.v1.ProbeFabricResponse
-	(*Probe)(nil),                 // 33: meridian.admin.v1.Probe
-	(*TopologyRequest)(nil),       // 34: meridian.admin.v1.TopologyRequest
-	(*TopologyResponse)(nil),      // 35: meridian.admin.v1.TopologyResponse
-	(*Device)(nil),                // 36: meridian.admin.v1.Device
-	(*GPU)(nil),                   // 37: meridian.admin.v1.GPU
-	(*DeviceChoice)(nil),          // 38: meridian.admin.v1.DeviceChoice
-	(*DeviceRejection)(nil),       // 39: meridian.admin.v1.DeviceRejection
-	(*DeviceUse)(nil),             // 40: meridian.admin.v1.DeviceUse
-	(*Route)(nil),                 // 41: meridian.admin.v1.Route
-	(*ListRoutesRequest)(nil),     // 42: meridian.admin.v1.ListRoutesRequest
-	(*ListRoutesResponse)(nil),    // 43: meridian.admin.v1.ListRoutesResponse
-	(*RouteState)(nil),            // 44: meridian.admin.v1.RouteState
-	(*RouteQuery)(nil),            // 45: meridian.admin.v1.RouteQuery
-	(*RouteStep)(nil),             // 46: meridian.admin.v1.RouteStep
-	(*ExplainRouteResponse)(nil),  // 47: meridian.admin.v1.ExplainRouteResponse
-	(*RouteAttempt)(nil),          // 48: meridian.admin.v1.RouteAttempt
-	(*TestRouteResponse)(nil),     // 49: meridian.admin.v1.TestRouteResponse
-	(*AddRouteRequest)(nil),       // 50: meridian.admin.v1.AddRouteRequest
-	(*AddRouteResponse)(nil),      // 51: meridian.admin.v1.AddRouteResponse
-	(*ReadObjectRequest)(nil),     // 52: meridian.admin.v1.ReadObjectRequest
-	(*ObjectPart)(nil),            // 53: meridian.admin.v1.ObjectPart
-	(*DoctorRequest)(nil),         // 54: meridian.admin.v1.DoctorRequest
-	(*DoctorResponse)(nil),        // 55: meridian.admin.v1.DoctorResponse
-	(*Finding)(nil),               // 56: meridian.admin.v1.Finding
-	(*ReloadRequest)(nil),         // 57: meridian.admin.v1.ReloadRequest
-	(*ReloadResponse)(nil),        // 58: meridian.admin.v1.ReloadResponse
-	(*Change)(nil),                // 59: meridian.admin.v1.Change
+	(DrainState)(0),                // 0: meridian.admin.v1.DrainState
+	(Tier)(0),                      // 1: meridian.admin.v1.Tier
+	(Attest)(0),                    // 2: meridian.admin.v1.Attest
+	(PeerState)(0),                 // 3: meridian.admin.v1.PeerState
+	(Direction)(0),                 // 4: meridian.admin.v1.Direction
+	(Verification)(0),              // 5: meridian.admin.v1.Verification
+	(Severity)(0),                  // 6: meridian.admin.v1.Severity
+	(*ErrorDetail)(nil),            // 7: meridian.admin.v1.ErrorDetail
+	(*StatusRequest)(nil),          // 8: meridian.admin.v1.StatusRequest
+	(*StatusResponse)(nil),         // 9: meridian.admin.v1.StatusResponse
+	(*Reason)(nil),                 // 10: meridian.admin.v1.Reason
+	(*Port)(nil),                   // 11: meridian.admin.v1.Port
+	(*ArenaUsage)(nil),             // 12: meridian.admin.v1.ArenaUsage
+	(*TierUsage)(nil),              // 13: meridian.admin.v1.TierUsage
+	(*ListPeersRequest)(nil),       // 14: meridian.admin.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),      // 15: meridian.admin.v1.ListPeersResponse
+	(*Peer)(nil),                   // 16: meridian.admin.v1.Peer
+	(*ListNamespacesRequest)(nil),  // 17: meridian.admin.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 18: meridian.admin.v1.ListNamespacesResponse
+	(*Namespace)(nil),              // 19: meridian.admin.v1.Namespace
+	(*ListBlocksRequest)(nil),      // 20: meridian.admin.v1.ListBlocksRequest
+	(*Block)(nil),                  // 21: meridian.admin.v1.Block
+	(*StatBlockRequest)(nil),       // 22: meridian.admin.v1.StatBlockRequest
+	(*VerifyBlockRequest)(nil),     // 23: meridian.admin.v1.VerifyBlockRequest
+	(*VerifyBlockResponse)(nil),    // 24: meridian.admin.v1.VerifyBlockResponse
+	(*ListTransfersRequest)(nil),   // 25: meridian.admin.v1.ListTransfersRequest
+	(*ListTransfersResponse)(nil),  // 26: meridian.admin.v1.ListTransfersResponse
+	(*Transfer)(nil),               // 27: meridian.admin.v1.Transfer
+	(*ListMetadataRequest)(nil),    // 28: meridian.admin.v1.ListMetadataRequest
+	(*ListMetadataResponse)(nil),   // 29: meridian.admin.v1.ListMetadataResponse
+	(*Metadata)(nil),               // 30: meridian.admin.v1.Metadata
+	(*ListFabricsRequest)(nil),     // 31: meridian.admin.v1.ListFabricsRequest
+	(*ListFabricsResponse)(nil),    // 32: meridian.admin.v1.ListFabricsResponse
+	(*Fabric)(nil),                 // 33: meridian.admin.v1.Fabric
+	(*ProbeFabricRequest)(nil),     // 34: meridian.admin.v1.ProbeFabricRequest
+	(*ProbeFabricResponse)(nil),    // 35: meridian.admin.v1.ProbeFabricResponse
+	(*Probe)(nil),                  // 36: meridian.admin.v1.Probe
+	(*TopologyRequest)(nil),        // 37: meridian.admin.v1.TopologyRequest
+	(*TopologyResponse)(nil),       // 38: meridian.admin.v1.TopologyResponse
+	(*Device)(nil),                 // 39: meridian.admin.v1.Device
+	(*GPU)(nil),                    // 40: meridian.admin.v1.GPU
+	(*DeviceChoice)(nil),           // 41: meridian.admin.v1.DeviceChoice
+	(*DeviceRejection)(nil),        // 42: meridian.admin.v1.DeviceRejection
+	(*DeviceUse)(nil),              // 43: meridian.admin.v1.DeviceUse
+	(*Route)(nil),                  // 44: meridian.admin.v1.Route
+	(*ListRoutesRequest)(nil),      // 45: meridian.admin.v1.ListRoutesRequest
+	(*ListRoutesResponse)(nil),     // 46: meridian.admin.v1.ListRoutesResponse
+	(*RouteState)(nil),             // 47: meridian.admin.v1.RouteState
+	(*RouteQuery)(nil),             // 48: meridian.admin.v1.RouteQuery
+	(*RouteStep)(nil),              // 49: meridian.admin.v1.RouteStep
+	(*ExplainRouteResponse)(nil),   // 50: meridian.admin.v1.ExplainRouteResponse
+	(*RouteAttempt)(nil),           // 51: meridian.admin.v1.RouteAttempt
+	(*TestRouteResponse)(nil),      // 52: meridian.admin.v1.TestRouteResponse
+	(*AddRouteRequest)(nil),        // 53: meridian.admin.v1.AddRouteRequest
+	(*AddRouteResponse)(nil),       // 54: meridian.admin.v1.AddRouteResponse
+	(*ReadObjectRequest)(nil),      // 55: meridian.admin.v1.ReadObjectRequest
+	(*ObjectPart)(nil),             // 56: meridian.admin.v1.ObjectPart
+	(*DoctorRequest)(nil),          // 57: meridian.admin.v1.DoctorRequest
+	(*DoctorResponse)(nil),         // 58: meridian.admin.v1.DoctorResponse
+	(*Finding)(nil),                // 59: meridian.admin.v1.Finding
+	(*ReloadRequest)(nil),          // 60: meridian.admin.v1.ReloadRequest
+	(*ReloadResponse)(nil),         // 61: meridian.admin.v1.ReloadResponse
+	(*Change)(nil),                 // 62: meridian.admin.v1.Change
 }
 var file_admin_proto_depIdxs = []int32{
 	10, // 0: meridian.admin.v1.StatusResponse.reasons:type_name -> meridian.admin.v1.Reason
@@ -4635,71 +4856,74 @@ var file_admin_proto_depIdxs = []int32{
 	1,  // 5: meridian.admin.v1.TierUsage.tier:type_name -> meridian.admin.v1.Tier
 	16, // 6: meridian.admin.v1.ListPeersResponse.peers:type_name -> meridian.admin.v1.Peer
 	3,  // 7: meridian.admin.v1.Peer.state:type_name -> meridian.admin.v1.PeerState
-	1,  // 8: meridian.admin.v1.ListBlocksRequest.tier:type_name -> meridian.admin.v1.Tier
-	1,  // 9: meridian.admin.v1.Block.tier:type_name -> meridian.admin.v1.Tier
-	2,  // 10: meridian.admin.v1.Block.attest:type_name -> meridian.admin.v1.Attest
-	1,  // 11: meridian.admin.v1.Block.header_tier:type_name -> meridian.admin.v1.Tier
-	2,  // 12: meridian.admin.v1.VerifyBlockResponse.attest:type_name -> meridian.admin.v1.Attest
-	24, // 13: meridian.admin.v1.ListTransfersResponse.transfers:type_name -> meridian.admin.v1.Transfer
-	4,  // 14: meridian.admin.v1.Transfer.direction:type_name -> meridian.admin.v1.Direction
-	27, // 15: meridian.admin.v1.ListMetadataResponse.entries:type_name -> meridian.admin.v1.Metadata
-	30, // 16: meridian.admin.v1.ListFabricsResponse.fabrics:type_name -> meridian.admin.v1.Fabric
-	33, // 17: meridian.admin.v1.ProbeFabricResponse.probes:type_name -> meridian.admin.v1.Probe
-	36, // 18: meridian.admin.v1.TopologyResponse.devices:type_name -> meridian.admin.v1.Device
-	37, // 19: meridian.admin.v1.TopologyResponse.gpus:type_name -> meridian.admin.v1.GPU
-	38, // 20: meridian.admin.v1.TopologyResponse.choice:type_name -> meridian.admin.v1.DeviceChoice
-	40, // 21: meridian.admin.v1.TopologyResponse.uses:type_name -> meridian.admin.v1.DeviceUse
-	39, // 22: meridian.admin.v1.DeviceChoice.rejected:type_name -> meridian.admin.v1.DeviceRejection
-	44, // 23: meridian.admin.v1.ListRoutesResponse.routes:type_name -> meridian.admin.v1.RouteState
-	41, // 24: meridian.admin.v1.RouteState.route:type_name -> meridian.admin.v1.Route
-	1,  // 25: meridian.admin.v1.RouteQuery.tier:type_name -> meridian.admin.v1.Tier
-	46, // 26: meridian.admin.v1.ExplainRouteResponse.steps:type_name -> meridian.admin.v1.RouteStep
-	48, // 27: meridian.admin.v1.TestRouteResponse.attempts:type_name -> meridian.admin.v1.RouteAttempt
-	41, // 28: meridian.admin.v1.AddRouteRequest.route:type_name -> meridian.admin.v1.Route
-	5,  // 29: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
-	56, // 30: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
-	6,  // 31: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
-	59, // 32: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
-	59, // 33: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
-	8,  // 34: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
-	14, // 35: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
-	17, // 36: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
-	19, // 37: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
-	20, // 38: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
-	22, // 39: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
-	25, // 40: meridian.admin.v1.Admin.ListMetadata:input_type -> meridian.admin.v1.ListMetadataRequest
-	28, // 41: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
-	31, // 42: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
-	34, // 43: meridian.admin.v1.Admin.Topology:input_type -> meridian.admin.v1.TopologyRequest
-	42, // 44: meridian.admin.v1.Admin.ListRoutes:input_type -> meridian.admin.v1.ListRoutesRequest
-	45, // 45: meridian.admin.v1.Admin.ExplainRoute:input_type -> meridian.admin.v1.RouteQuery
-	45, // 46: meridian.admin.v1.Admin.TestRoute:input_type -> meridian.admin.v1.RouteQuery
-	50, // 47: meridian.admin.v1.Admin.AddRoute:input_type -> meridian.admin.v1.AddRouteRequest
-	52, // 48: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
-	54, // 49: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
-	57, // 50: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
-	9,  // 51: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
-	15, // 52: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
-	18, // 53: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
-	18, // 54: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
-	21, // 55: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
-	23, // 56: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
-	26, // 57: meridian.admin.v1.Admin.ListMetadata:output_type -> meridian.admin.v1.ListMetadataResponse
-	29, // 58: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
-	32, // 59: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
-	35, // 60: meridian.admin.v1.Admin.Topology:output_type -> meridian.admin.v1.TopologyResponse
-	43, // 61: meridian.admin.v1.Admin.ListRoutes:output_type -> meridian.admin.v1.ListRoutesResponse
-	47, // 62: meridian.admin.v1.Admin.ExplainRoute:output_type -> meridian.admin.v1.ExplainRouteResponse
-	49, // 63: meridian.admin.v1.Admin.TestRoute:output_type -> meridian.admin.v1.TestRouteResponse
-	51, // 64: meridian.admin.v1.Admin.AddRoute:output_type -> meridian.admin.v1.AddRouteResponse
-	53, // 65: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
-	55, // 66: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
-	58, // 67: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
-	51, // [51:68] is the sub-list for method output_type
-	34, // [34:51] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	19, // 8: meridian.admin.v1.ListNamespacesResponse.namespaces:type_name -> meridian.admin.v1.Namespace
+	1,  // 9: meridian.admin.v1.ListBlocksRequest.tier:type_name -> meridian.admin.v1.Tier
+	1,  // 10: meridian.admin.v1.Block.tier:type_name -> meridian.admin.v1.Tier
+	2,  // 11: meridian.admin.v1.Block.attest:type_name -> meridian.admin.v1.Attest
+	1,  // 12: meridian.admin.v1.Block.header_tier:type_name -> meridian.admin.v1.Tier
+	2,  // 13: meridian.admin.v1.VerifyBlockResponse.attest:type_name -> meridian.admin.v1.Attest
+	27, // 14: meridian.admin.v1.ListTransfersResponse.transfers:type_name -> meridian.admin.v1.Transfer
+	4,  // 15: meridian.admin.v1.Transfer.direction:type_name -> meridian.admin.v1.Direction
+	30, // 16: meridian.admin.v1.ListMetadataResponse.entries:type_name -> meridian.admin.v1.Metadata
+	33, // 17: meridian.admin.v1.ListFabricsResponse.fabrics:type_name -> meridian.admin.v1.Fabric
+	36, // 18: meridian.admin.v1.ProbeFabricResponse.probes:type_name -> meridian.admin.v1.Probe
+	39, // 19: meridian.admin.v1.TopologyResponse.devices:type_name -> meridian.admin.v1.Device
+	40, // 20: meridian.admin.v1.TopologyResponse.gpus:type_name -> meridian.admin.v1.GPU
+	41, // 21: meridian.admin.v1.TopologyResponse.choice:type_name -> meridian.admin.v1.DeviceChoice
+	43, // 22: meridian.admin.v1.TopologyResponse.uses:type_name -> meridian.admin.v1.DeviceUse
+	42, // 23: meridian.admin.v1.DeviceChoice.rejected:type_name -> meridian.admin.v1.DeviceRejection
+	47, // 24: meridian.admin.v1.ListRoutesResponse.routes:type_name -> meridian.admin.v1.RouteState
+	44, // 25: meridian.admin.v1.RouteState.route:type_name -> meridian.admin.v1.Route
+	1,  // 26: meridian.admin.v1.RouteQuery.tier:type_name -> meridian.admin.v1.Tier
+	49, // 27: meridian.admin.v1.ExplainRouteResponse.steps:type_name -> meridian.admin.v1.RouteStep
+	51, // 28: meridian.admin.v1.TestRouteResponse.attempts:type_name -> meridian.admin.v1.RouteAttempt
+	44, // 29: meridian.admin.v1.AddRouteRequest.route:type_name -> meridian.admin.v1.Route
+	5,  // 30: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
+	59, // 31: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
+	6,  // 32: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
+	62, // 33: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
+	62, // 34: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
+	8,  // 35: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
+	14, // 36: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
+	17, // 37: meridian.admin.v1.Admin.ListNamespaces:input_type -> meridian.admin.v1.ListNamespacesRequest
+	20, // 38: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
+	22, // 39: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
+	23, // 40: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
+	25, // 41: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
+	28, // 42: meridian.admin.v1.Admin.ListMetadata:input_type -> meridian.admin.v1.ListMetadataRequest
+	31, // 43: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
+	34, // 44: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
+	37, // 45: meridian.admin.v1.Admin.Topology:input_type -> meridian.admin.v1.TopologyRequest
+	45, // 46: meridian.admin.v1.Admin.ListRoutes:input_type -> meridian.admin.v1.ListRoutesRequest
+	48, // 47: meridian.admin.v1.Admin.ExplainRoute:input_type -> meridian.admin.v1.RouteQuery
+	48, // 48: meridian.admin.v1.Admin.TestRoute:input_type -> meridian.admin.v1.RouteQuery
+	53, // 49: meridian.admin.v1.Admin.AddRoute:input_type -> meridian.admin.v1.AddRouteRequest
+	55, // 50: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
+	57, // 51: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
+	60, // 52: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
+	9,  // 53: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
+	15, // 54: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
+	18, // 55: meridian.admin.v1.Admin.ListNamespaces:output_type -> meridian.admin.v1.ListNamespacesResponse
+	21, // 56: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
+	21, // 57: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
+	24, // 58: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
+	26, // 59: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
+	29, // 60: meridian.admin.v1.Admin.ListMetadata:output_type -> meridian.admin.v1.ListMetadataResponse
+	32, // 61: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
+	35, // 62: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
+	38, // 63: meridian.admin.v1.Admin.Topology:output_type -> meridian.admin.v1.TopologyResponse
+	46, // 64: meridian.admin.v1.Admin.ListRoutes:output_type -> meridian.admin.v1.ListRoutesResponse
+	50, // 65: meridian.admin.v1.Admin.ExplainRoute:output_type -> meridian.admin.v1.ExplainRouteResponse
+	52, // 66: meridian.admin.v1.Admin.TestRoute:output_type -> meridian.admin.v1.TestRouteResponse
+	54, // 67: meridian.admin.v1.Admin.AddRoute:output_type -> meridian.admin.v1.AddRouteResponse
+	56, // 68: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
+	58, // 69: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
+	61, // 70: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
+	53, // [53:71] is the sub-list for method output_type
+	35, // [35:53] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_admin_proto_init() }
@@ -4713,7 +4937,7 @@ func file_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_admin_proto_rawDesc), len(file_admin_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   53,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

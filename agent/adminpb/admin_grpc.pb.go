@@ -29,23 +29,24 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Admin_Status_FullMethodName        = "/meridian.admin.v1.Admin/Status"
-	Admin_ListPeers_FullMethodName     = "/meridian.admin.v1.Admin/ListPeers"
-	Admin_ListBlocks_FullMethodName    = "/meridian.admin.v1.Admin/ListBlocks"
-	Admin_StatBlock_FullMethodName     = "/meridian.admin.v1.Admin/StatBlock"
-	Admin_VerifyBlock_FullMethodName   = "/meridian.admin.v1.Admin/VerifyBlock"
-	Admin_ListTransfers_FullMethodName = "/meridian.admin.v1.Admin/ListTransfers"
-	Admin_ListMetadata_FullMethodName  = "/meridian.admin.v1.Admin/ListMetadata"
-	Admin_ListFabrics_FullMethodName   = "/meridian.admin.v1.Admin/ListFabrics"
-	Admin_ProbeFabric_FullMethodName   = "/meridian.admin.v1.Admin/ProbeFabric"
-	Admin_Topology_FullMethodName      = "/meridian.admin.v1.Admin/Topology"
-	Admin_ListRoutes_FullMethodName    = "/meridian.admin.v1.Admin/ListRoutes"
-	Admin_ExplainRoute_FullMethodName  = "/meridian.admin.v1.Admin/ExplainRoute"
-	Admin_TestRoute_FullMethodName     = "/meridian.admin.v1.Admin/TestRoute"
-	Admin_AddRoute_FullMethodName      = "/meridian.admin.v1.Admin/AddRoute"
-	Admin_ReadObject_FullMethodName    = "/meridian.admin.v1.Admin/ReadObject"
-	Admin_Doctor_FullMethodName        = "/meridian.admin.v1.Admin/Doctor"
-	Admin_Reload_FullMethodName        = "/meridian.admin.v1.Admin/Reload"
+	Admin_Status_FullMethodName         = "/meridian.admin.v1.Admin/Status"
+	Admin_ListPeers_FullMethodName      = "/meridian.admin.v1.Admin/ListPeers"
+	Admin_ListNamespaces_FullMethodName = "/meridian.admin.v1.Admin/ListNamespaces"
+	Admin_ListBlocks_FullMethodName     = "/meridian.admin.v1.Admin/ListBlocks"
+	Admin_StatBlock_FullMethodName      = "/meridian.admin.v1.Admin/StatBlock"
+	Admin_VerifyBlock_FullMethodName    = "/meridian.admin.v1.Admin/VerifyBlock"
+	Admin_ListTransfers_FullMethodName  = "/meridian.admin.v1.Admin/ListTransfers"
+	Admin_ListMetadata_FullMethodName   = "/meridian.admin.v1.Admin/ListMetadata"
+	Admin_ListFabrics_FullMethodName    = "/meridian.admin.v1.Admin/ListFabrics"
+	Admin_ProbeFabric_FullMethodName    = "/meridian.admin.v1.Admin/ProbeFabric"
+	Admin_Topology_FullMethodName       = "/meridian.admin.v1.Admin/Topology"
+	Admin_ListRoutes_FullMethodName     = "/meridian.admin.v1.Admin/ListRoutes"
+	Admin_ExplainRoute_FullMethodName   = "/meridian.admin.v1.Admin/ExplainRoute"
+	Admin_TestRoute_FullMethodName      = "/meridian.admin.v1.Admin/TestRoute"
+	Admin_AddRoute_FullMethodName       = "/meridian.admin.v1.Admin/AddRoute"
+	Admin_ReadObject_FullMethodName     = "/meridian.admin.v1.Admin/ReadObject"
+	Admin_Doctor_FullMethodName         = "/meridian.admin.v1.Admin/Doctor"
+	Admin_Reload_FullMethodName         = "/meridian.admin.v1.Admin/Reload"
 )
 
 // AdminClient is the client API for Admin service.
@@ -56,6 +57,8 @@ type AdminClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// ListPeers lists every configured peer, connected or not.
 	ListPeers(ctx context.Context, in *ListPeersRequest, opts ...grpc.CallOption) (*ListPeersResponse, error)
+	// ListNamespaces lists the namespaces that are known here, and who has each open.
+	ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error)
 	// ListBlocks streams the published blocks that match, in no order.
 	ListBlocks(ctx context.Context, in *ListBlocksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Block], error)
 	// StatBlock describes one block. Code ABSENT when the key is not known.
@@ -128,6 +131,16 @@ func (c *adminClient) ListPeers(ctx context.Context, in *ListPeersRequest, opts 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListPeersResponse)
 	err := c.cc.Invoke(ctx, Admin_ListPeers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListNamespacesResponse)
+	err := c.cc.Invoke(ctx, Admin_ListNamespaces_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -310,6 +323,8 @@ type AdminServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// ListPeers lists every configured peer, connected or not.
 	ListPeers(context.Context, *ListPeersRequest) (*ListPeersResponse, error)
+	// ListNamespaces lists the namespaces that are known here, and who has each open.
+	ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error)
 	// ListBlocks streams the published blocks that match, in no order.
 	ListBlocks(*ListBlocksRequest, grpc.ServerStreamingServer[Block]) error
 	// StatBlock describes one block. Code ABSENT when the key is not known.
@@ -373,6 +388,9 @@ func (UnimplementedAdminServer) Status(context.Context, *StatusRequest) (*Status
 }
 func (UnimplementedAdminServer) ListPeers(context.Context, *ListPeersRequest) (*ListPeersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPeers not implemented")
+}
+func (UnimplementedAdminServer) ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListNamespaces not implemented")
 }
 func (UnimplementedAdminServer) ListBlocks(*ListBlocksRequest, grpc.ServerStreamingServer[Block]) error {
 	return status.Error(codes.Unimplemented, "method ListBlocks not implemented")
@@ -472,6 +490,24 @@ func _Admin_ListPeers_Handler(srv interface{}, ctx context.Context, dec func(int
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServer).ListPeers(ctx, req.(*ListPeersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ListNamespaces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListNamespacesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ListNamespaces(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ListNamespaces_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ListNamespaces(ctx, req.(*ListNamespacesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -746,6 +782,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListPeers",
 			Handler:    _Admin_ListPeers_Handler,
+		},
+		{
+			MethodName: "ListNamespaces",
+			Handler:    _Admin_ListNamespaces_Handler,
 		},
 		{
 			MethodName: "StatBlock",

@@ -197,7 +197,7 @@ func (c *Config) With(next *Config) (*Config, error) {
 	out.origins = append(out.origins, entries...)
 	l := &loader{cfg: out, from: map[string]source{}}
 	l.takeFabrics(next)
-	for _, check := range []func(){l.checkNames, l.checkQuota, l.checkFixed, l.checkRoutes, l.checkLlama} {
+	for _, check := range []func(){l.checkNames, l.checkQuota, l.checkNamespaces, l.checkFixed, l.checkRoutes, l.checkLlama} {
 		check()
 	}
 	if len(l.problems) > 0 {

@@ -15,6 +15,7 @@ func (l *loader) check() {
 	l.checkNumbers()
 	l.checkNames()
 	l.checkQuota()
+	l.checkNamespaces()
 	l.checkHTTP()
 	l.checkFixed()
 	l.checkFabrics()

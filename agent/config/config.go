@@ -3,6 +3,8 @@ package config
 import (
 	"log/slog"
 	"time"
+
+	"meridian/wire"
 )
 
 // Config is a checked configuration. Every value is final: defaults are filled
@@ -23,8 +25,10 @@ type Config struct {
 	Admin     Admin
 	Gateway   Gateway
 	Llama     Llama
-	Routes    []Route  // in the order of the file: the first match wins
-	Fabrics   []Fabric // in the order of their names, those that every daemon has last
+	// Namespaces are open without an engine, in the order of the file.
+	Namespaces []wire.Manifest
+	Routes     []Route  // in the order of the file: the first match wins
+	Fabrics    []Fabric // in the order of their names, those that every daemon has last
 
 	origins []kept
 	kinds   []FabricKind

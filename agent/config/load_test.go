@@ -190,7 +190,7 @@ func TestVariablesThatAreNoKeysAreErrors(t *testing.T) {
 	for variable, want := range map[string]string{
 		"MERIDIAN_SCHEDULER_MIN_THINK_TOKEN=1": "MERIDIAN_SCHEDULER_MIN_THINK_TOKEN: unknown variable; did you mean MERIDIAN_SCHEDULER_MIN_THINK_TOKENS?",
 		"MERIDIAN_ZZZ=1":                       "MERIDIAN_ZZZ: unknown variable",
-		"MERIDIAN_MODEL_R1_REASONING_PARSER=x": "MERIDIAN_MODEL_R1_REASONING_PARSER: models, peers and routes are set in the file only",
+		"MERIDIAN_MODEL_R1_REASONING_PARSER=x": "MERIDIAN_MODEL_R1_REASONING_PARSER: models, peers, namespaces and routes are set in the file only",
 		"MERIDIAN_LINK_LANES=17":               `MERIDIAN_LINK_LANES: link.lanes: "17" must be "auto", or between 1 and 16`,
 		"MERIDIAN_LINK_PSK=short":              "MERIDIAN_LINK_PSK: link.psk: [redacted] must be a key of at least 128 random bits: 32 hexadecimal digits or 22 characters of base64, neither words nor a pattern (`mrdn cert psk` makes one)",
 	} {

@@ -77,7 +77,7 @@ var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source
 	key("peers_namespaces", func(c *Config) *int { return &c.Quota.PeersNamespaces }, integers, 768, between(16, 1024), "Namespaces that peers opened first and that are open or have blocks here. What quota.namespaces has above it is for this node's engines."),
 	key("peer_namespaces", func(c *Config) *int { return &c.Quota.PeerNamespaces }, integers, 64, between(16, 1024), "Namespaces that one peer may hold open, over all its sessions."),
 	key("tenant_namespaces", func(c *Config) *int { return &c.Quota.TenantNamespaces }, integers, 256, between(1, 1024), "Namespaces of one tenant that may be open here."),
-	key("engine_namespaces", func(c *Config) *int { return &c.Quota.EngineNamespaces }, integers, 64, between(1, 1024), "Namespaces that one engine process may hold open."),
+	key("engine_namespaces", func(c *Config) *int { return &c.Quota.EngineNamespaces }, integers, 64, between(1, 1024), "Namespaces that one engine process may hold open, and all `[[namespace]]` of the file together."),
 	key("peer_sessions", func(c *Config) *int { return &c.Quota.PeerSessions }, integers, 4, between(1, 64), "Sessions of one peer that are accepted at a time, by its proven name."),
 	key("unlisted_sessions", func(c *Config) *int { return &c.Quota.UnlistedSessions }, integers, 64, between(1, 65536), "Sessions of peers on no list that come from one source address, or from one user of a Unix socket."),
 	key("source_half_open", func(c *Config) *int { return &c.Quota.SourceHalfOpen }, integers, 16, between(1, 65536), "Connections of one source address, or of one user of a Unix socket, whose HELLO is not through. For one more the oldest silent one is closed. An IPv6 source is a /64."),

@@ -12,7 +12,7 @@ const maxEntries = 4096
 
 // A form is a table that a file can have many times: [path.NAME], or [[path]].
 type form struct {
-	path    string // model, route
+	path    string // model, namespace, route
 	title   string // as it is written: [model.NAME], [[route]]
 	plural  string
 	doc     string
@@ -39,7 +39,7 @@ func formsOf(kinds []FabricKind) []form {
 	for k := range fixedKinds(kinds) {
 		out = append(out, k.fixed.forms...)
 	}
-	return append(out, routeForm())
+	return append(out, namespaceForm(), routeForm())
 }
 
 func (l *loader) forms() []form { return formsOf(l.cfg.kinds) }

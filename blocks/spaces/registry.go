@@ -10,7 +10,7 @@ import (
 )
 
 // Registry is the namespaces in memory: who has each open, and until when it is
-// remembered. Engines add namespaces, and those of one model that
+// remembered. Engines and the configuration add namespaces, and those of one model that
 // differ in rank or layers stand side by side. Peers hold what they opened for
 // their sessions. What nobody has open is forgotten once nothing of it is stored.
 type Registry struct {
@@ -18,8 +18,10 @@ type Registry struct {
 	forget func(ns wire.Namespace) bool
 	book   *quota.Book
 
-	mu sync.Mutex
-	by map[wire.Namespace]*space
+	mu         sync.Mutex
+	by         map[wire.Namespace]*space
+	held       *quota.Hold // of those that are configured
+	configured int
 
 	tenants atomic.Pointer[map[wire.Namespace]string] // of by, and never changed; nil: not made. Stored under mu
 }
@@ -30,7 +32,10 @@ type space struct {
 	own      bool // never forgotten
 	engines  int  // that have it open
 	hold     *quota.Hold
-	peers    map[quota.Holder]*peerUse
+
+	configured, wanted bool // by what is in force, and by what replaces it
+	due                int  // it is about to be configured
+	peers              map[quota.Holder]*peerUse
 }
 
 // peerUse is what a peer has of a namespace. It stays, and counts, while blocks
@@ -170,27 +175,24 @@ func (r *Registry) OpenPeer(peer quota.Holder, m wire.Manifest) (ns wire.Namespa
 	}), nil
 }
 
-// contradicts compares a manifest with what engines have open. What other peers
-// opened says nothing about it.
+// contradicts compares a manifest with what engines and the configuration have open.
+// What other peers opened says nothing about it.
 func (r *Registry) contradicts(m wire.Manifest) error {
-	if s := r.by[m.Namespace()]; s != nil && s.engines > 0 {
+	if s := r.by[m.Namespace()]; s != nil && s.decides() {
 		return nil
 	}
 	for _, s := range r.by {
-		if (s.engines > 0 || s.own) && s.manifest != m && s.manifest.SameFamily(m) && samePart(&s.manifest, &m) {
-			field, ours, theirs := s.manifest.Diff(m)
-			return &wire.GeometryError{Field: field, Ours: ours, Theirs: theirs}
+		if s.decides() || s.own {
+			if err := conflict(s.manifest, m); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// samePart reports whether two manifests are of the same part of a model: ranks,
-// layers, and the KV cache group of a hybrid model. Parts of one model stand side by side, each with its own namespace.
-func samePart(a, b *wire.Manifest) bool {
-	return a.TPRank == b.TPRank && a.PPRank == b.PPRank && a.DCPRank == b.DCPRank &&
-		a.LayerFirst == b.LayerFirst && a.LayerLast == b.LayerLast && a.KVGroup == b.KVGroup
-}
+// decides says whether others that contradict it are refused.
+func (s *space) decides() bool { return s.engines > 0 || s.configured || s.due > 0 }
 
 // take counts one more namespace for holders. Before one of them is refused, what
 // can be forgotten is.
@@ -238,7 +240,7 @@ func (r *Registry) sweepOne(ns wire.Namespace, s *space) {
 	if r.by[ns] != s {
 		return
 	}
-	open := s.own || s.engines > 0
+	open := s.own || s.decides()
 	for _, u := range s.peers {
 		open = open || u.sessions > 0
 	}

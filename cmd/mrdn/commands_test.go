@@ -132,6 +132,9 @@ func TestStatusWaitEndsWithAnAbsentDaemonToo(t *testing.T) {
 
 func TestPeerList(t *testing.T) {
 	s := newShell(t, newDaemon())
+	expect(t, s.run(t, "namespace", "list"), exitOK, "configuration, engines: 2, peers: b c", "")
+	expect(t, s.run(t, "namespace", "list"), exitOK, "nobody; blocks are stored", "")
+	expect(t, s.run(t, "namespace", "list", "-o", "json"), exitOK, `"manifest": "block_bytes=1048576\n"`, "")
 	got := s.run(t, "peer", "list")
 	expect(t, got, exitOK, "GEOMETRY: dtype: ours f16, theirs bf16", "")
 	if strings.Contains(got.out, "\x1b") {

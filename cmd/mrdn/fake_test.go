@@ -122,6 +122,13 @@ func (d *daemon) ListTransfers(_ context.Context, r *adminpb.ListTransfersReques
 	return out, d.err
 }
 
+func (d *daemon) ListNamespaces(context.Context, *adminpb.ListNamespacesRequest) (*adminpb.ListNamespacesResponse, error) {
+	return &adminpb.ListNamespacesResponse{Namespaces: []*adminpb.Namespace{
+		{Namespace: "5e1f", Tenant: "acme", Model: "m", Role: "kv", BlockBytes: 1 << 20, Configured: true, Engines: 2, Peers: []string{"b", "c"}, Manifest: "block_bytes=1048576\n"},
+		{Namespace: "77aa", Tenant: "acme", Model: "n", Role: "kv", BlockBytes: 4096},
+	}}, d.err
+}
+
 func (d *daemon) ListFabrics(context.Context, *adminpb.ListFabricsRequest) (*adminpb.ListFabricsResponse, error) {
 	if d.fabrics != nil {
 		return &adminpb.ListFabricsResponse{Fabrics: d.fabrics}, d.err

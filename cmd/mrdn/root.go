@@ -104,7 +104,7 @@ Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable,
 	f.StringVar(&a.config, "config", "", "configuration file (default: the search path)")
 	f.StringVar(&a.admin, "admin", "", "the daemon's admin socket (default: admin.socket of the configuration)")
 	root.AddCommand(
-		newStatusCmd(a), newPeerCmd(a), newBlockCmd(a), newTransferCmd(a), newFabricCmd(a), newRouteCmd(a), newDoctorCmd(a),
+		newStatusCmd(a), newPeerCmd(a), newNamespaceCmd(a), newBlockCmd(a), newTransferCmd(a), newFabricCmd(a), newRouteCmd(a), newDoctorCmd(a),
 		newErrorsCmd(a), newConfigCmd(a), newCertCmd(a), newDemoCmd(a), newLlamaCmd(a), newChatCmd(a), newBenchCmd(a), newVersionCmd(a), newCompletionCmd(a),
 	)
 	root.SetHelpCommand(newHelpCmd(root))

@@ -11,9 +11,17 @@ import (
 // one of that agent at the process of Mooncake, through one daemon. The header is the
 // same at both ends.
 func TestABlockGoesFromMooncakeToNIXLAndBack(t *testing.T) {
+	t.Run("an engine has the namespace open", func(t *testing.T) { mooncakeAndNIXL(t, start, "") })
+	t.Run("the configuration has it open", func(t *testing.T) {
+		alone := func(t *testing.T, name, text string) *house { return startAlone(t, name, "32MiB", "1MiB", text) }
+		mooncakeAndNIXL(t, alone, "[[namespace]]\ntenant = \"acme\"\nmodel = \"m\"\nrole = \"kv\"\nblock_tokens = 16\nblock_bytes = 262144\n")
+	})
+}
+
+func mooncakeAndNIXL(t *testing.T, run func(t *testing.T, name, text string) *house, tables string) {
 	m := &mooncakeApp{Engine: realengine.Start(t, 8<<20), t: t}
 	n := newNIXLApp(t, "decode")
-	h := start(t, "house", mooncakeTable(m.Engine)+nixlTable(t, n)+`
+	h := run(t, "house", mooncakeTable(m.Engine)+nixlTable(t, n)+tables+`
 [[route]]
 from = "mooncake"
 fabric = "nixl"

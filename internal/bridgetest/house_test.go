@@ -66,7 +66,8 @@ var manifest = wire.Manifest{Tenant: "acme", Model: "m", Role: "kv", BlockTokens
 
 var space = manifest.Namespace()
 
-// start runs a daemon; text are the tables besides those that each has.
+// start runs a daemon, and an engine that has the namespace open; text are the tables
+// besides those that each daemon has.
 func start(t *testing.T, name, text string) *house {
 	t.Helper()
 	return startSized(t, name, "32MiB", "1MiB", manifest, text)
@@ -74,6 +75,21 @@ func start(t *testing.T, name, text string) *house {
 
 // startSized is start with an arena, a staging ring and a namespace of other sizes.
 func startSized(t *testing.T, name, capacity, staging string, manifest wire.Manifest, text string) *house {
+	t.Helper()
+	h := startAlone(t, name, capacity, staging, text)
+	var err error
+	if h.engine, err = client.DialEngine(t.Context(), h.at("e"), client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.engine.Close() })
+	if h.ns, err = h.engine.Open(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// startAlone runs a daemon without an engine.
+func startAlone(t *testing.T, name, capacity, staging, text string) *house {
 	t.Helper()
 	h := &house{t: t, name: name, dir: testbed.ShortDir(t)}
 	text = fmt.Sprintf(`[agent]
@@ -117,13 +133,6 @@ capacity_bytes = %q
 		b, err := os.ReadFile(h.at("ports"))
 		return err == nil && json.Unmarshal(b, &h.ports) == nil
 	})
-	if h.engine, err = client.DialEngine(t.Context(), h.at("e"), client.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.engine.Close() })
-	if h.ns, err = h.engine.Open(t.Context(), manifest); err != nil {
-		t.Fatal(err)
-	}
 	if h.admin, err = client.DialAdmin(t.Context(), h.ports["admin"][0]); err != nil {
 		t.Fatal(err)
 	}
