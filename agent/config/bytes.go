@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -65,6 +66,17 @@ func FormatBytes(n uint64) string {
 }
 
 // showSize writes n as a config value: in the largest unit that is exact.
+// below4G reads sizes of 32 bits.
+func below4G[T any](read func(T) (uint64, error)) func(T) (uint32, error) {
+	return func(v T) (uint32, error) {
+		n, err := read(v)
+		if err == nil && n > math.MaxUint32 {
+			err = fmt.Errorf("must be at most %d", uint32(math.MaxUint32))
+		}
+		return uint32(n), err
+	}
+}
+
 func showSize(n uint64) string {
 	for i := 3; i >= 0; i-- {
 		if u := uint64(1) << (10 * (i + 1)); n >= u && n%u == 0 {

@@ -15,7 +15,7 @@ var namespaceTable = table[wire.Manifest]{"namespace", "`[[namespace]]`: a names
 	key("role", func(m *wire.Manifest) *string { return &m.Role }, words, "", free[string](), "What the blocks are to the engine."),
 	key("dtype", func(m *wire.Manifest) *string { return &m.Dtype }, words, "", free[string](), "Type of the elements."),
 	key("layout", func(m *wire.Manifest) *string { return &m.Layout }, words, "", free[string](), "How a block is laid out."),
-	key("block_bytes", func(m *wire.Manifest) *uint32 { return &m.BlockBytes }, counts, 0, free[uint32](), "Body of a full block. Required."),
+	key("block_bytes", func(m *wire.Manifest) *uint32 { return &m.BlockBytes }, sizes32, 0, free[uint32](), "Body of a full block. Required."),
 	key("block_tokens", func(m *wire.Manifest) *uint32 { return &m.BlockTokens }, counts, 0, free[uint32](), "Tokens of a full block. Required."),
 	key("kv_heads", func(m *wire.Manifest) *uint32 { return &m.KVHeads }, counts, 0, free[uint32](), "Heads of keys and values."),
 	key("head_size", func(m *wire.Manifest) *uint32 { return &m.HeadSize }, counts, 0, free[uint32](), "Elements of a head."),

@@ -29,6 +29,7 @@ var (
 	words     = kind[string]{"string", exactly[string]("a string"), textIs, strconv.Quote}
 	secrets   = kind[Secret]{"secret string", secretOf, func(s string) (Secret, error) { return Secret(s), nil }, func(s Secret) string { return strconv.Quote(s.String()) }}
 	sizes     = kind[uint64]{"bytes", sizeOf, ParseBytes, showSize}
+	sizes32   = kind[uint32]{"bytes", below4G(sizeOf), below4G(ParseBytes), func(v uint32) string { return showSize(uint64(v)) }}
 	durations = kind[time.Duration]{"duration", durationOf, durationText, func(d time.Duration) string { return strconv.Quote(d.String()) }}
 	levels    = kind[slog.Level]{"string", levelOf, levelText, func(l slog.Level) string { return strconv.Quote(strings.ToLower(l.String())) }}
 	strs      = kind[[]string]{"list of strings", listOf(words), listText(words), showList(words)}
