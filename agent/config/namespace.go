@@ -28,6 +28,11 @@ var namespaceTable = table[wire.Manifest]{"namespace", "`[[namespace]]`: a names
 	key("dcp_rank", func(m *wire.Manifest) *uint32 { return &m.DCPRank }, counts, 0, free[uint32](), "Rank in decode context parallel."),
 	key("dcp_size", func(m *wire.Manifest) *uint32 { return &m.DCPSize }, counts, 0, free[uint32](), "Ranks of decode context parallel."),
 	key("hash_scheme", func(m *wire.Manifest) *string { return &m.HashScheme }, words, "", free[string](), "How the engine makes its block hashes."),
+	key("kv_group", func(m *wire.Manifest) *uint32 { return &m.KVGroup }, counts, 0, free[uint32](), "Index of the KV cache group of a hybrid model; 0: the first, or the only one."),
+	key("kv_group_kind", func(m *wire.Manifest) *string { return &m.KVGroupKind }, words, "", free[string](), "What the layers of the group keep, such as full or sliding."),
+	key("kv_window", func(m *wire.Manifest) *uint32 { return &m.KVWindow }, counts, 0, free[uint32](), "Tokens that a sliding window sees. 0: no window."),
+	key("scale_bytes", func(m *wire.Manifest) *uint32 { return &m.ScaleBytes }, sizes32, 0, free[uint32](), "Of the scales, within block_bytes."),
+	key("scale_dtype", func(m *wire.Manifest) *string { return &m.ScaleDtype }, words, "", free[string](), "Type of the scales."),
 }}
 
 // namespaceForm is [[namespace]]. An entry is known by the number of its namespace, so that
@@ -59,7 +64,7 @@ func (l *loader) checkNamespaces() {
 			case field == "":
 				l.fail(fmt.Sprintf("namespace[%d]", i), "the same as namespace[%d]", k)
 			case o.SameFamily(m) && o.SamePart(m):
-				l.fail(fmt.Sprintf("namespace[%d].%s", i, field), "%q, and namespace[%d] of the same tenant, model, role, ranks and layers has %q: one of the two is wrong", theirs, k, ours)
+				l.fail(fmt.Sprintf("namespace[%d].%s", i, field), "%q, and namespace[%d] of the same tenant, model, role, ranks, layers and cache group has %q: one of the two is wrong", theirs, k, ours)
 			}
 		}
 	}
