@@ -11,6 +11,7 @@ import (
 	"meridian/internal/loglimit"
 	"meridian/scheduler"
 	"meridian/wire"
+	proto "meridian/wire/link"
 )
 
 // collector reads the rooms' Stats when somebody scrapes.
@@ -79,6 +80,7 @@ var (
 	dLogLost       = desc("log_lost_lines_total", "Log lines that were dropped because the log's output was closed, or was read too slowly.")
 	dLogLeftOut    = desc("log_left_out_lines_total", "Log lines that were counted and not written, because more of their kind came than quota.log_lines.")
 	dSessions      = desc("engine_sessions", "Sessions of engines that are connected now.")
+	dAdvice        = desc("engine_advice_dropped_total", "Frames of advice to engines that were dropped because the session's socket took no more, by type of frame.", "type")
 	dEngines       = desc("engines", "Engines that are connected now, each a session or a group of sessions.")
 	dPeerFailures  = desc("peer_failures_total", "What failed between this daemon and a listed peer of a fabric that counts it: direction in is what the peer asked for, out what this daemon asked the peer for.", "fabric", "peer", "direction", "reason")
 	dRelayBytes    = desc("relay_bytes_total", "Bytes that a relay between Mooncake engines carried, by source and by direction: in is what the source wrote to the target, out what it read.", "fabric", "source", "direction")
@@ -263,6 +265,9 @@ func (c *collector) engines(out chan<- prometheus.Metric, gauge func(*prometheus
 	st := c.a.engines.Stats()
 	gauge(dSessions, float64(st.Sessions))
 	gauge(dEngines, float64(st.Engines))
+	counter(dAdvice, st.Dropped.Phase, proto.TypePhase.String())
+	counter(dAdvice, st.Dropped.PhaseAt, proto.TypePhaseAt.String())
+	counter(dAdvice, st.Dropped.Evicted, proto.TypeEvicted.String())
 	gauge(dTracked, float64(st.Scheduler.Tracked()))
 	for p := scheduler.Prefill; p <= scheduler.Complete; p++ {
 		gauge(dPhases, float64(st.Scheduler.Phases[p]), p.String())

@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"meridian/internal/invariants"
 	"meridian/internal/unixsend"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -52,21 +51,7 @@ func (s *session) flush() {
 	s.wmu.Unlock()
 }
 
-func (s *session) flushLocked() {
-	if len(s.out) == 0 {
-		return
-	}
-	if !s.dead {
-		if err := s.c.write(s.out); err != nil {
-			s.broken(err)
-		}
-	}
-	invariants.Overwrite(s.out)
-	if cap(s.out) > 2*flushAt {
-		s.out = nil
-	}
-	s.out = s.out[:0]
-}
+func (s *session) flushLocked() { s.send(true) }
 
 // broken marks the descriptor unusable and wakes the reader, which ends the
 // session. An engine that has closed its socket with answers on their way is an
@@ -88,7 +73,9 @@ func (s *session) announce(ids []uint32, ring bool, req uint64) error {
 		if len(fds) == 0 {
 			return nil
 		}
-		s.flushLocked()
+		if len(s.out) > 0 && !s.dead { // not behind advice that may be begun
+			s.sendRest(len(s.out))
+		}
 		b := link.AppendLocal(nil, s.plain, link.Frame{Type: link.TypeMap, Req: req}, m)
 		var err error
 		if !s.dead {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -43,6 +44,24 @@ func (c *conn) read(b []byte) (int, error) {
 
 // write sends b, with descriptors attached to its first byte where there are any.
 func (c *conn) write(b []byte, fds ...int) error { return unixsend.Send(c.fd, b, fds, c.patience) }
+
+// offer writes what the socket takes of b at once.
+func (c *conn) offer(b []byte) (int, error) { return unixsend.Offer(c.fd, b) }
+
+// writable waits until there may be room, and returns false when the connection is
+// over.
+func (c *conn) writable() bool {
+	p := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLOUT}}
+	for {
+		n, err := unix.Poll(p, -1)
+		if n == 1 {
+			return p[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) == 0
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false
+		}
+	}
+}
 
 // receiveTimeout makes read give up after d; 0: never.
 func (c *conn) receiveTimeout(d time.Duration) error {

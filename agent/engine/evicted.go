@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"meridian/blocks"
 	"meridian/wire/link"
 )
@@ -34,15 +36,19 @@ func (s *Server) tellEvictions() {
 	}
 }
 
+// evictedItems is how many blocks one EVICTED names: what a socket has no room for is
+// dropped a frame at a time.
+const evictedItems = 256
+
 // tellEvicted sends EVICTED to the sessions of a group that speak it.
 func (g *group) tellEvicted(items []link.EvictedItem) {
 	for _, s := range *g.members.Load() {
 		if !s.grouped {
 			continue
 		}
-		s.wmu.Lock()
-		s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEvicted}, link.Evicted{Items: items})
-		s.flushLocked()
-		s.wmu.Unlock()
+		for part := range slices.Chunk(items, evictedItems) {
+			advise(s, link.TypeEvicted, link.Evicted{Items: part})
+			s.push()
+		}
 	}
 }

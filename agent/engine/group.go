@@ -114,10 +114,3 @@ func (s *Server) forget(g *group) {
 	}
 	s.gone.Add(&st)
 }
-
-// flush writes out what waits for every session.
-func (g *group) flush() {
-	for _, m := range *g.members.Load() {
-		m.flush()
-	}
-}

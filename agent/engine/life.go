@@ -199,25 +199,18 @@ func (l *life) events() wire.Code {
 			l.forget(uint32(e.ID))
 		}
 		if e.Kind != scheduler.Refused && e.Kind != scheduler.Offload {
-			l.advise(e)
+			l.g.phase(e)
 		}
 		if o := l.g.srv.cfg.Observer; o != nil {
 			o.Phase(*e)
 		}
 	}
 	l.flushLower()
+	if len(l.ready.Events) > 0 {
+		l.g.push()
+	}
 	l.arm(l.ready.Next)
 	return code
-}
-
-// advise appends PHASE to what every session is sent.
-func (l *life) advise(e *scheduler.Event) {
-	p := link.Phase{Req: uint32(e.ID), Kind: uint8(e.Kind), Used: e.Used, Reason: uint8(e.Reason), Inject: e.Inject}
-	for _, s := range *l.g.members.Load() {
-		s.wmu.Lock()
-		s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypePhase}, p)
-		s.wmu.Unlock()
-	}
 }
 
 // arm makes tick run at next, unless it runs before then anyway: most inputs only
@@ -245,5 +238,4 @@ func (l *life) tick() {
 	l.core.Load().Tick(l.g.srv.now())
 	_ = l.events() // nobody asked
 	l.mu.Unlock()
-	l.g.flush()
 }

@@ -20,9 +20,7 @@ func TestASilentRequestIsGivenUpInItsTimeWhateverTheDaemonsAge(t *testing.T) {
 			}
 			defer store.Close()
 			srv := &Server{start: time.Now(), cfg: Config{Store: store, Scheduler: scheduler.Config{ReapAfter: scheduler.Time(time.Minute)}}}
-			s := &session{srv: srv, dead: true} // nobody reads its answers
 			g := newGroup(srv, processAccount(0))
-			g.members.Store(&[]*session{s})
 			defer g.life.close()
 			given := func() uint64 {
 				synctest.Wait()

@@ -49,6 +49,8 @@ type Server struct {
 	reserved atomic.Uint64  // number of the last reservation
 	evicted  atomic.Uint64  // blocks of running requests, counted for each
 
+	advice adviceCount // dropped
+
 	places halfopen.Table // connections that have opened no namespace
 
 	mu       sync.Mutex
@@ -285,6 +287,7 @@ type Stats struct {
 	Refused   uint64 // connections ended with ERROR
 	InFlight  int    // PUTs and fetches that run
 	Evicted   uint64 // blocks of running requests that were evicted, counted for each request, since Listen
+	Dropped   Advice // since Listen
 	Scheduler scheduler.Stats
 }
 
@@ -292,7 +295,8 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{Sessions: len(s.sessions), Engines: len(s.groups), Accepted: s.accepted, Refused: s.refused, InFlight: s.flights.now(), Evicted: s.evicted.Load(), Scheduler: s.gone}
+	st := Stats{Sessions: len(s.sessions), Engines: len(s.groups), Accepted: s.accepted, Refused: s.refused, InFlight: s.flights.now(), Evicted: s.evicted.Load(), Scheduler: s.gone,
+		Dropped: Advice{s.advice.phase.Load(), s.advice.phaseAt.Load(), s.advice.evicted.Load()}}
 	for g := range s.groups {
 		one := g.life.stats()
 		st.Scheduler.Add(&one)

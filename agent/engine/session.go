@@ -61,13 +61,18 @@ type session struct {
 	ring    []byte // staging: none before the engine needs it, and then never moved
 	asks    bool   // for its ring: HELLO has feature RING
 
-	wmu      sync.Mutex
-	out      []byte
+	wmu      sendLock
+	out      []byte              // whole frames, but that the first may have begun
 	dead     bool                // the descriptor takes no more bytes
 	greeted  bool                // our HELLO, the first frame, is out
 	plain    bool                // what follows has no checksums: PLAIN in both HELLOs
 	mapped   map[uint32]struct{} // segments whose descriptors were sent
 	ringSent uint64              // bytes of the ring that the engine was given a descriptor for
+
+	advice    advice
+	spare     frames // of the holder of wmu
+	finishing bool   // sendLater runs; under wmu
+	finisher  sync.WaitGroup
 
 	fmu     sync.Mutex
 	flights map[uint64]*flight
@@ -128,6 +133,7 @@ func newSession(srv *Server, c *conn, pid int, uid uint32) *session {
 		copies:  make(chan struct{}, min(maxCopies, runtime.GOMAXPROCS(0))),
 	}
 	s.place = &place{first: s}
+	s.wmu.s = s
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -151,6 +157,8 @@ func (s *session) run() {
 	s.wmu.Lock()
 	s.dead = true
 	s.wmu.Unlock()
+	s.c.shutdown(unix.SHUT_RDWR) // ends the wait of sendLater
+	s.finisher.Wait()
 	s.c.close()
 	var why []any
 	if err != nil {
@@ -258,6 +266,7 @@ func (s *session) hello() error {
 	s.greeted = true
 	s.plain = ours.Features&theirs.Features&link.FeaturePlain != 0
 	s.wmu.Unlock()
+	s.advice.ready.Store(true)
 	s.split.Plain = s.plain
 	if s.srv.draining.Load() { // Drain may have passed by before we greeted
 		s.goAway(uint32(link.MaxDeadline.Milliseconds()))
