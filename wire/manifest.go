@@ -213,7 +213,7 @@ func ParseManifest(b []byte) (Manifest, error) {
 		if !there && f.opt {
 			continue
 		}
-		wrong := ""
+		var wrong string
 		switch {
 		case !there:
 			wrong = fmt.Sprintf("expected here, got %.64q", line)

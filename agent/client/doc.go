@@ -21,6 +21,18 @@
 // that copies by itself; there is a cap on the bytes that one engine may hold.
 // A Body may not be touched after Release, and is never written to.
 //
+// # An engine of several processes
+//
+// Options.Group makes a connection one session of such an engine: a scheduler leases
+// for a rank, a rank puts blocks of the scheduler's request, and each of them gets the
+// daemon's advice.
+//
+// # What an engine's step may call
+//
+// Tokens, BeginAsync, FinishAsync and Lease.Release never wait for the daemon, also
+// while it is stopped, or another call waits for it. TOKENS that its socket does not
+// take are dropped and counted (Engine.Dropped).
+//
 // # Errors
 //
 // Every error matches a [wire.Code] by errors.Is. When the daemon goes, each call
@@ -32,8 +44,8 @@
 // An Engine is safe for concurrent use. A caller that waits for its answer reads
 // the socket itself, for others too, by blocking calls: a context that ends is
 // noticed some milliseconds late then. It has one goroutine that reads what comes
-// while nobody calls, one for callbacks if there are any, and a timer while leases
-// are renewed or released lazily.
+// while nobody calls, one for callbacks if there are any, one that sends while the
+// socket is full, and a timer while leases are renewed or released lazily.
 //
 // # Imports
 //

@@ -22,8 +22,9 @@ CODE = {"OK": 0, "ABSENT": 100, "STALE": 101, "EXISTS": 102, "FULL": 103, "CHECK
         "UNSUPPORTED": 204, "LINK_MAGIC": 300, "CRC": 301, "LENGTH": 302, "STATE": 303, "FLOW_VIOLATION": 304, "AUTH": 305,
         "LINK_VERSION": 306, "HELLO_TIMEOUT": 307, "INCARNATION": 308, "TOO_MANY": 309, "MANIFEST": 407}
 NAME = {number: name for name, number in CODE.items()}
-CRITICAL, LOCAL, STANDING, RING = 1, 1, 2, 4
-FETCH, TRANSIENT, KEEP_LEASE = 1, 2, 4
+CRITICAL, LOCAL, STANDING, RING, GROUP, PLAIN = 1, 1, 2, 4, 8, 16
+FETCH, TRANSIENT, KEEP_LEASE, WAIT = 1, 2, 4, 8
+AUTO, PIN = 255, 1
 DATA = 9
 REQUESTS = ("OPEN", "HAS", "PULL", "PUSH", "STAT", "RENEW", "RELEASE", "PING")  # that the acceptor may send; only PING is served here
 PATIENCE = 20  # seconds until a silent other side is a failure
@@ -50,14 +51,14 @@ def crc32c(data):
 check.crc32c = crc32c  # the same sum, by table
 
 
-def head(kind, length, req, arg=0, flags=0, cls=0):
+def head(kind, length, req, arg=0, flags=0, cls=0, plain=False):
     h = struct.pack("<IBBBBQI", length, kind, flags, cls, 0, req, arg)
-    return h + struct.pack("<I", crc32c(h))
+    return h + struct.pack("<I", 0 if plain else crc32c(h))
 
 
-def control(kind, req, fields=b"", **more):
+def control(kind, req, fields=b"", plain=False, **more):
     kind = TYPE.get(kind, kind)
-    return head(kind, len(fields) + 4, req, **more) + fields + struct.pack("<I", crc32c(fields))
+    return head(kind, len(fields) + 4, req, plain=plain, **more) + fields + struct.pack("<I", 0 if plain else crc32c(fields))
 
 
 def data(req, arg, offset, body):
@@ -74,6 +75,14 @@ def push_item(ns, key, body_len, header, tier=0, attest=2):
 
 def put_item(ns, key, length, off, tier=0, req=0):
     return struct.pack("<HBBIQ", ns, tier, 0, length, off) + key + struct.pack("<I", req)
+
+
+def load_item(ns, key=bytes(32), flags=0, holder=0, slot=0, gen=0):
+    return struct.pack("<HHHHII", ns, flags, holder, 0, slot, gen) + key
+
+
+def store_item(ns, key, length, off=0, tier=0, flags=0, req=0, pos=0, pin_ms=0):
+    return struct.pack("<HBBIQ", ns, tier, flags, length, off) + key + struct.pack("<III", req, pos, pin_ms)
 
 
 def seg(number, kind, size):
@@ -168,7 +177,7 @@ class Lane:
     """One connection. read gives (type name, header, fields); a dialler's answers the other side's requests on the way."""
 
     def __init__(self, sock, serves=False):
-        self.sock, self.serves, self.fds = sock, serves, []
+        self.sock, self.serves, self.fds, self.plain = sock, serves, [], False
 
     def write(self, frames):
         try:
@@ -204,7 +213,7 @@ class Lane:
 
     def read(self):
         first = self.take(24)
-        name, frame, fields = check.read(first + self.take(int.from_bytes(first[:4], "little")))
+        name, frame, fields = check.read(first + self.take(int.from_bytes(first[:4], "little")), self.plain)
         if name == "ERROR":
             raise Refused(fields["code"], fields["text"])
         if name in REQUESTS and not self.serves and int(frame["req"]) % 2 == 0:
@@ -302,14 +311,19 @@ class Agent:
         return l
 
 
+ADVICE = ("PHASE", "PHASEAT", "EVICTED")
+
+
 class Engine(Lane):
     """The engine's half of LOCAL."""
 
     def __init__(self, address, **fields):
         super().__init__(connect(address))
         self.req, self.segs, self.ring = 1_000_001, {}, None
-        self.write(Hello(**{"features": LOCAL, **fields}).frame())
+        mine = Hello(**{"features": LOCAL, **fields})
+        self.write(mine.frame())
         self.hello = self.expect("HELLO")
+        self.plain = bool(mine.features & int(self.hello["features"]) & PLAIN)
 
     def next(self):
         self.req += 2
@@ -330,13 +344,13 @@ class Engine(Lane):
     def ask(self, kind, fields=b"", until="END"):
         """Sends a request; gives all that came for it, MAP aside."""
         req, got = self.next(), []
-        self.write(control(kind, req, fields))
+        self.write(control(kind, req, fields, self.plain))
         while not got or got[-1][0] != until:
             name, frame, answer = self.read()
             if name == "MAP":
                 self.map(answer)
                 continue
-            assert name == "PHASE" or int(frame["req"]) == req, f"{name} of {frame['req']} while {req} runs"
+            assert name in ADVICE or int(frame["req"]) == req, f"{name} of {frame['req']} while {req} runs"
             got.append((name, answer))
         return got
 

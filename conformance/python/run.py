@@ -14,6 +14,7 @@ import traceback
 
 import agents
 import engines
+import groups
 from link import Agent, Certificate, Closed, Lane, Refused, connect, control, named
 
 EXCHANGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "vectors", "link-v1", "exchanges")
@@ -31,7 +32,7 @@ def brief(name, frame, fields):
         out["code"] = fields["code"]
     elif name == "OPENED":
         out["code"] = fields["status"]
-    status = fields.get("status") if name in ("END", "GRANT") else [i["status"] for i in fields.get("items", [])]
+    status = fields.get("status") if name in ("END", "GRANT", "RESERVED") else [i["status"] for i in fields.get("items", [])]
     return {**out, **({"status": status} if status else {})}
 
 
@@ -93,8 +94,8 @@ def session(agent, lane0, case):
     lane.close()
 
 
-def local(address, case):
-    engine = engines.Engine(address)
+def local(address, case, **fields):
+    engine = engines.Engine(address, **fields)
     play(engine, case, engine.next())
     engine.close()
 
@@ -134,6 +135,7 @@ def main():
         for case in exchanges("local"):
             checks.run(f"engine: {case['name']}", local, path, case)
         checks.functions(engines, path, a.tenant)
+        checks.functions(groups, path, a.tenant)
     if a.link:
         psk = b""
         if a.psk_file:
