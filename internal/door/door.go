@@ -21,6 +21,12 @@ type Config struct {
 	Places *Shares
 	// Admit says who a source address is, or why it is turned away.
 	Admit func(source netip.Addr) (peer string, err error)
+	// Wrap makes what a connection is from when its source was admitted; nil: what was
+	// accepted.
+	Wrap func(net.Conn) net.Conn
+	// Run has serve run, which ends with the connection; nil, or false: a goroutine of its
+	// own does.
+	Run func(c *Conn, serve func()) bool
 	// Serve has a connection until it returns; then it is closed.
 	Serve func(c *Conn)
 	// Refused hears of each connection that was turned away or put out.
@@ -120,6 +126,9 @@ func sourceOf(a net.Addr) netip.AddrPort {
 func (d *Door) enter(nc net.Conn) {
 	from := sourceOf(nc.RemoteAddr()).Addr()
 	peer, err := d.cfg.Admit(from)
+	if err == nil && d.cfg.Wrap != nil {
+		nc = d.cfg.Wrap(nc)
+	}
 	c := &Conn{Conn: nc, Peer: peer, door: d, source: quota.SourceOf(from), out: make(chan struct{})}
 	if err == nil {
 		err = d.room(c)
@@ -139,10 +148,18 @@ func (d *Door) enter(nc net.Conn) {
 		return
 	}
 	boundUnsent(nc)
-	d.wg.Go(func() {
+	d.wg.Add(1)
+	d.run(c, func() {
+		defer d.wg.Done()
 		d.cfg.Serve(c)
 		c.leave()
 	})
+}
+
+func (d *Door) run(c *Conn, serve func()) {
+	if d.cfg.Run == nil || !d.cfg.Run(c, serve) {
+		go serve()
+	}
 }
 
 // room gives a connection its place. One that must make room for it, of this door or of

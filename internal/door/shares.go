@@ -90,11 +90,17 @@ func (s *Shares) Take(source quota.Holder, n uint64) (Part, error) {
 	return Part{s, hold}, nil
 }
 
+// Try takes n for a connection's source where Wait would not wait.
+func (s *Shares) Try(c *Conn, n uint64) (Part, bool) {
+	hold, err := s.book.Try(s.what, n, c.source, quota.Total) // who waits already does not fit
+	return Part{s, hold}, err == nil
+}
+
 // Wait takes n for a connection's source, as soon as there is so much for it. Those of
 // one source get it in turn. net.ErrClosed: the door has closed the connection.
 func (s *Shares) Wait(c *Conn, n uint64, within time.Duration) (Part, error) {
-	if hold, err := s.book.Try(s.what, n, c.source, quota.Total); err == nil { // who waits already does not fit
-		return Part{s, hold}, nil
+	if part, ok := s.Try(c, n); ok {
+		return part, nil
 	}
 	w := &waiter{n: n, turn: make(chan struct{})}
 	s.mu.Lock()

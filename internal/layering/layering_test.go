@@ -58,6 +58,7 @@ var rules = map[string][]string{
 	"meridian/internal/realpart/llamanode": {"meridian/agent", "meridian/internal"},
 	"meridian/internal/testdaemon":         {"meridian/agent", "meridian/internal"},
 	"meridian/internal/unixsend":           {"golang.org/x/sys"},
+	"meridian/internal/evloop":             {"golang.org/x/sys"},
 	"meridian/internal/door":               {"meridian/blocks/quota", "meridian/internal/halfopen", "meridian/wire", "golang.org/x/sys"},
 	"meridian/agent/openers":               {"meridian/agent/openers", "meridian/agent/config", "meridian/agent/finding", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/adapters", "meridian/internal/door"},
 	"meridian/internal/dirfabric":          {"meridian/fabric", "meridian/wire", "meridian/agent/config", "meridian/agent/openers"},

@@ -23,6 +23,9 @@
 //	header                 ------>          Enter
 //	                       <------  status, body
 //
+// The connections of a target are served by a few event loops (internal/evloop), one that
+// is no socket by a goroutine.
+//
 // A connection stays open, and its requests are served in turn. An initiator sends those
 // of a batch behind each other without waiting for answers, within bounds; after a lane
 // was lost it makes one at a time. A target that has several requests at once answers
@@ -37,7 +40,7 @@
 // Version 1 has no status, so a refusal is the connection's end, and a write is
 // confirmed by a read of its last byte behind it.
 //
-// The package may import segment, internal/door, wire and x/sys. It must never touch
-// memory outside of what Enter gave it, and never acknowledge a byte that is not in
+// The package may import segment, internal/door, internal/evloop, wire and x/sys. It must
+// never touch memory outside of what Enter gave it, and never acknowledge a byte that is not in
 // place.
 package engine

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"meridian/internal/evloop"
 )
 
 // maxVector is how many buffers one call of the system fills.
@@ -16,8 +18,9 @@ const maxVector = 32
 // scatter reads from a connection into several buffers at once, so that a status and
 // the body behind it cost one call of the system, and no copy. One goroutine uses it.
 type scatter struct {
-	c   net.Conn
-	raw syscall.RawConn // nil: not a socket, and each buffer is a call
+	c    net.Conn
+	loop *evloop.Conn    // nil: not of a loop
+	raw  syscall.RawConn // nil: not a socket, and each buffer is a call
 	// wait is called before read waits; nil: nothing is to be done.
 	wait func() error
 
@@ -29,6 +32,10 @@ type scatter struct {
 
 func newScatter(c net.Conn) *scatter {
 	s := &scatter{c: c}
+	if lc, ok := c.(*evloop.Conn); ok {
+		s.loop = lc
+		return s
+	}
 	if sc, ok := c.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
 			s.raw = raw
@@ -40,6 +47,9 @@ func newScatter(c net.Conn) *scatter {
 // read fills the buffers from the first on with what is there, and waits until there
 // is something, or for the connection's deadline.
 func (s *scatter) read(bufs [][]byte) (n int, err error) {
+	if s.loop != nil {
+		return s.loop.Readv(bufs, s.wait)
+	}
 	if s.raw == nil {
 		if s.wait != nil {
 			if err := s.wait(); err != nil {
@@ -77,4 +87,14 @@ func (s *scatter) readv(fd uintptr) (done bool) {
 		s.err = os.NewSyscallError("readv", s.err)
 	}
 	return true
+}
+
+// gatherTo sends several buffers, by one call of the system where c is a socket.
+func gatherTo(c net.Conn, bufs net.Buffers) error {
+	if lc, ok := c.(*evloop.Conn); ok {
+		_, err := lc.Writev(bufs)
+		return err
+	}
+	_, err := bufs.WriteTo(c)
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/internal/door"
+	"meridian/internal/evloop"
 	"meridian/wire"
 )
 
@@ -45,6 +46,19 @@ var okStatus = func() (b [statusLen]byte) {
 	putStatus(&b, statusOK)
 	return b
 }()
+
+// wrap has a connection served by a loop, where it is a socket.
+func (t *Target) wrap(nc net.Conn) net.Conn {
+	if c, err := t.loops.Take(nc); err == nil {
+		return c
+	}
+	return nc // such as one in memory, or no descriptor is left
+}
+
+func (t *Target) run(c *door.Conn, serve func()) bool {
+	lc, ok := c.Conn.(*evloop.Conn)
+	return ok && lc.Go(serve)
+}
 
 func (t *Target) serve(c *door.Conn) {
 	g := &guest{Conn: c, in: newScatter(c.Conn)}
@@ -126,7 +140,7 @@ func (t *Target) enter(g *guest, h header) (b []byte, leave func(wrote uint64), 
 	}
 	var share door.Part
 	if !h.write {
-		if share, err = t.sends.Wait(g.Conn, 1, StatusTime); err != nil {
+		if share, err = t.place(g.Conn); err != nil {
 			return nil, nil, fmt.Errorf("mooncake: %v: %w", h, err)
 		}
 	}
@@ -139,6 +153,19 @@ func (t *Target) enter(g *guest, h header) (b []byte, leave func(wrote uint64), 
 		left(wrote)
 		share.Give()
 	}, nil
+}
+
+// place waits for a place among what is being sent.
+func (t *Target) place(c *door.Conn) (p door.Part, err error) {
+	lc, ok := c.Conn.(*evloop.Conn)
+	if p, now := t.sends.Try(c, 1); now || !ok {
+		if now {
+			return p, nil
+		}
+		return t.sends.Wait(c, 1, StatusTime)
+	}
+	lc.Outside(func() { p, err = t.sends.Wait(c, 1, StatusTime) })
+	return p, err
 }
 
 // gather enters the reads that have come behind a read, as far as they are short. One
@@ -262,9 +289,8 @@ func (g *guest) read() error {
 	for i := range g.enter {
 		out, all = append(out, okStatus[:], g.enter[i].b), all+g.enter[i].size
 	}
-	bufs := net.Buffers(out)
 	_ = g.SetWriteDeadline(time.Now().Add(ProgressTime))
-	_, err := bufs.WriteTo(g.Conn.Conn)
+	err := gatherTo(g.Conn.Conn, out)
 	clear(out)
 	if g.out = out; err != nil {
 		return &progressError{"sending bodies", 0, all, err}

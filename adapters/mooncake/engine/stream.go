@@ -89,7 +89,7 @@ func writeBody(c net.Conn, head, b []byte, progress time.Duration) error {
 		if n > 0 {
 			bufs = append(bufs, b[:n])
 		}
-		if _, err := bufs.WriteTo(c); err != nil {
+		if err := gatherTo(c, bufs); err != nil {
 			return &progressError{"sending a body", done, all, err}
 		}
 		done += uint64(n)

@@ -10,6 +10,7 @@ import (
 
 	"meridian/blocks/quota"
 	"meridian/internal/door"
+	"meridian/internal/evloop"
 )
 
 // Memory is what a target serves: it is asked before each access, and knows who may
@@ -53,6 +54,7 @@ type TargetConfig struct {
 type Target struct {
 	cfg    TargetConfig
 	door   *door.Door
+	loops  evloop.Loops
 	sends  *door.Shares
 	active atomic.Int64 // connections with a request under way
 	drains atomic.Bool
@@ -61,7 +63,7 @@ type Target struct {
 // NewTarget makes one without listeners.
 func NewTarget(cfg TargetConfig) *Target {
 	t := &Target{cfg: cfg, sends: cfg.Doors.Of(quota.DataReads)}
-	t.door = door.New(door.Config{Places: cfg.Doors.Of(quota.DataConns), Admit: cfg.Admit, Refused: cfg.Refused, Serve: t.serve})
+	t.door = door.New(door.Config{Places: cfg.Doors.Of(quota.DataConns), Admit: cfg.Admit, Refused: cfg.Refused, Wrap: t.wrap, Run: t.run, Serve: t.serve})
 	return t
 }
 
@@ -92,7 +94,10 @@ func (t *Target) Recheck() { t.door.Recheck() }
 func (t *Target) Identify() { t.door.Identify() }
 
 // Close ends all, and returns when no memory is touched any more.
-func (t *Target) Close() { t.door.Close() }
+func (t *Target) Close() {
+	t.door.Close()
+	t.loops.Close()
+}
 
 func sendStatus(c net.Conn, status uint32) error {
 	var b [statusLen]byte
