@@ -232,6 +232,17 @@ func (s *sessionStore) reserve(b []core.Block, ttl time.Duration) {
 	}
 }
 
+// Housed asks the gateway as admit does, for blocks that come in one flight.
+func (s *sessionStore) Housed(b []core.Block) {
+	passes := s.admit(b)
+	for i := range b {
+		if b[i].Code != wire.CodeOK {
+			s.st.Abort(s.owner, []uint32{b[i].Slot})
+		}
+	}
+	s.keep(b, passes)
+}
+
 // Stock asks for the whole batch, which is of one namespace and size, and not again
 // for less. A probe is one push, with none to follow.
 func (s *sessionStore) Stock(b []core.Block, ttl time.Duration) {

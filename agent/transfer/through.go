@@ -250,16 +250,16 @@ func (m *Mover) cutOver(p *parcel) {
 	}
 }
 
-// blame notes what the destination of a cut-through failed with: it counts as the first push
-// of the ladder.
+// blame notes what the destination of a cut-through failed with. A path that failed or hung
+// has had its first push. What was refused is asked for anew: there are more pushes at a time
+// than without cut-through, so that the peer may have no room for one that it takes next.
 func (p *parcel) blame(to destination, err error) {
 	p.err, p.last = err, family(to.name)
 	switch {
-	case errors.Is(err, wire.CodeBusy), errors.Is(err, wire.CodeExists): // the next push finds room, or where the block is
-	case passes(err):
-		p.tries = 1
-	default:
+	case hangs(err):
 		p.failed = alsoFailed(p.failed, to.route, err)
+	case passes(err) && !errors.Is(err, wire.CodeBusy):
+		p.tries = 1
 	}
 }
 

@@ -81,13 +81,16 @@ func TestAQuickRunMeasuresEveryBridge(t *testing.T) {
 		t.Fatalf("%+v", rep)
 	}
 	for i, b := range rep.Bridges {
-		if b.Bridge != Names()[i%3] || b.BlockBytes != opt.Sizes[i/3] || b.Compared != 2*b.Blocks || uint64(b.Blocks)*uint64(b.BlockBytes) != opt.Bytes {
+		if b.Bridge != Names()[i%len(Names())] || b.BlockBytes != opt.Sizes[i/len(Names())] || b.Compared != 2*b.Blocks || uint64(b.Blocks)*uint64(b.BlockBytes) != opt.Bytes {
 			t.Errorf("row %d: %+v", i, b)
 		}
 		for name, v := range map[string]float64{"leg1": b.Leg1, "leg2": b.Leg2, "hash": b.Hash, "bound": b.Bound, "rate": b.Rate, "ratio": b.Ratio} {
 			if v <= 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 				t.Errorf("%s of %d bytes: %s is %v", b.Bridge, b.BlockBytes, name, v)
 			}
+		}
+		if ofLink := b.Bridge == LinkToLink || b.Bridge == LinkStored; ofLink != (b.One > 0) {
+			t.Errorf("%s: one block took %v ms", b.Bridge, b.One)
 		}
 		if b.Bound >= min(b.Leg1, b.Leg2) {
 			t.Errorf("contradiction: %+v", b)
@@ -110,7 +113,7 @@ func TestTheBoundIsThatOfBothLegsAndTheHashInTurn(t *testing.T) {
 }
 
 func TestAPartThatIsNotThereIsSkippedOrFailsTheRun(t *testing.T) {
-	opt := Options{Sizes: []uint32{64 << 10}, Self: []string{"x"}, Python: t.TempDir(), Dir: t.TempDir()}
+	opt := Options{Only: []string{LinkToNIXL, MooncakeToNIXL, NIXLToLink}, Sizes: []uint32{64 << 10}, Self: []string{"x"}, Python: t.TempDir(), Dir: t.TempDir()}
 	opt.Quick()
 	rep, err := Run(t.Context(), opt)
 	if err != nil || len(rep.Bridges) != 0 || len(rep.Skipped) != 3 {
@@ -158,7 +161,7 @@ func TestASinkOfTheLinkTellsOtherBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		end, err := r.newLinkEnd(s)
+		end, err := r.newLinkEnd(edge, s)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,6 +60,8 @@ type tables struct {
 	sink    *app   // that takes them by NIXL; nil: none
 	edge    string // the link of the measuring process; "": it dials, if at all
 	links   bool   // the measuring process is a peer of the link
+	far     string // the link of its sink, where its source is a peer as well; "": none
+	gateway string // more keys of [gateway]
 	routes  string
 	offload string // fabric; "": none
 }
@@ -106,10 +108,12 @@ func (r *run) startDaemon(ctx context.Context, name string, s *set, t tables) (_
 // capacity of an arena: what waits to be sent on, what lies there otherwise, and what size
 // classes and the staging ring take.
 func (t *tables) capacity(s *set) uint64 {
-	if t.routes == "" {
-		return 2*s.bytes() + 256<<20
+	const ofPeer = 4 // one peer may have one of so many parts in reservations: quota.peer_arena_share
+	room := 2*s.bytes() + ofPeer*2*uint64(s.size) + 256<<20
+	if t.routes != "" {
+		room += s.queue()
 	}
-	return s.queue() + 2*s.bytes() + 256<<20
+	return room
 }
 
 // queue is as many bytes as let one source have all blocks of a measurement in it.
@@ -121,7 +125,7 @@ func (s *set) queue() uint64 {
 func (r *run) configuration(name, base string, s *set, t tables) (string, error) {
 	var b strings.Builder
 	peers := 0
-	if t.edge != "" {
+	if t.edge != "" || t.far != "" {
 		peers = 1
 	}
 	fmt.Fprintf(&b, `[agent]
@@ -138,17 +142,20 @@ socket = %q
 socket = %q
 [gateway]
 queue_bytes = %d
-[security]
+%s[security]
 tenants = [%q]
 [link]
 listen = ["tcp://127.0.0.1:0"]
 psk = %q
-`, name, base+".state", peers, t.capacity(s), t.capacity(s), base+".engine", base+".admin", s.queue(), tenant, r.psk)
+`, name, base+".state", peers, t.capacity(s), t.capacity(s), base+".engine", base+".admin", s.queue(), t.gateway, tenant, r.psk)
 	if t.links {
 		fmt.Fprintf(&b, "[[link.peer]]\nname = %q\ntenants = [%q]\n", edge, tenant)
 		if t.edge != "" {
 			fmt.Fprintf(&b, "address = %q\n", t.edge)
 		}
+	}
+	if t.far != "" {
+		fmt.Fprintf(&b, "[[link.peer]]\nname = %q\ntenants = [%q]\naddress = %q\n", far, tenant, t.far)
 	}
 	if t.offload != "" {
 		fmt.Fprintf(&b, "[disagg]\nenabled = true\nfabric = %q\noffload_threshold_blocks = %d\n", t.offload, s.batch())
@@ -249,11 +256,22 @@ lines:
 // pushes are the gateway's calls on the sink since the daemon's start, and how long they
 // took together.
 func (d *daemon) pushes(ctx context.Context) (calls, seconds float64, err error) {
-	const name, forwards = "meridian_transfer_duration_seconds", `operation="forward"`
-	if calls, err = d.metric(ctx, name+"_count", forwards); err == nil {
-		seconds, err = d.metric(ctx, name+"_sum", forwards)
+	for _, op := range []string{`operation="forward"`, `operation="cut-through"`} {
+		for suffix, sum := range map[string]*float64{"_count": &calls, "_sum": &seconds} {
+			v, err := d.metric(ctx, "meridian_transfer_duration_seconds"+suffix, op)
+			if err != nil {
+				return 0, 0, err
+			}
+			*sum += v
+		}
 	}
-	return calls, seconds, err
+	return calls, seconds, nil
+}
+
+// processor is the time that the daemon has used, user and system, in seconds. A helper's
+// is not in it.
+func (d *daemon) processor(ctx context.Context) (float64, error) {
+	return d.metric(ctx, "process_cpu_seconds_total")
 }
 
 const (

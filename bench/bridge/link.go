@@ -18,8 +18,11 @@ import (
 	"meridian/wire"
 )
 
-// edge is the name of the link's end in this process.
-const edge = "edge"
+// The ends of the link in this process, by name: far is the sink where edge is the source.
+const (
+	edge = "edge"
+	far  = "far"
+)
 
 // linkEnd is an agent of the link in this process, with a store.
 type linkEnd struct {
@@ -53,16 +56,17 @@ func (a *arrivals) Commit(o blocks.Owner, c []blocks.Commit) {
 	}
 }
 
-func (r *run) newLinkEnd(s *set, peers ...link.PeerConfig) (_ *linkEnd, err error) {
-	agent := [16]byte{0xed, 0x9e}
+func (r *run) newLinkEnd(name string, s *set, peers ...link.PeerConfig) (_ *linkEnd, err error) {
+	var agent [16]byte
+	copy(agent[:], name)
 	e := &linkEnd{set: s, store: &arrivals{}}
-	if e.store.Store, err = blocks.Open(blocks.Config{Capacity: 2*s.bytes() + 256<<20, Agent: agent, Incarnation: 1}); err != nil {
+	if e.store.Store, err = blocks.Open(blocks.Config{Capacity: (&tables{}).capacity(s), Agent: agent, Incarnation: 1}); err != nil {
 		return nil, err
 	}
 	reg := spaces.New(e.store.AddNamespace)
 	if _, err = reg.Add(manifest(s.size)); err == nil {
 		e.node, err = link.New(link.Config{
-			Agent: agent, Incarnation: 1, Name: edge, Store: e.store, Namespaces: reg, Peers: peers, PSK: []byte(r.psk),
+			Agent: agent, Incarnation: 1, Name: name, Store: e.store, Namespaces: reg, Peers: peers, PSK: []byte(r.psk),
 			Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		})
 	}

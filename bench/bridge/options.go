@@ -37,10 +37,14 @@ const (
 	LinkToNIXL     = "link-nixl"
 	MooncakeToNIXL = "mooncake-nixl"
 	NIXLToLink     = "nixl-link"
+	LinkToLink     = "link-link"        // each block goes on while it comes
+	LinkStored     = "link-link-stored" // each block is stored first
 )
 
 // Names are all bridges.
-func Names() []string { return []string{LinkToNIXL, MooncakeToNIXL, NIXLToLink} }
+func Names() []string {
+	return []string{LinkToNIXL, MooncakeToNIXL, NIXLToLink, LinkToLink, LinkStored}
+}
 
 // Quick makes a run of some seconds: it shows that everything runs, and its figures say
 // nothing.

@@ -44,6 +44,11 @@ type Row struct {
 	Batch      float64 `json:"blocks_a_push"` // that the gateway sent on in one call
 	Pushing    float64 `json:"pushing"`       // part of the bridge's time in which the gateway pushed
 	Met        bool    `json:"goal_met"`
+	// Processor is what the gateway's daemon used, user and system, in seconds a GB of bodies.
+	Processor float64 `json:"gateway_processor_s_a_gb"`
+	// One is for one block alone, in milliseconds: from its first byte at the source until it
+	// is at the sink. Of the link's bridges only.
+	One float64 `json:"one_block_ms,omitempty"`
 }
 
 // Skipped is a bridge that was not measured.
@@ -62,15 +67,18 @@ func bound(leg1, leg2, hash float64, cores int) float64 {
 
 // Rows is the report for people.
 func (r Report) Rows() (head []string, rows [][]string) {
-	head = []string{"bridge", "block", "leg1", "leg2", "hash a core", "bound", "bridge", "least-most", "blocks a push", "pushing", "of the bound", fmt.Sprintf("goal %.0f%%", 100*Goal)}
+	head = []string{"bridge", "block", "leg1", "leg2", "hash a core", "bound", "bridge", "least-most", "blocks a push", "pushing", "cpu s a GB", "of the bound", fmt.Sprintf("goal %.0f%%", 100*Goal), "one block, ms"}
 	for _, b := range r.Bridges {
-		goal := "missed"
+		goal, one := "missed", ""
+		if b.One > 0 {
+			one = fmt.Sprintf("%.2f", b.One)
+		}
 		if b.Met {
 			goal = "met"
 		}
 		rows = append(rows, []string{
 			b.Bridge, config.FormatBytes(uint64(b.BlockBytes)), rate(b.Leg1), rate(b.Leg2), rate(b.Hash), rate(b.Bound), rate(b.Rate),
-			rate(b.RateMin) + "-" + rate(b.RateMax), fmt.Sprintf("%.1f", b.Batch), fmt.Sprintf("%.0f%%", 100*b.Pushing), fmt.Sprintf("%.0f%%", 100*b.Ratio), goal,
+			rate(b.RateMin) + "-" + rate(b.RateMax), fmt.Sprintf("%.1f", b.Batch), fmt.Sprintf("%.0f%%", 100*b.Pushing), fmt.Sprintf("%.2f", b.Processor), fmt.Sprintf("%.0f%%", 100*b.Ratio), goal, one,
 		})
 	}
 	for _, s := range r.Skipped {

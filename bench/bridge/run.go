@@ -154,7 +154,7 @@ func (r *run) bridge(ctx context.Context, name string, s *set) (_ Row, err error
 		return Row{}, err
 	}
 	out := Row{Bridge: name, BlockBytes: s.size, Blocks: s.count}
-	var leg1, leg2, hash, rates, ratios, batches, pushing []float64
+	var leg1, leg2, hash, rates, ratios, batches, pushing, ones, processor []float64
 	for i := range r.opt.Rounds + 1 { // the first one warms up
 		say(fmt.Sprintf("round %d of %d", i, r.opt.Rounds))
 		if err := errors.Join(w.leg.settled(ctx), w.gate.settled(ctx)); err != nil {
@@ -169,13 +169,15 @@ func (r *run) bridge(ctx context.Context, name string, s *set) (_ Row, err error
 		}
 		out.Compared += compared
 		leg1, leg2, hash, rates = append(leg1, got.Leg1), append(leg2, got.Leg2), append(hash, got.Hash), append(rates, got.Rate)
-		batches, pushing = append(batches, got.Batch), append(pushing, got.Pushing)
+		batches, pushing, ones = append(batches, got.Batch), append(pushing, got.Pushing), append(ones, got.One)
+		processor = append(processor, got.Processor)
 		ratios = append(ratios, got.Rate/bound(got.Leg1, got.Leg2, got.Hash, runtime.NumCPU()))
 	}
 	out.Leg1, out.Leg2, out.Hash, out.Rate = measure.Median(leg1), measure.Median(leg2), measure.Median(hash), measure.Median(rates)
 	out.RateMin, out.RateMax = measure.MinMax(rates)
 	out.Bound, out.Ratio = bound(out.Leg1, out.Leg2, out.Hash, runtime.NumCPU()), measure.Median(ratios)
-	out.Batch, out.Pushing = measure.Median(batches), measure.Median(pushing)
+	out.Batch, out.Pushing, out.One = measure.Median(batches), measure.Median(pushing), measure.Median(ones)
+	out.Processor = measure.Median(processor)
 	out.Met = out.Ratio >= Goal
 	return out, w.gate.refusals(ctx)
 }
@@ -193,7 +195,30 @@ func (w *row) round(ctx context.Context, name string, d time.Duration) (got Row,
 	if m, err = w.whole(ctx, w.set.keys(name+"-bridge"), &got); err != nil {
 		return got, 0, fmt.Errorf("bridge: %w%s", err, w.gate.Tail())
 	}
-	return got, n + m, nil
+	if _, ok := w.sink.(*linkSink); !ok {
+		return got, n + m, nil
+	}
+	if _, ok := w.source.(*linkSource); ok {
+		got.One, err = w.one(ctx, w.set.keys(name + "-one")[:1])
+	}
+	return got, n + m, err
+}
+
+// one is how long one block takes, in milliseconds.
+func (w *row) one(ctx context.Context, keys []wire.Key) (float64, error) {
+	if err := w.sink.expect(ctx, keys); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := w.source.bring(ctx, w.gate, keys); err != nil {
+		return 0, err
+	}
+	if err := w.sink.wait(ctx); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	_, err := w.sink.check(ctx)
+	return took.Seconds() * 1e3, err
 }
 
 func (w *row) hash(d time.Duration) float64 {
@@ -242,6 +267,10 @@ func (w *row) whole(ctx context.Context, keys []wire.Key, got *Row) (compared in
 	if err != nil {
 		return 0, err
 	}
+	used, err := w.gate.processor(ctx)
+	if err != nil {
+		return 0, err
+	}
 	came := make(chan error, 1)
 	began := time.Now()
 	var took time.Duration
@@ -254,6 +283,11 @@ func (w *row) whole(ctx context.Context, keys []wire.Key, got *Row) (compared in
 	if err = errors.Join(err, <-came); err != nil {
 		return 0, err
 	}
+	usedNow, err := w.gate.processor(ctx)
+	if err != nil {
+		return 0, err
+	}
+	got.Processor = (usedNow - used) / float64(w.set.bytes()) * 1e9
 	if compared, err = w.sink.check(ctx); err != nil {
 		return 0, err
 	}
@@ -265,6 +299,12 @@ func (w *row) whole(ctx context.Context, keys []wire.Key, got *Row) (compared in
 
 // open starts the processes of a bridge.
 func (r *run) open(ctx context.Context, name string, w *row) error {
+	switch name {
+	case LinkToLink:
+		return r.openLinkToLink(ctx, w, "cut_through_bytes = 1\n")
+	case LinkStored:
+		return r.openLinkToLink(ctx, w, "cut_through_bytes = 0\n")
+	}
 	if err := r.needs(); err != nil {
 		return err
 	}
@@ -338,17 +378,7 @@ func (r *run) openLinkToNIXL(ctx context.Context, w *row) error {
 		return err
 	}
 	sink.daemon = w.gate
-	var list []link.PeerConfig
-	for _, d := range []*daemon{w.leg, w.gate} {
-		list = append(list, link.PeerConfig{Name: d.name, Addr: d.ports["link"][0], Tenants: []string{tenant}})
-	}
-	end, err := r.newLinkEnd(w.set, list...)
-	if err != nil {
-		return err
-	}
-	w.source = &linkSource{end}
-	w.keep(w.source.close)
-	return nil
+	return r.openLinkSource(w)
 }
 
 func (r *run) openMooncakeToNIXL(ctx context.Context, w *row) error {
@@ -387,23 +417,64 @@ func (r *run) openNIXLToLink(ctx context.Context, w *row) error {
 	if err := r.openSource(ctx, w, a); err != nil {
 		return err
 	}
-	end, err := r.newLinkEnd(w.set, link.PeerConfig{Name: gateName, Tenants: []string{tenant}})
+	at, err := r.openLinkSink(edge, w)
 	if err != nil {
 		return err
+	}
+	from := []*app{a}
+	if err := r.openDaemons(ctx, w, tables{sources: from}, tables{sources: from, links: true, edge: at, routes: route("nixl", "link"), offload: "link"}); err != nil {
+		return err
+	}
+	return w.gate.ready(ctx)
+}
+
+// openLinkSink makes the link's end of that name the sink, and returns its address.
+func (r *run) openLinkSink(name string, w *row) (string, error) {
+	end, err := r.newLinkEnd(name, w.set, link.PeerConfig{Name: gateName, Tenants: []string{tenant}})
+	if err != nil {
+		return "", err
 	}
 	sink := &linkSink{linkEnd: end}
 	w.sink = sink
 	w.keep(sink.close)
 	if err := sink.touch(); err != nil {
-		return err
+		return "", err
 	}
 	at, err := end.node.Listen("tcp://127.0.0.1:0")
 	if err != nil {
+		return "", err
+	}
+	return "tcp://" + at.String(), nil
+}
+
+// openLinkToLink has a source and a sink in this process. What the gate's own engine has
+// goes to the sink, not back to the source.
+func (r *run) openLinkToLink(ctx context.Context, w *row, gateway string) error {
+	at, err := r.openLinkSink(far, w)
+	if err != nil {
 		return err
 	}
-	from := []*app{a}
-	if err := r.openDaemons(ctx, w, tables{sources: from}, tables{sources: from, links: true, edge: "tcp://" + at.String(), routes: route("nixl", "link"), offload: "link"}); err != nil {
+	routes := fmt.Sprintf("[[route]]\nfabric = \"link\"\npeer = %[1]q\n[[route]]\nfrom = \"link\"\nfabric = \"link\"\npeer = %[1]q\n", far)
+	if err := r.openDaemons(ctx, w, tables{links: true}, tables{links: true, far: at, gateway: gateway, routes: routes, offload: "link"}); err != nil {
+		return err
+	}
+	if err := r.openLinkSource(w); err != nil {
 		return err
 	}
 	return w.gate.ready(ctx)
+}
+
+// openLinkSource makes the link's end in this process the source of both daemons.
+func (r *run) openLinkSource(w *row) error {
+	var list []link.PeerConfig
+	for _, d := range []*daemon{w.leg, w.gate} {
+		list = append(list, link.PeerConfig{Name: d.name, Addr: d.ports["link"][0], Tenants: []string{tenant}})
+	}
+	end, err := r.newLinkEnd(edge, w.set, list...)
+	if err != nil {
+		return err
+	}
+	w.source = &linkSource{end}
+	w.keep(w.source.close)
+	return nil
 }

@@ -24,9 +24,11 @@ func newBenchBridgeCmd(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bridge",
 		Short: "Measure what goes from one fabric to another through a daemon",
-		Long: `Measures three bridges, each through one daemon: blocks of the link that go on to
+		Long: `Measures five bridges, each through one daemon: blocks of the link that go on to
 an application of NIXL, blocks of an application of Mooncake that go on to one of
-NIXL, and blocks of NIXL that go on over the link. In the same run, in turn, it
+NIXL, blocks of NIXL that go on over the link, and blocks of the link that go on
+over the link, while they come (link-link) and stored first (link-link-stored); of
+these two also how long one block alone takes. In the same run, in turn, it
 measures leg1, what the source brings into a daemon that sends nothing on; leg2,
 what a daemon off-loads to the sink; and the hash of one core. The bound is
 1/(1/leg1 + 1/leg2 + 1/(cores x hash)). After each measurement the sink compares
@@ -60,8 +62,8 @@ and 4 GiB of memory.`,
 		}
 		for _, s := range sizes {
 			n, err := config.ParseBytes(s)
-			if err != nil || n == 0 || n > 16<<20 {
-				return nil, usage("--sizes: %q is no size between 1 B and 16 MiB", s)
+			if err != nil || n == 0 || n > 64<<20 {
+				return nil, usage("--sizes: %q is no size between 1 B and 64 MiB", s)
 			}
 			opt.Sizes = append(opt.Sizes, uint32(n))
 		}

@@ -156,3 +156,45 @@ func TestGrowIsForPushesThatGrow(t *testing.T) {
 	r.run()
 	r.settled()
 }
+
+// A body that comes in one flight is told of as any other, but for small ones, and one
+// that is refused is dropped while the push goes on.
+func TestABodyInOneFlightIsToldOfToo(t *testing.T) {
+	for _, c := range []struct {
+		size  int
+		shut  bool
+		want  []int
+		code  wire.Code
+		label string
+	}{
+		{growStep + 1000, false, []int{0, 1, 1}, wire.CodeOK, "large"},
+		{growStep - 1, false, nil, wire.CodeOK, "small"},
+		{growStep + 1000, true, nil, wire.CodeBusy, "refused"},
+	} {
+		t.Run(c.label, func(t *testing.T) {
+			r := newHomeRig(t, 1, proto.Limits{}, 4)
+			r.quiet = true
+			m := manifest("t")
+			m.Role, m.BlockBytes = "even", growStep+growStep/2
+			open := &Call{Type: proto.TypeOpen, Manifest: m.Append(nil), Timeout: time.Second}
+			r.end[0].Start(r.now, open)
+			r.run()
+			num := open.Opened.NS
+			r.push(0, proto.ClassUrgent, num, c.size, "first")
+			r.run()
+			var told []int
+			r.store[1].shut, r.store[1].came = c.shut, func(_ *Block, n int) { told = append(told, n/growStep) }
+			call := r.push(0, proto.ClassUrgent, num, c.size, "p")
+			r.mustDeliver(call)
+			r.run()
+			wantCodes(t, call, c.code)
+			if !slices.Equal(told, c.want) {
+				t.Errorf("told %v, want %v", told, c.want)
+			}
+			r.store[1].shut = false
+			r.end[1].GoAway(r.now, 1000, wire.CodeDraining, "")
+			r.run()
+			r.settled()
+		})
+	}
+}

@@ -226,15 +226,19 @@ func (l *Lane) serveDeliver(now time.Duration, f proto.Frame, m *proto.Push) err
 		if b[i].Code == wire.CodeOK && !s.house(num, &b[i]) {
 			b[i].Code = wire.CodeFull
 		}
+		if b[i].Code == wire.CodeOK && b[i].Head.BodyLen >= growStep { // smaller ones are here at once
+			s.cfg.Store.Housed(b[i : i+1])
+		}
 		if int(num) <= len(s.nsIn) && num > 0 {
 			s.nsIn[num-1].stock.told = max(s.nsIn[num-1].stock.told-1, 0)
 		}
 		r.in.items[i] = inItem{
-			drop: b[i].Code != wire.CodeOK, size: int(m.Items[i].Have.Len), body: b[i].Body, code: b[i].Code, sum: b[i].Head.Sum,
+			drop: b[i].Code != wire.CodeOK, size: int(m.Items[i].Have.Len), body: b[i].Body, code: b[i].Code, sum: b[i].Head.Sum, came: b[i].Came,
 		}
 	}
 	r.follow()
 	r.in.settleCursor()
+	r.tellNext()
 	return nil
 }
 

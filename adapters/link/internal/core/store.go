@@ -19,7 +19,7 @@ type Block struct {
 	Proof     wire.Verified // of Body, where it is to be published
 	Hops      uint32        // daemons that it came through, as its pusher says; where it is to be published
 
-	// Came, where Reserve has set it, is told how many bytes of the body are in place,
+	// Came, where Reserve or Housed has set it, is told how many bytes of the body are in place,
 	// from the front: 0 when they are next, then once in growStep, and when all are. It is
 	// called with the session's lock, does not wait and does not call back.
 	Came func(n int)
@@ -48,6 +48,9 @@ type Store interface {
 	// Stock is Reserve for blocks that nobody has named yet: they have no Key, and
 	// get room all or none.
 	Stock(b []Block, ttl time.Duration)
+	// Housed tells that blocks have got homes of a Stock, before their bodies come. A block
+	// that is refused is freed.
+	Housed(b []Block)
 	// Publish makes reserved blocks visible, with Head as it is, by the Proof of
 	// their bodies. A block that is refused is freed.
 	Publish(b []Block)

@@ -17,6 +17,7 @@ type memStore struct {
 	nextID   byte
 	ttl      time.Duration // of the last Pin, Reserve or Stock
 	full     bool
+	shut     bool // Housed refuses
 	dropped  bool
 	came     func(b *Block, n int) // nil, or told of what is reserved
 	faults   []string
@@ -135,6 +136,19 @@ func (h *memStore) Reserve(b []Block, ttl time.Duration) {
 				b[i].Came = func(n int) { h.came(&x, n) }
 			}
 			h.reserved[b[i].Slot] = b[i]
+		}
+	}
+}
+
+func (h *memStore) Housed(b []Block) {
+	for i := range b {
+		x := b[i]
+		switch {
+		case h.shut:
+			h.take(x.Slot)
+			b[i].Code = wire.CodeBusy
+		case h.came != nil:
+			b[i].Came = func(n int) { h.came(&x, n) }
 		}
 	}
 }
