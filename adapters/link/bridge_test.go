@@ -19,7 +19,7 @@ type scripted struct {
 	refuse func(b fabric.Brought) error
 	look   func(ctx context.Context, keys []wire.Key)
 
-	through func(c fabric.Coming) *fabric.Growing
+	through func(b fabric.Brought, c fabric.Coming) *fabric.Growing
 
 	mu      sync.Mutex
 	brought []fabric.Hop
@@ -36,18 +36,19 @@ func (g *scripted) Bring(from fabric.Hop, b fabric.Brought) (fabric.Passage, err
 		}
 	}
 	g.brought = append(g.brought, from)
-	return &script{g: g}, nil
+	return &script{g: g, what: b}, nil
 }
 
 // script is a block that a scripted gateway has let in.
 type script struct {
 	g    *scripted
+	what fabric.Brought
 	grow *fabric.Growing
 }
 
 func (x *script) Through(c fabric.Coming) *fabric.Growing {
 	if x.g.through != nil {
-		x.grow = x.g.through(c)
+		x.grow = x.g.through(x.what, c)
 	}
 	return x.grow
 }

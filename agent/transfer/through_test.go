@@ -393,7 +393,7 @@ func TestWhichBlocksAreStoredFirst(t *testing.T) {
 		"small":            {from("there", "a"), func(r *rig, _ *flow) { r.cfg.CutBytes = flowBody + 1 }, "a"},
 		"configured":       {from("there", "a"), func(r *rig, _ *flow) { r.cfg.CutBytes = 0 }, "a"},
 		"one-sided":        {from("there", "b", "a"), func(*rig, *flow) {}, "b"},
-		"others before":    {from("there", "a"), func(r *rig, _ *flow) { r.bridge.lines = map[string]*line{"a": {wait: []*parcel{{}}}} }, "a"},
+		"others before":    {from("there", "a"), func(*rig, *flow) {}, "a"},
 		"who brings it":    {[]fabric.Route{{From: "a", Fabric: "a"}}, func(*rig, *flow) {}, ""},
 		"nothing to go to": {[]fabric.Route{{From: "there", Fabric: "a", MinBytes: 2 << 20}}, func(*rig, *flow) {}, ""},
 		"too many daemons": {from("there", "a"), func(*rig, *flow) {}, ""},
