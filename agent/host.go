@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"meridian/agent/engine"
 	"meridian/agent/transfer"
-	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/fabric"
 	"meridian/scheduler"
@@ -23,19 +23,31 @@ func (h host) OpenNamespace(engine quota.Holder, m wire.Manifest) (wire.Namespac
 	return h.a.spaces.OpenEngine(engine, m)
 }
 
+// urgent is the class of what an engine, and so a user, waits for.
+func urgent(ctx context.Context) context.Context { return fabric.WithClass(ctx, fabric.ClassUrgent) }
+
 // Fetch pulls what is missing.
-func (h host) Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys []wire.Key, transient bool) []error {
+func (h host) Fetch(ctx context.Context, f engine.Fetch) []error {
 	ctx, span := h.a.tracer.Start(ctx, "meridian.fetch")
 	defer span.End()
-	ctx = fabric.WithClass(ctx, fabric.ClassUrgent) // an engine, and so a user, waits
-	return h.a.mover.Fetch(ctx, transfer.Job{Owner: o, NS: ns, Keys: keys, Transient: transient})
+	turn, _ := f.Turn.(*transfer.Turn)
+	job := transfer.Job{Owner: f.Owner, NS: f.NS, Keys: f.Keys, Transient: f.Transient, Turn: turn, Each: f.Each}
+	if f.Holder == (engine.Holder{}) {
+		return h.a.mover.Fetch(urgent(ctx), job)
+	}
+	return h.a.mover.FetchFrom(urgent(ctx), job, transfer.Hint(f.Holder), f.Refs, f.Rest)
 }
 
-// FindRemote asks the other holders. A holder that could not answer is told by
+// TakeTurn puts a request behind those of its session that came before.
+func (h host) TakeTurn(session, ticket uint64) engine.Turn {
+	return h.a.mover.TakeTurn(urgent(context.Background()), session, ticket)
+}
+
+// FindRemote asks the other holders, or one. A holder that could not answer is told by
 // its code: not to know is not to know that it is absent.
-func (h host) FindRemote(ctx context.Context, ns wire.Namespace, keys []wire.Key) []proto.Have {
+func (h host) FindRemote(ctx context.Context, ns wire.Namespace, at engine.Holder, keys []wire.Key) []proto.Have {
 	out := make([]proto.Have, len(keys))
-	for i, f := range h.a.mover.Find(ctx, ns, keys) {
+	for i, f := range h.a.mover.FindAt(ctx, ns, transfer.Hint(at), keys) {
 		if f.Err != nil {
 			out[i].Status = wire.CodeOf(f.Err)
 			continue

@@ -46,8 +46,13 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 	ask := link.Acquire{DeadlineMS: x.DeadlineMS, LeaseMS: x.LeaseMS, Hold: x.Hold, Items: slices.Clone(x.Items)}
 	views := slices.Clone(v)
 	spaces := s.group.spaces()
-	ok, err := s.launch(f.Req, x.DeadlineMS, func(fl *flight) { s.fetch(fl, ask, spaces, views, lease) })
+	_, turn := s.takeTurn()
+	ok, err := s.launch(f.Req, x.DeadlineMS, func(fl *flight) {
+		defer turn.Leave()
+		s.fetch(fl, turn, ask, spaces, views, lease)
+	})
 	if !ok {
+		turn.Leave()
 		s.srv.cfg.Store.Release(s.owner, lease)
 	}
 	return err
@@ -100,19 +105,24 @@ func fetchable(items []link.Want, v []blocks.View) bool {
 func placesOf(p []link.Place, spaces []space, items []link.Want, v []blocks.View) []link.Place {
 	p = slices.Grow(p[:0], len(items))[:len(items)]
 	for i := range items {
-		p[i] = link.Place{Status: wire.CodeOf(v[i].Err)}
-		switch {
-		case int(items[i].NS) >= len(spaces):
-			p[i].Status = wire.CodeNSUnknown
-		case v[i].Err != nil:
-		default:
-			p[i] = link.Place{
-				Tier: v[i].Tier, Att: v[i].Att, Slot: v[i].Ref.Slot, Gen: v[i].Ref.Gen,
-				Seg: v[i].Seg, Len: v[i].Head.BodyLen, Off: v[i].Off, GenOff: v[i].GenOff,
-			}
-		}
+		placeOf(&p[i], spaces, items[i].NS, &v[i])
 	}
 	return p
+}
+
+// placeOf makes the entry of an item of ACQUIRED or LOADED.
+func placeOf(p *link.Place, spaces []space, ns uint16, v *blocks.View) {
+	*p = link.Place{Status: wire.CodeOf(v.Err)}
+	switch {
+	case int(ns) >= len(spaces):
+		p.Status = wire.CodeNSUnknown
+	case v.Err != nil:
+	default:
+		*p = link.Place{
+			Tier: v.Tier, Att: v.Att, Slot: v.Ref.Slot, Gen: v.Ref.Gen,
+			Seg: v.Seg, Len: v.Head.BodyLen, Off: v.Off, GenOff: v.GenOff,
+		}
+	}
 }
 
 // answerAcquired appends ACQUIRED and END, and before them MAP where an item lies
@@ -122,6 +132,24 @@ func placesOf(p []link.Place, spaces []space, items []link.Want, v []blocks.View
 func (s *session) answerAcquired(req uint64, lease blocks.Lease, p []link.Place, why string) wire.Code {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
+	if err := s.announceFor(lease, p); err != nil {
+		s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: req}, refusal(err))
+		return wire.CodeInternal
+	}
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeAcquired, Req: req}, link.Acquired{Lease: lease, Items: p})
+	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Text: why})
+	if len(s.out) > flushAt {
+		s.flushLocked()
+	}
+	return wire.CodeOK
+}
+
+// errUnmapped ends a request whose blocks the engine cannot be given.
+var errUnmapped = fmt.Errorf("a segment cannot be mapped: %w", wire.CodeInternal)
+
+// announceFor sends MAP where an item lies in a segment that the engine has not
+// mapped. Where that fails the lease is given back. wmu is held.
+func (s *session) announceFor(lease blocks.Lease, p []link.Place) error {
 	last := uint32(0)
 	for i := range p {
 		if p[i].Seg == last || p[i].Status != wire.CodeOK {
@@ -134,21 +162,15 @@ func (s *session) answerAcquired(req uint64, lease blocks.Lease, p []link.Place,
 		if err := s.announce([]uint32{last}, false, 0); err != nil {
 			s.log.Warn("segment cannot be announced", "segment", last, "err", err)
 			s.srv.cfg.Store.Release(s.owner, lease)
-			s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Code: wire.CodeInternal, Text: "a segment cannot be mapped"})
-			return wire.CodeInternal
+			return errUnmapped
 		}
 	}
-	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeAcquired, Req: req}, link.Acquired{Lease: lease, Items: p})
-	s.out = link.AppendLocal(s.out, s.plain, link.Frame{Type: link.TypeEnd, Req: req}, link.End{Text: why})
-	if len(s.out) > flushAt {
-		s.flushLocked()
-	}
-	return wire.CodeOK
+	return nil
 }
 
 // fetch pulls what is missing, while first pins what is here: otherwise making
 // room for one block of a chain could evict another.
-func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.View, first blocks.Lease) {
+func (s *session) fetch(fl *flight, turn Turn, x link.Acquire, spaces []space, v []blocks.View, first blocks.Lease) {
 	store := s.srv.cfg.Store
 	if x.Hold {
 		// The hold is taken for the whole batch at the end; until then a timed pin
@@ -162,7 +184,7 @@ func (s *session) fetch(fl *flight, x link.Acquire, spaces []space, v []blocks.V
 			return
 		}
 	}
-	failed := s.fetchMissing(fl, s.holder(x.Hold), x.Items, v)
+	failed := s.fetchMissing(fl, turn, s.holder(x.Hold), x.Items, v)
 	for i := range v {
 		v[i] = s.view(spaces, &x.Items[i])
 	}
@@ -203,7 +225,7 @@ func (s *session) endFetch(fl *flight, items int, e link.End) {
 // fetchMissing asks the host for the items that are not here, a call for each
 // namespace and way of keeping. The result has an error for each item of v that
 // could not be had.
-func (s *session) fetchMissing(fl *flight, o blocks.Owner, items []link.Want, v []blocks.View) []error {
+func (s *session) fetchMissing(fl *flight, turn Turn, o blocks.Owner, items []link.Want, v []blocks.View) []error {
 	failed := make([]error, len(v))
 	todo := make([]int, 0, len(v))
 	for i := range v {
@@ -222,7 +244,7 @@ func (s *session) fetchMissing(fl *flight, o blocks.Owner, items []link.Want, v 
 				later = append(later, i)
 			}
 		}
-		for j, err := range s.srv.cfg.Host.Fetch(fl.ctx, o, ns, keys, how != 0) {
+		for j, err := range s.srv.cfg.Host.Fetch(fl.ctx, Fetch{Owner: o, NS: ns, Keys: keys, Transient: how != 0, Turn: turn}) {
 			if j < len(now) {
 				failed[now[j]] = err
 			}

@@ -22,11 +22,15 @@ type Host interface {
 	// tells the engine the field and both values.
 	OpenNamespace(engine quota.Holder, m wire.Manifest) (ns wire.Namespace, close func(), err error)
 	// Fetch pulls blocks that are not here from other holders and publishes them
-	// (transient: only for o). One error a key. It returns soon after ctx ends, and
-	// touches no memory reserved for o afterwards.
-	Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys []wire.Key, transient bool) []error
-	// FindRemote asks other holders; one entry a key, ABSENT where nobody has it.
-	FindRemote(ctx context.Context, ns wire.Namespace, keys []wire.Key) []link.Have
+	// (transient: only for f.Owner). One error a key. It returns soon after ctx ends,
+	// and touches no memory reserved for the owner afterwards.
+	Fetch(ctx context.Context, f Fetch) []error
+	// TakeTurn is called by a session for each request that will fetch, in the order in
+	// which they came; tickets rise with it. The turn ends with Leave.
+	TakeTurn(session, ticket uint64) Turn
+	// FindRemote asks other holders, or one alone; one entry a key, ABSENT where nobody
+	// has it. A holder that is no configured peer is not asked.
+	FindRemote(ctx context.Context, ns wire.Namespace, at Holder, keys []wire.Key) []link.Have
 	// Offload is told which think blocks went cold. It returns at once and keeps
 	// no reference to keys.
 	Offload(ns wire.Namespace, keys []wire.Key)
@@ -53,6 +57,8 @@ type Limits struct {
 	Namespaces    int           // open an engine; default and at most link.MaxNamespaces
 	Blocks        int           // blocks of running requests an engine; default 1<<18
 	MaxPin        time.Duration // that a block is pinned for, at most; default 1 minute
+	ParkedLoads   int           // LOADs of an engine that wait for blocks; default 10,000
+	ParkedItems   int           // blocks that they wait for; default 1<<18
 	SendTimeout   time.Duration // an engine that has not taken all that one write sends by then is dropped; default 5 s
 }
 
@@ -63,6 +69,8 @@ const (
 	DefaultStagingBytes  = 64 << 20
 	DefaultBlocks        = 1 << 18
 	DefaultMaxPin        = time.Minute
+	DefaultParkedLoads   = 10_000
+	DefaultParkedItems   = 1 << 18
 	DefaultSendTimeout   = 5 * time.Second
 )
 
@@ -116,6 +124,8 @@ func (l *Limits) fill() {
 	if l.MaxPin <= 0 {
 		l.MaxPin = DefaultMaxPin
 	}
+	orDefault(&l.ParkedLoads, DefaultParkedLoads, 1<<24)
+	orDefault(&l.ParkedItems, DefaultParkedItems, 1<<28)
 	if l.SendTimeout <= 0 {
 		l.SendTimeout = DefaultSendTimeout
 	}

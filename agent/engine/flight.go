@@ -30,7 +30,7 @@ func (s *session) launch(req uint64, deadlineMS uint32, run func(*flight)) (bool
 		s.fmu.Unlock()
 		return false, s.wrong(wire.CodeState, "a request number that is in flight")
 	}
-	if most := s.srv.cfg.Limits.Reqs; len(s.flights) >= most {
+	if most := s.srv.cfg.Limits.Reqs; len(s.flights)+s.fetches >= most {
 		s.fmu.Unlock()
 		s.answerEnd(req, refusal(fmt.Errorf("%d requests of this session run, the limit is %d: %w", most, most, wire.CodeBusy)))
 		return false, nil
@@ -55,6 +55,7 @@ func (s *session) land(fl *flight) {
 	s.fmu.Lock()
 	delete(s.flights, fl.req)
 	s.fmu.Unlock()
+	s.offerSlot()
 }
 
 // cancelled tells a flight that its asker, or its session, gave up, from one
@@ -65,7 +66,7 @@ func (fl *flight) cancelled() bool { return fl.ctx.Err() == context.Canceled }
 func (s *session) running(req uint64) bool {
 	s.fmu.Lock()
 	defer s.fmu.Unlock()
-	return s.flights[req] != nil
+	return s.flights[req] != nil || s.loading(req) != nil
 }
 
 // cancel handles CANCEL. It is idempotent: the answer is the END of the request
@@ -76,6 +77,9 @@ func (s *session) cancel(f link.Frame) error {
 	s.fmu.Unlock()
 	if fl != nil {
 		fl.end()
+	}
+	if l := s.loading(f.Req); l != nil {
+		s.endLoad(l, wire.CodeCancelled)
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ type group struct {
 	name    groupName // zero: of a session that shares nothing
 	secret  []byte    // nil: none
 	place   *place    // of its first session, until the group is seated
+	parking parking
 
 	members atomic.Pointer[[]*session] // changed under srv.mu, never in place
 	seated  atomic.Bool                // it has opened a namespace, and counts as an engine; changed under srv.mu

@@ -51,7 +51,14 @@ func (h *host) OpenNamespace(_ quota.Holder, m wire.Manifest) (wire.Namespace, f
 	return m.Namespace(), func() { h.open.Add(-1) }, h.store.AddNamespace(m.Namespace(), m.TenantID())
 }
 
-func (h *host) Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, keys []wire.Key, transient bool) []error {
+func (h *host) TakeTurn(session, ticket uint64) engine.Turn { return noTurn{} }
+
+type noTurn struct{}
+
+func (noTurn) Leave() {}
+
+func (h *host) Fetch(ctx context.Context, f engine.Fetch) []error {
+	o, ns, keys, transient := f.Owner, f.NS, f.Keys, f.Transient
 	h.mu.Lock()
 	gate := h.gate
 	h.fetches++
@@ -89,7 +96,7 @@ func (h *host) Fetch(ctx context.Context, o blocks.Owner, ns wire.Namespace, key
 	return errs
 }
 
-func (h *host) FindRemote(ctx context.Context, ns wire.Namespace, keys []wire.Key) []link.Have {
+func (h *host) FindRemote(ctx context.Context, ns wire.Namespace, at engine.Holder, keys []wire.Key) []link.Have {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := make([]link.Have, len(keys))

@@ -125,7 +125,7 @@ func (s *session) findRemote(fl *flight, items []link.Want, v []blocks.View, h [
 				later = append(later, i)
 			}
 		}
-		for j, have := range s.srv.cfg.Host.FindRemote(fl.ctx, ns, keys) {
+		for j, have := range s.srv.cfg.Host.FindRemote(fl.ctx, ns, Holder{}, keys) {
 			if j < len(now) {
 				have.Slot, have.Gen = 0, 0
 				h[now[j]] = have

@@ -172,6 +172,8 @@ func (s *session) dispatchGrouped(f link.Frame, p []byte) error {
 		return s.resume(f, p)
 	case link.TypeHandoff:
 		return s.handoff(f, p)
+	case link.TypeLoad:
+		return s.load(f, p)
 	case link.TypeLoaded, link.TypeReserved, link.TypePhaseAt, link.TypeEvicted:
 		return s.wrong(wire.CodeState, f.Type.String()+" does not come from an engine")
 	}

@@ -50,6 +50,8 @@ type Server struct {
 	evicted  atomic.Uint64  // blocks of running requests, counted for each
 
 	advice adviceCount // dropped
+	waits  *waits      // blocks that LOADs wait for
+	asker  *asker      // asks other holders for them
 
 	places halfopen.Table // connections that have opened no namespace
 
@@ -78,9 +80,11 @@ func Listen(cfg Config) (*Server, error) {
 		start:    time.Now(),
 		closing:  make(chan struct{}),
 		sessions: make(map[*session]struct{}),
+		waits:    newWaits(cfg.Store),
 		groups:   make(map[*group]struct{}),
 		named:    make(map[groupName]*group),
 	}
+	s.asker = newAsker(cfg.Host, s.closing)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -243,6 +247,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		s.each(func(ss *session) { all.Go(func() { ss.goAway(uint32(left.Milliseconds())) }) })
 		all.Wait()
 	}()
+	s.each(func(ss *session) { ss.endLoads(wire.CodeDraining) })
 	if err := s.flights.wait(ctx); err != nil {
 		return err
 	}
@@ -268,6 +273,7 @@ func (s *Server) Close() error {
 		s.l.shutdown(unix.SHUT_RDWR)
 		s.each(func(ss *session) { ss.stop() })
 		s.running.Wait()
+		s.asker.wg.Wait()
 		if err := s.l.file.Remove(); err != nil {
 			s.log.Warn("engine socket's file is left", "err", err)
 		}

@@ -73,9 +73,12 @@ type session struct {
 	spare     frames // of the holder of wmu
 	finishing bool   // sendLater runs; under wmu
 	finisher  sync.WaitGroup
+	loads     loads
+	ticket    uint64 // of the last request that fetched, or may have to
 
 	fmu     sync.Mutex
 	flights map[uint64]*flight
+	fetches int // LOADs that fetch; with flights at most Limits.Reqs
 	flown   sync.WaitGroup
 	copies  chan struct{} // holds a token for each PUT or FILL that copies
 	rooms   reservations
@@ -84,6 +87,7 @@ type session struct {
 // inbox is memory that parsed messages and the store's views reuse.
 type inbox struct {
 	acquire link.Acquire
+	load    link.Load
 	has     link.Has
 	put     link.Put
 	putAt   link.PutAt
@@ -105,6 +109,8 @@ type inbox struct {
 // it has a copy of what it needs.
 func (in *inbox) done() {
 	invariants.OverwriteItems(in.acquire.Items)
+	invariants.OverwriteItems(in.load.Items)
+	invariants.OverwriteItems(in.load.Holders)
 	invariants.OverwriteItems(in.has.Items)
 	invariants.OverwriteItems(in.put.Items)
 	invariants.OverwriteItems(in.putAt.Items)
@@ -148,6 +154,7 @@ func (s *session) run() {
 	}
 	err = s.outcome(err)
 	s.end()
+	s.endLoads(wire.CodeCancelled)
 	refused := s.fault(err)
 	s.flown.Wait()
 	s.srv.leave(s)

@@ -251,13 +251,19 @@ type Found struct {
 // Find asks the holders of ns for blocks, without moving them. It takes the first
 // good answer for each, and waits for nobody beyond Config.FindWithin.
 func (m *Mover) Find(ctx context.Context, ns wire.Namespace, keys []wire.Key) []Found {
-	out := make([]Found, len(keys))
 	if len(keys) == 0 {
-		return out
+		return nil
 	}
+	return m.find(ctx, &Job{NS: ns, Keys: keys})
+}
+
+// find asks for all keys of a job.
+func (m *Mover) find(ctx context.Context, job *Job) []Found {
+	keys := job.Keys
+	out := make([]Found, len(keys))
 	ctx, cancel := m.bound(ctx)
 	defer cancel()
-	q := m.ask(ctx, &Job{NS: ns, Keys: keys})
+	q := m.ask(ctx, job)
 	defer q.close()
 	left := len(keys)
 	have := make([]bool, len(keys))

@@ -96,6 +96,22 @@ func (m *Mover) FetchFrom(ctx context.Context, job Job, at Hint, refs []wire.Ref
 	return m.Fetch(ctx, job)
 }
 
+// FindAt is Find at the holder that at names, alone; at all for the zero one.
+func (m *Mover) FindAt(ctx context.Context, ns wire.Namespace, at Hint, keys []wire.Key) []Found {
+	if at == (Hint{}) || len(keys) == 0 {
+		return m.Find(ctx, ns, keys)
+	}
+	name, _, err := m.refer(ns, at)
+	if err == nil {
+		return m.find(ctx, &Job{NS: ns, Keys: keys, First: name, Alone: true})
+	}
+	out := make([]Found, len(keys))
+	for i := range out {
+		out[i].Err = err
+	}
+	return out
+}
+
 // refer finds the registry name of the peer that a hint names. A peer that is not
 // known, and one that may not be asked for the namespace, are the same to an engine.
 func (m *Mover) refer(ns wire.Namespace, at Hint) (name string, handle func(slot, gen uint32) fabric.Handle, err error) {

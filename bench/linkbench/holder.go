@@ -198,21 +198,28 @@ func (h *holder) offload(ctx context.Context, size uint32, set uint64) error {
 type LocalHost struct{ Registry *spaces.Registry }
 
 // OpenNamespace implements engine.Host.
-func (l LocalHost) OpenNamespace(engine quota.Holder, m wire.Manifest) (wire.Namespace, func(), error) {
-	return l.Registry.OpenEngine(engine, m)
+func (l LocalHost) OpenNamespace(who quota.Holder, m wire.Manifest) (wire.Namespace, func(), error) {
+	return l.Registry.OpenEngine(who, m)
 }
 
 // Fetch implements engine.Host: nobody else has anything.
-func (LocalHost) Fetch(_ context.Context, _ blocks.Owner, _ wire.Namespace, keys []wire.Key, _ bool) []error {
-	errs := make([]error, len(keys))
+func (LocalHost) Fetch(_ context.Context, f engine.Fetch) []error {
+	errs := make([]error, len(f.Keys))
 	for i := range errs {
 		errs[i] = wire.CodeAbsent
 	}
 	return errs
 }
 
+// TakeTurn implements engine.Host: nothing is fetched.
+func (LocalHost) TakeTurn(uint64, uint64) engine.Turn { return noTurn{} }
+
+type noTurn struct{}
+
+func (noTurn) Leave() {}
+
 // FindRemote implements engine.Host.
-func (LocalHost) FindRemote(_ context.Context, _ wire.Namespace, keys []wire.Key) []proto.Have {
+func (LocalHost) FindRemote(_ context.Context, _ wire.Namespace, _ engine.Holder, keys []wire.Key) []proto.Have {
 	out := make([]proto.Have, len(keys))
 	for i := range out {
 		out[i].Status = wire.CodeAbsent
