@@ -33,6 +33,8 @@ type host struct {
 	fetching  chan struct{}
 	gate      chan struct{} // Fetch waits for it, or for its context
 	fetches   int
+	onFetch   func(context.Context, engine.Fetch) []error                            // instead of remote; nil: remote
+	onFind    func(ns wire.Namespace, at engine.Holder, keys []wire.Key) []link.Have // instead of remote; nil: remote
 	offloaded []wire.Key
 	offload   chan struct{} // a token for each call of Offload
 }
@@ -62,7 +64,11 @@ func (h *host) Fetch(ctx context.Context, f engine.Fetch) []error {
 	h.mu.Lock()
 	gate := h.gate
 	h.fetches++
+	own := h.onFetch
 	h.mu.Unlock()
+	if own != nil {
+		return own(ctx, f)
+	}
 	h.fetching <- struct{}{}
 	errs := make([]error, len(keys))
 	if gate != nil {
@@ -76,29 +82,35 @@ func (h *host) Fetch(ctx context.Context, f engine.Fetch) []error {
 		}
 	}
 	for i, k := range keys {
-		h.mu.Lock()
-		body, ok := h.remote[k]
-		h.mu.Unlock()
-		if !ok {
-			errs[i] = wire.CodeAbsent
-			continue
-		}
-		v, err := h.store.Reserve(o, ns, []uint32{uint32(len(body))}, link.MaxLease)
-		if err != nil {
-			errs[i] = err
-			continue
-		}
-		copy(h.store.Room(v[0])[wire.HeaderLen:], body)
-		c := []blocks.Commit{{Slot: v[0].Ref.Slot, Gen: v[0].Ref.Gen, NS: ns, Key: k, Len: uint32(len(body)), Att: wire.AttestProducer, Transient: transient}}
-		h.store.Commit(o, c)
-		errs[i] = c[0].Err
+		errs[i] = h.bring(o, ns, k, transient)
 	}
 	return errs
+}
+
+// bring stores a remote block.
+func (h *host) bring(o blocks.Owner, ns wire.Namespace, k wire.Key, transient bool) error {
+	h.mu.Lock()
+	body, ok := h.remote[k]
+	h.mu.Unlock()
+	if !ok {
+		return wire.CodeAbsent
+	}
+	v, err := h.store.Reserve(o, ns, []uint32{uint32(len(body))}, link.MaxLease)
+	if err != nil {
+		return err
+	}
+	copy(h.store.Room(v[0])[wire.HeaderLen:], body)
+	c := []blocks.Commit{{Slot: v[0].Ref.Slot, Gen: v[0].Ref.Gen, NS: ns, Key: k, Len: uint32(len(body)), Att: wire.AttestProducer, Transient: transient}}
+	h.store.Commit(o, c)
+	return c[0].Err
 }
 
 func (h *host) FindRemote(ctx context.Context, ns wire.Namespace, at engine.Holder, keys []wire.Key) []link.Have {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.onFind != nil {
+		return h.onFind(ns, at, keys)
+	}
 	out := make([]link.Have, len(keys))
 	for i, k := range keys {
 		body, ok := h.remote[k]

@@ -323,6 +323,9 @@ func (l *load) take(ev *loadEvents) {
 			l.marks[i] |= markFetch
 		}
 	}
+	if ev.slot {
+		l.fetch.queued = false
+	}
 	if ev.landed {
 		l.fetch.landed(l)
 	}

@@ -69,6 +69,9 @@ func (s *session) runLoads() {
 			continue
 		}
 		l.step(&ev)
+		if ev.slot && !l.fetch.running {
+			s.offerSlot() // another one may use it
+		}
 		s.rest(l)
 	}
 }

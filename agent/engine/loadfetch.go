@@ -219,6 +219,9 @@ func (l *load) bringGroup(ctx context.Context, turn Turn, g fetchGroup, items []
 	for k, err := range l.s.srv.cfg.Host.Fetch(ctx, f) {
 		tell(k, err)
 	}
+	for k := range told {
+		tell(k, wire.CodeInternal) // the host has said nothing of it
+	}
 }
 
 // takeSlot takes one of Limits.Reqs.
@@ -240,8 +243,15 @@ func (s *session) giveSlot() {
 	s.offerSlot()
 }
 
-// offerSlot wakes the load that has waited for room to fetch for longest.
+// offerSlot wakes the load that has waited for room to fetch for longest, if there is
+// room.
 func (s *session) offerSlot() {
+	s.fmu.Lock()
+	room := len(s.flights)+s.fetches < s.srv.cfg.Limits.Reqs
+	s.fmu.Unlock()
+	if !room {
+		return
+	}
 	s.loads.mu.Lock()
 	defer s.loads.mu.Unlock()
 	for len(s.loads.slots) > 0 {

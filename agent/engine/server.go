@@ -295,6 +295,15 @@ type Stats struct {
 	Evicted   uint64 // blocks of running requests that were evicted, counted for each request, since Listen
 	Dropped   Advice // since Listen
 	Scheduler scheduler.Stats
+
+	ParkedLoads int    // LOADs that wait for blocks, or may have to
+	ParkedItems int    // blocks that they count for
+	Waiting     int    // items that are not here yet
+	Asking      int    // of them, those that other holders are asked for again
+	WaitsWoken  uint64 // items that were published while a LOAD waited for them
+	// WaitsExpired are items that did not come by the LOAD's deadline, and WaitsAsked
+	// the questions to other holders about items that are waited for.
+	WaitsExpired, WaitsAsked uint64
 }
 
 // Stats sums all engines, the ended ones too, without stopping them.
@@ -306,7 +315,11 @@ func (s *Server) Stats() Stats {
 	for g := range s.groups {
 		one := g.life.stats()
 		st.Scheduler.Add(&one)
+		loads, items := g.parking.counts()
+		st.ParkedLoads, st.ParkedItems = st.ParkedLoads+loads, st.ParkedItems+items
 	}
+	st.Waiting, st.Asking = s.waits.waiting(), s.asker.waiting()
+	st.WaitsWoken, st.WaitsExpired, st.WaitsAsked = s.waits.woken.Load(), s.waits.expired.Load(), s.asker.asked.Load()
 	return st
 }
 
