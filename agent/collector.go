@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"meridian/agent/finding"
+	"meridian/agent/transfer"
 	"meridian/fabric"
 	"meridian/internal/loglimit"
 	"meridian/scheduler"
@@ -82,6 +83,11 @@ var (
 	dSessions      = desc("engine_sessions", "Sessions of engines that are connected now.")
 	dAdvice        = desc("engine_advice_dropped_total", "Frames of advice to engines that were dropped because the session's socket took no more, by type of frame.", "type")
 	dEngines       = desc("engines", "Engines that are connected now, each a session or a group of sessions.")
+	dParkedLoads   = desc("engine_parked_loads", "Loads of engines that wait for blocks now, or may have to.")
+	dWaiting       = desc("engine_waiting_blocks", "Blocks that loads of engines wait for now, by whether other holders are asked again meanwhile.", "asked")
+	dWaits         = desc("engine_waits_total", "Blocks that a load waited for, by outcome: came is published here in time, late is not there at the load's deadline.", "outcome")
+	dWaitAsks      = desc("engine_wait_questions_total", "Questions to other holders about blocks that loads wait for. Of one namespace, a question is about up to 1,024 blocks.")
+	dHints         = desc("engine_hints_total", "Blocks for which an engine named the holder, by outcome: served by it, unknown (no peer that may be asked), incarnation (it runs in another one), absent, stale (the slot has another block), silent, failed.", "outcome")
 	dPeerFailures  = desc("peer_failures_total", "What failed between this daemon and a listed peer of a fabric that counts it: direction in is what the peer asked for, out what this daemon asked the peer for.", "fabric", "peer", "direction", "reason")
 	dRelayBytes    = desc("relay_bytes_total", "Bytes that a relay between Mooncake engines carried, by source and by direction: in is what the source wrote to the target, out what it read.", "fabric", "source", "direction")
 	dRelayRequests = desc("relay_requests_total", "Requests, reads and writes, that a relay carried to their end, by source.", "fabric", "source")
@@ -268,6 +274,15 @@ func (c *collector) engines(out chan<- prometheus.Metric, gauge func(*prometheus
 	counter(dAdvice, st.Dropped.Phase, proto.TypePhase.String())
 	counter(dAdvice, st.Dropped.PhaseAt, proto.TypePhaseAt.String())
 	counter(dAdvice, st.Dropped.Evicted, proto.TypeEvicted.String())
+	gauge(dParkedLoads, float64(st.ParkedLoads))
+	gauge(dWaiting, float64(st.Asking), "yes")
+	gauge(dWaiting, float64(max(st.Waiting-st.Asking, 0)), "no")
+	counter(dWaits, st.WaitsWoken, "came")
+	counter(dWaits, st.WaitsExpired, "late")
+	counter(dWaitAsks, st.WaitsAsked)
+	for o := range transfer.HintOutcomes {
+		counter(dHints, c.a.mover.Hinted(o), o.String())
+	}
 	gauge(dTracked, float64(st.Scheduler.Tracked()))
 	for p := scheduler.Prefill; p <= scheduler.Complete; p++ {
 		gauge(dPhases, float64(st.Scheduler.Phases[p]), p.String())

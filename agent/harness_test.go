@@ -221,9 +221,20 @@ func (n *testNode) engine(t testing.TB) *testEngine {
 	return n.engineOf(t, testManifest("acme"))
 }
 
+// loader is an engine that may load: one with a group, of that number.
+func (n *testNode) loader(t testing.TB, group byte) *testEngine {
+	t.Helper()
+	return n.engineWith(t, testManifest("acme"), client.Options{Group: &client.Group{Agent: [16]byte{group}, Inc: 1}})
+}
+
 func (n *testNode) engineOf(t testing.TB, m wire.Manifest) *testEngine {
 	t.Helper()
-	c, err := client.DialEngine(t.Context(), n.cfg.Engine.Socket, client.Options{})
+	return n.engineWith(t, m, client.Options{})
+}
+
+func (n *testNode) engineWith(t testing.TB, m wire.Manifest, o client.Options) *testEngine {
+	t.Helper()
+	c, err := client.DialEngine(t.Context(), n.cfg.Engine.Socket, o)
 	if err != nil {
 		t.Fatal(err)
 	}

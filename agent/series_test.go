@@ -98,6 +98,7 @@ fabric = "link"
 	think(t, b, 5) // more tokens than the cap, so it is forced; a fallback from "gone"
 	until(t, "offloaded", func() bool { return decode.mover.OffloadStats().Blocks == 5 })
 	driveLeases(t, decode, b, moved)
+	driveLoads(t, decode, moved)
 	driveQuota(t, decode, moved)
 	driveWindows(t, decode, b, moved)
 	if err := decode.fabrics.Add("relay", aRelay{synthetic.New(synthetic.Options{})}); err != nil {
@@ -146,6 +147,26 @@ fabric = "link"
 			t.Errorf("%s never moves", name)
 		}
 	}
+}
+
+// driveLoads has a load wait for a block that nobody has, of a holder that does not exist.
+func driveLoads(t *testing.T, n *testNode, moved movedSeries) {
+	t.Helper()
+	e := n.loader(t, 1)
+	keys := e.keys("waited for", 1)
+	l, err := e.Load(t.Context(), e.space, keys, client.LoadOptions{Wait: true, Fetch: true, Holder: client.Holder{Agent: [16]byte{9}, Inc: 9}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "holders are asked again", func() bool { return n.engines.Stats().WaitsAsked > 0 })
+	moved.scrape(t, n)
+	e.put(t, keys, 4<<10, wire.OutputCritical, 0)
+	var part client.Lease
+	if _, err := l.Next(t.Context(), &part); err != nil || part.Blocks[0].Err != nil {
+		t.Errorf("%v", err)
+	}
+	part.Release()
+	l.Close()
 }
 
 // driveBridge has a block of a peer go on to another fabric, and one looked for.

@@ -100,7 +100,7 @@ func sendLocked[M link.Message](e *Engine, c *call, state uint32, t link.Type, m
 // held.
 func (e *Engine) nextReq(slot int) uint64 {
 	e.seq++
-	return (e.seq*uint64(len(e.calls)+1)+uint64(slot))<<1 | 1
+	return (e.seq*uint64(len(e.calls)+2)+uint64(slot))<<1 | 1
 }
 
 // wait returns when END came: nil, and the call is the caller's again. Otherwise
@@ -195,7 +195,7 @@ func simple[M link.Message](ctx context.Context, e *Engine, c *call, t link.Type
 // appendReleases puts released leases in front of a request. wmu is held.
 func (e *Engine) appendReleases() {
 	if len(e.pending.Leases) > 0 {
-		e.out = link.AppendLocal(e.out, e.plain, link.Frame{Type: link.TypeRelease, Req: e.nextReq(len(e.calls))}, e.pending)
+		e.out = link.AppendLocal(e.out, e.plain, link.Frame{Type: link.TypeRelease, Req: e.nextReq(e.releaseSlot())}, e.pending)
 		e.pending.Leases = e.pending.Leases[:0]
 	}
 }

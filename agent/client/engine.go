@@ -73,6 +73,9 @@ type Engine struct {
 	dropped atomic.Uint64 // calls of Tokens
 	pushers sync.WaitGroup
 
+	lmu   sync.Mutex
+	loads map[uint64]*loading // by request number, until END
+
 	wmu      sync.Mutex // nobody waits for anything with it
 	out      []byte     // frames that the socket has not taken; the first may have begun
 	pushing  bool       // push runs
@@ -91,6 +94,7 @@ func newEngine(s *socket, o Options) *Engine {
 		gone:      make(chan struct{}),
 		readerEnd: make(chan struct{}),
 		token:     make(chan struct{}, 1),
+		loads:     make(map[uint64]*loading),
 	}
 	e.maps.init()
 	e.ring.init()
@@ -211,8 +215,11 @@ func (e *Engine) event(ev link.Event, fds []int) (woke bool, left []int, err err
 
 // answer gives a frame to its call.
 func (e *Engine) answer(f link.Frame, p []byte) (woke bool, err error) {
-	slot := int((f.Req >> 1) % uint64(len(e.calls)+1))
-	if slot == len(e.calls) {
+	slot := int((f.Req >> 1) % uint64(len(e.calls)+2))
+	if slot == e.loadSlot() {
+		return e.loaded(f, p)
+	}
+	if slot == e.releaseSlot() {
 		if f.Type != link.TypeEnd {
 			return false, protocolError(wire.CodeState, "%s answers a RELEASE", f.Type)
 		}

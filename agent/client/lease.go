@@ -173,23 +173,31 @@ func (e *Engine) granted(c *call, l *Lease, ns NS, keys []wire.Key) error {
 	for i := range a.Items {
 		p := &a.Items[i]
 		b := &l.Blocks[i]
-		*b = Block{NS: ns, Key: keys[i], Err: itemError(p.Status)}
-		if b.Err != nil {
-			continue
-		}
-		body, head, gen, err := e.maps.place(p)
-		if err != nil {
+		if err := e.blockOf(b, ns, keys[i], p); err != nil {
 			e.giveBack(a.Lease)
 			return err
-		}
-		b.Tier, b.Att, b.Slot, b.Gen = p.Tier, p.Att, p.Slot, p.Gen
-		b.Body, b.gen = body, gen
-		if b.Head, err = wire.ParseHeader(head[:], wire.Strict, p.Len); err != nil {
-			*b = Block{NS: ns, Key: keys[i], Err: err}
 		}
 	}
 	l.e, l.id, l.Why = e, a.Lease, c.end.Text
 	l.lost.Store(false)
+	return nil
+}
+
+// blockOf makes a block of a place. An error is a daemon that breaks the protocol.
+func (e *Engine) blockOf(b *Block, ns NS, key wire.Key, p *link.Place) error {
+	*b = Block{NS: ns, Key: key, Err: itemError(p.Status)}
+	if b.Err != nil {
+		return nil
+	}
+	body, head, gen, err := e.maps.place(p)
+	if err != nil {
+		return err
+	}
+	b.Tier, b.Att, b.Slot, b.Gen = p.Tier, p.Att, p.Slot, p.Gen
+	b.Body, b.gen = body, gen
+	if b.Head, err = wire.ParseHeader(head[:], wire.Strict, p.Len); err != nil {
+		*b = Block{NS: ns, Key: key, Err: err}
+	}
 	return nil
 }
 

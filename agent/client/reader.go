@@ -131,6 +131,7 @@ func (e *Engine) end() {
 	for _, c := range e.calls {
 		e.lost(c)
 	}
+	e.loseLoads()
 	e.renewer.stop()
 	e.pushers.Wait() // nothing is added to out any more, and the socket takes nothing
 	e.discard()

@@ -119,6 +119,8 @@ type Engine struct {
 	MaxSessions int    // engines, each a group of sessions
 
 	MaxGroupSessions int // of one engine
+	MaxParkedLoads   int // LOADs of one engine that wait for blocks
+	MaxParkedBlocks  int // blocks that they wait for
 }
 
 // Security is who may use the engine socket, and for which tenants.

@@ -30,6 +30,8 @@ var ourTables = []table[Config]{
 		key("staging_bytes", func(c *Config) *uint64 { return &c.Engine.Staging }, sizes, 64<<20, bytesBetween(1<<20, 1<<32), "Most that one session's staging ring may have, part of kv_memory.capacity_bytes. It is made for the first put, smaller where the staging shares of quota do not leave twice as much, and grows when a larger block needs it."),
 		key("max_sessions", func(c *Config) *int { return &c.Engine.MaxSessions }, integers, 16, between(1, 1024), "Engines that have a namespace open, at the same time: the sessions of one scheduler and its ranks are one engine. Connections that have none yet count by user: quota.source_half_open."),
 		key("max_group_sessions", func(c *Config) *int { return &c.Engine.MaxGroupSessions }, integers, 40, between(1, 1024), "Sessions of one engine at the same time: its scheduler and a worker for each rank."),
+		key("max_parked_loads", func(c *Config) *int { return &c.Engine.MaxParkedLoads }, integers, 10_000, between(1, 1_000_000), "Loads of one engine that wait for blocks at the same time: one more is BUSY."),
+		key("max_parked_blocks", func(c *Config) *int { return &c.Engine.MaxParkedBlocks }, integers, 1<<18, between(1, 1<<26), "Blocks that the waiting loads of one engine wait for, of some 150 bytes each."),
 	}},
 	{"security", "Who may use the engine socket.", []field[Config]{
 		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open, and peers of this host where none is listed. Empty: none, so that no engine can work.").Live(),

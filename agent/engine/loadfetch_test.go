@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"meridian/agent/client"
@@ -22,6 +23,7 @@ type served struct {
 type fetchCall struct {
 	ctx  context.Context
 	f    engine.Fetch
+	mu   sync.Mutex
 	errs []error
 	over chan struct{} // closed when the call returns
 	end  chan struct{} // closed by finish
@@ -38,6 +40,8 @@ func serve(h *host) *served {
 		select {
 		case <-c.end:
 		case <-ctx.Done():
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			for i := range c.errs {
 				c.errs[i] = wire.CodeOf(ctx.Err())
 			}
@@ -49,6 +53,8 @@ func serve(h *host) *served {
 
 // give brings block i, or says that it is not there.
 func (s *served) give(c *fetchCall, i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.errs[i] = s.bring(c.f.Owner, c.f.NS, c.f.Keys[i], c.f.Transient)
 	c.f.Each(i, c.errs[i])
 }
