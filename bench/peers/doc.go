@@ -17,13 +17,13 @@
 // buffer of the near process that the stream uses again and again.
 //
 // Options.Transfer makes the run another comparison, of transfer engines of
-// Mooncake's protocol: each initiator, theirs and ours, with each target
-// (transfer.go). Options.NIXL makes it one of Meridian's NIXL helper with NIXL (nixl.go).
+// Mooncake's protocol: each initiator, theirs and ours, with each target, and theirs with
+// theirs through a relay (transfer.go, relay.go). Options.NIXL makes it one of Meridian's NIXL helper with NIXL (nixl.go).
 //
 // # Processes
 //
 // A pair is two processes, target and initiator, that run one or more of the
-// systems. Both speak lines of JSON with the harness (protocol.go), whether
+// systems; that of the relay has a daemon between them. Both speak lines of JSON with the harness (protocol.go), whether
 // they are this program started again (Play) or a driver in Python (drivers/).
 // The loop that is timed runs inside the initiator. The harness reads the
 // processor time of both from the kernel's clocks of those processes.

@@ -30,8 +30,9 @@ type pair struct {
 	// (Redis); nil: the target's own answer.
 	peer    any
 	version string
-	resting bool // it is stopped while others are measured
-	helper  int  // another process of the initiator's; 0: none
+	resting bool         // it is stopped while others are measured
+	helper  int          // another process of the initiator's; 0: none
+	between *relayDaemon // what the initiator goes through; nil: nothing
 	via     string
 }
 
@@ -47,6 +48,12 @@ func (r *run) startPair(ctx context.Context, name string) (*pair, error) {
 	switch name {
 	case theirs:
 		return r.startPython(ctx, name, mooncakeDriver)
+	case relayed:
+		p, err := r.startPython(ctx, name, mooncakeDriver)
+		if p != nil {
+			p.between = &relayDaemon{r: r}
+		}
+		return p, err
 	case oursToTheirs, theirsToOurs:
 		return r.startMixed(ctx, name)
 	case "nixl-tcp", "nixl-cma":
@@ -284,7 +291,14 @@ func (p *pair) ready(ctx context.Context, c Cell) (json.RawMessage, error) {
 		return json.Marshal(p.peer)
 	}
 	a, err := p.target.ask(ctx, command{Do: doPrepare, Cell: c})
-	return a.Peer, err
+	if err != nil || p.between == nil {
+		return a.Peer, err
+	}
+	peer, err := p.between.through(ctx, a.Peer)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(peer)
 }
 
 // sample is one round of one system.
@@ -326,8 +340,12 @@ func (p *pair) cpu() (time.Duration, error) {
 		return 0, err
 	}
 	i, err := p.initiator.CPU()
+	if err != nil {
+		return 0, err
+	}
+	b, err := p.between.cpu()
 	if err != nil || p.helper == 0 {
-		return t + i, err
+		return t + i + b, err
 	}
 	h, err := harness.CPU(p.helper)
 	return t + i + h, err
@@ -353,13 +371,15 @@ func (p *pair) signal(s syscall.Signal) error {
 	return syscall.Kill(p.helper, s)
 }
 
-// stop ends both, the initiator first.
+// stop ends all, the initiator first.
 func (p *pair) stop() error {
 	var errs []error
-	for _, q := range []*process{p.initiator, p.target} {
-		if q != nil {
-			errs = append(errs, q.Stop())
-		}
+	if p.initiator != nil {
+		errs = append(errs, p.initiator.Stop())
+	}
+	errs = append(errs, p.between.stop())
+	if p.target != nil {
+		errs = append(errs, p.target.Stop())
 	}
 	return errors.Join(errs...)
 }

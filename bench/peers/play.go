@@ -56,10 +56,13 @@ type seen struct {
 }
 
 // Play is the whole of a process of a pair: args are the pair, the role and a
-// folder for sockets and certificates.
+// folder for sockets, certificates and configurations.
 func Play(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
 	if len(args) != 3 {
 		return fmt.Errorf("want PAIR ROLE DIR, got %q", args)
+	}
+	if args[1] == roleRelay {
+		return playRelay(ctx, args[2])
 	}
 	p := &player{dir: args[2], pair: args[0], near: map[string]*nearSide{}}
 	defer func() { err = errors.Join(err, p.close()) }()

@@ -38,6 +38,7 @@ const (
 	theirs       = "mooncake"
 	oursToTheirs = "te-mooncake"
 	theirsToOurs = "mooncake-te"
+	relayed      = "mooncake-relay" // both sides theirs, and a daemon of ours between them
 	ours         = "te"
 
 	// Meridian's helper, and a target that is NIXL's own; and what blocks cost besides.
@@ -56,6 +57,7 @@ var systems = []system{
 	{name: theirs, group: "mooncake", pair: theirs, read: "batch_transfer_sync_read", write: "batch_transfer_sync_write", verify: verifiedNever, about: "Mooncake transfer engine, tcp, P2PHANDSHAKE, pool of 4 lanes"},
 	{name: oursToTheirs, group: "mooncake", pair: oursToTheirs, read: "READ", write: "WRITE", verify: verifiedNever, about: "Meridian's initiator, Mooncake's target", apart: true},
 	{name: theirsToOurs, group: "mooncake", pair: theirsToOurs, read: "batch_transfer_sync_read", write: "batch_transfer_sync_write", verify: verifiedNever, about: "Mooncake's initiator, Meridian's target", apart: true},
+	{name: relayed, group: "mooncake", pair: relayed, read: "batch_transfer_sync_read", write: "batch_transfer_sync_write", verify: verifiedNever, about: "Mooncake transfer engine, both sides, through the relay of one daemon of Meridian", apart: true},
 	{name: ours, group: ours, pair: ours, read: "READ", write: "WRITE", verify: verifiedNever, about: "Meridian's transfer engine of Mooncake's protocol, both sides", apart: true},
 	{name: "nixl-tcp", group: "nixl", pair: "nixl-tcp", read: "READ (emulated by UCX)", write: "WRITE", verify: verifiedNever, about: "NIXL, UCX over tcp"},
 	{name: "nixl-cma", group: "nixl", pair: "nixl-cma", read: "READ", write: "WRITE", verify: verifiedNever, about: "NIXL, UCX over cma: process_vm_readv and writev"},

@@ -7,9 +7,10 @@ import (
 )
 
 // Transfer makes the run the comparison of transfer engines: each initiator with each
-// target, Mooncake's and ours, and the plain socket under them.
+// target, Mooncake's and ours, Mooncake's with itself through a relay, and the plain
+// socket under them.
 func (o *Options) Transfer() {
-	o.Only = []string{theirs, oursToTheirs, theirsToOurs, ours, plainTCP, windowCost}
+	o.Only = []string{theirs, oursToTheirs, theirsToOurs, relayed, ours, plainTCP, windowCost}
 	o.Streams = []int{1, 4}
 	if len(o.Sizes) == 0 && !o.Quick {
 		o.Sizes = []uint64{16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20}

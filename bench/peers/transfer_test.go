@@ -34,7 +34,7 @@ func TestTheTransferRunHasEverySizeWithOneStreamAndFour(t *testing.T) {
 
 // Systems of the transfer run are in no other, and have a name of their own in Only.
 func TestWhatIsApartRunsOnlyByItsName(t *testing.T) {
-	apart := []string{oursToTheirs, theirsToOurs, ours, windowCost, helperTCP, helperCMA, commitCost}
+	apart := []string{oursToTheirs, theirsToOurs, relayed, ours, windowCost, helperTCP, helperCMA, commitCost}
 	for _, only := range [][]string{nil, {"mooncake", "memory"}, Names()} {
 		for _, s := range (&run{opt: Options{Only: only}}).systems("") {
 			if slices.Contains(apart, s.name) {
@@ -42,7 +42,7 @@ func TestWhatIsApartRunsOnlyByItsName(t *testing.T) {
 			}
 		}
 	}
-	if got := (&run{opt: Options{Only: apart}}).systems(Read); len(got) != 6 { // a window is taken in after a write
+	if got := (&run{opt: Options{Only: apart}}).systems(Read); len(got) != 7 { // a window is taken in after a write
 		t.Errorf("%v", got)
 	}
 }
@@ -94,7 +94,7 @@ func TestOurTransferEngineMovesTheRightBytes(t *testing.T) {
 
 func TestTransferEnginesOfBothKindsMoveTheRightBytes(t *testing.T) {
 	realpart.Packages(t, "peers")
-	r := startRun(t, theirs, oursToTheirs, theirsToOurs)
+	r := startRun(t, theirs, oursToTheirs, theirsToOurs, relayed)
 	everyWay(t, r)
 }
 

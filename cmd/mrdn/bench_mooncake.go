@@ -24,7 +24,9 @@ func newBenchMooncakeCmd(a *app) *cobra.Command {
 		Long: `Moves the same blocks from one process's memory to another's by transfer engines
 of Mooncake's protocol: Mooncake's own with itself, at its best (pool of 4
 connections); Meridian's initiator with Mooncake's target, and the other way
-round; and Meridian's with itself. Plain sockets are the bound. Batches have 16
+round; and Meridian's with itself. mooncake-relay is Mooncake's with itself again,
+through the relay of one daemon of Meridian, which takes and sends each byte once
+more: its ratio to mooncake is what a relay between two engines costs. Plain sockets are the bound. Batches have 16
 blocks; with one stream, and with four. Every round runs all of them in turn, and
 ratios are medians of the ratios of one round. Each proves first that the bytes
 it moves are right.
@@ -36,7 +38,7 @@ The last column says which goal a row has met or missed; that is a report and
 never a failure. Mooncake is skipped and named where it is not installed; make
 bench-mooncake installs it, and gives all of it one network namespace with one
 congestion control. Stop other work first: it takes some minutes, both processors
-and 6 GiB of memory.
+and 7 GiB of memory.
 
 With --target it measures Meridian's initiator with a segment that somebody else
 serves, such as transfer_engine_bench in its mode target: reads of its first
