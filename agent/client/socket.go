@@ -1,15 +1,14 @@
 package client
 
 import (
-	"encoding/binary"
-	"io"
+	"errors"
 	"os"
 	"sync"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"meridian/internal/unixrecv"
 	"meridian/internal/unixsend"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -28,14 +27,8 @@ type socket struct {
 	polled [1]unix.PollFd
 	limit  unix.Timespec
 
-	// Of the token's holder. A recvmsg of its own, since the library's allocates.
-	msg unix.Msghdr
-	iov unix.Iovec
-	oob [rightsSpace]byte
+	in *unixrecv.Receiver // of the token's holder
 }
-
-// rightsSpace holds the most descriptors that one sendmsg can carry.
-const rightsSpace = 16 + link.MaxSegs*4 + 8
 
 func dialSocket(path string) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -46,42 +39,16 @@ func dialSocket(path string) (*socket, error) {
 		_ = unix.Close(fd)
 		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
-	return &socket{fd: fd}, nil
+	return &socket{fd: fd, in: unixrecv.New(link.MaxSegs)}, nil
 }
 
 // receive reads into b and appends to fds the descriptors that came with it.
 func (s *socket) receive(b []byte, fds []int, flags int) (int, []int, error) {
-	s.iov.Base = &b[0]
-	s.iov.SetLen(len(b))
-	s.msg.Iov = &s.iov
-	s.msg.SetIovlen(1)
-	for {
-		s.msg.Control = &s.oob[0]
-		s.msg.SetControllen(len(s.oob))
-		s.msg.Flags = 0
-		r, _, e := unix.Syscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msg)), uintptr(flags|unix.MSG_CMSG_CLOEXEC))
-		switch {
-		case e == unix.EINTR:
-			continue
-		case e == unix.EAGAIN:
-			return 0, fds, os.ErrDeadlineExceeded
-		case e != 0:
-			return 0, fds, os.NewSyscallError("recvmsg", e)
-		}
-		if s.msg.Controllen > 0 {
-			var err error
-			if fds, err = appendRights(fds, s.oob[:s.msg.Controllen]); err != nil {
-				return 0, fds, err
-			}
-		}
-		if s.msg.Flags&unix.MSG_CTRUNC != 0 {
-			return 0, fds, protocolError(wire.CodeLength, "descriptors were lost: too many for one message, or this process has no room for them (RLIMIT_NOFILE)")
-		}
-		if r == 0 {
-			return 0, fds, io.EOF
-		}
-		return int(r), fds, nil
+	n, fds, err := s.in.Receive(s.fd, b, fds, flags)
+	if errors.Is(err, unixrecv.ErrLost) || errors.Is(err, unixrecv.ErrControl) {
+		err = protocolError(wire.CodeLength, "%v", err)
 	}
+	return n, fds, err
 }
 
 // poll waits for events, or for d to pass; d < 0: for ever. over says that both
@@ -98,24 +65,6 @@ func (s *socket) poll(events int16, d time.Duration) (over bool, err error) {
 		return false, nil // as if something had come: nobody minds a look too many
 	}
 	return s.polled[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0, os.NewSyscallError("ppoll", err)
-}
-
-// appendRights takes the descriptors out of a control message.
-func appendRights(fds []int, oob []byte) ([]int, error) {
-	for len(oob) >= unix.SizeofCmsghdr {
-		size := binary.NativeEndian.Uint64(oob)
-		level, kind := binary.NativeEndian.Uint32(oob[8:]), binary.NativeEndian.Uint32(oob[12:])
-		if size < unix.SizeofCmsghdr || size > uint64(len(oob)) {
-			return fds, protocolError(wire.CodeLength, "control message of %d bytes in %d", size, len(oob))
-		}
-		if level == unix.SOL_SOCKET && kind == unix.SCM_RIGHTS {
-			for b := oob[unix.SizeofCmsghdr:size]; len(b) >= 4; b = b[4:] {
-				fds = append(fds, int(int32(binary.NativeEndian.Uint32(b))))
-			}
-		}
-		oob = oob[min((size+7)&^7, uint64(len(oob))):]
-	}
-	return fds, nil
 }
 
 func (s *socket) write(b []byte) error { return unixsend.Send(s.fd, b, nil, sendTimeout) }

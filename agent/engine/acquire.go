@@ -12,7 +12,7 @@ import (
 
 // errUnseen refuses a hold lease to a process that could be gone without anybody
 // noticing.
-var errUnseen = fmt.Errorf("a hold lease needs a process that the daemon can see: share its PID namespace: %w", wire.CodeUnsupported)
+var errUnseen = fmt.Errorf("a hold lease needs a process that the daemon can see: share its PID namespace, or send a pidfd by PROCESS: %w", wire.CodeUnsupported)
 
 // acquire answers ACQUIRE. What is here is granted at once; only where an item
 // with WantFetch is not does the request become a flight.
@@ -23,7 +23,7 @@ func (s *session) acquire(f link.Frame, p []byte) error {
 		return err
 	}
 	err := s.admit(len(x.Items), x.DeadlineMS)
-	if x.Hold && s.pid == 0 {
+	if x.Hold && !s.visible() {
 		err = errUnseen
 	}
 	if err != nil {

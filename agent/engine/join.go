@@ -152,6 +152,9 @@ func (s *session) join(h *link.Hello) (auth []link.TLV, err error) {
 	} else {
 		err = s.joinAlone()
 	}
+	if err == nil && s.pid == 0 {
+		s.watchPeer()
+	}
 	var fe *link.FrameError
 	if err != nil && !errors.As(err, &fe) {
 		err = s.wrong(wire.CodeOf(err), err.Error())
@@ -174,6 +177,8 @@ func (s *session) dispatchGrouped(f link.Frame, p []byte) error {
 		return s.handoff(f, p)
 	case link.TypeLoad:
 		return s.load(f, p)
+	case link.TypeProcess:
+		return s.process(f, p)
 	case link.TypeLoaded, link.TypeReserved, link.TypePhaseAt, link.TypeEvicted:
 		return s.wrong(wire.CodeState, f.Type.String()+" does not come from an engine")
 	}

@@ -16,6 +16,7 @@ import (
 
 	"meridian/blocks"
 	"meridian/internal/invariants"
+	"meridian/internal/unixrecv"
 	"meridian/wire"
 	"meridian/wire/link"
 )
@@ -57,9 +58,16 @@ type session struct {
 	split   link.Splitter
 	group   *group // nil before HELLO
 	grouped bool   // HELLO has feature GROUP
-	in      inbox
-	ring    []byte // staging: none before the engine needs it, and then never moved
-	asks    bool   // for its ring: HELLO has feature RING
+	watched bool   // its process, by a descriptor that it sent
+
+	receiver *unixrecv.Receiver // of the reader, as the next three
+	passed   passed             // with the last bytes that had any
+	taken    uint64             // bytes behind HELLO that the splitter took
+	begun    uint64             // where the frame at hand begins among them
+
+	in   inbox
+	ring []byte // staging: none before the engine needs it, and then never moved
+	asks bool   // for its ring: HELLO has feature RING
 
 	wmu      sendLock
 	out      []byte              // whole frames, but that the first may have begun
@@ -153,6 +161,7 @@ func (s *session) run() {
 		err = s.serve()
 	}
 	err = s.outcome(err)
+	s.passed.close()
 	s.end()
 	s.endLoads(wire.CodeCancelled)
 	refused := s.fault(err)
@@ -303,7 +312,7 @@ func (s *session) ourHello() link.Hello {
 func (s *session) serve() error {
 	buf := make([]byte, readBuffer)
 	for {
-		n, err := s.c.read(buf)
+		n, err := s.read(buf)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -316,10 +325,14 @@ func (s *session) serve() error {
 				return err
 			}
 			b = b[took:]
+			s.taken += uint64(took)
 			if err := s.event(ev); err != nil {
 				return err
 			}
 			s.in.done()
+			if ev.Kind != link.EventNone {
+				s.frameEnded()
+			}
 		}
 		invariants.Overwrite(buf[:n])
 		s.flush()
