@@ -2,9 +2,9 @@
 import os
 import struct
 
-from agents import refused
+from agents import BLOCK, refused
 from engines import Opened
-from link import GROUP, LOCAL, PLAIN, RING, Engine, batch, control, named, put_item, u32, want
+from link import ADVICE, AUTO, GROUP, LOCAL, PIN, PLAIN, RING, Engine, batch, control, named, put_item, store_item, u32, want
 
 FEATURES = LOCAL | RING | GROUP
 
@@ -130,6 +130,161 @@ def check_group_end(path, tenant):
     assert begin(again.sessions[0], 7) == "OK"
     assert named(again.sessions[0].ask("RENEW", timed + u32(1000))[0][1]["code"]) == "LEASE_LOST"
     again.close()
+
+
+def check_group_advice(path, tenant):
+    """PHASEAT comes to every session of the group, with the position"""
+    g = Group(path, tenant)
+    scheduler, worker = g.sessions[0], g.session()
+    assert (begin(scheduler, 7), begin(worker, 7)) == ("OK", "INVALID")
+    worker.stage(b"x")
+    assert worker.put(put_item(worker.ns, worker.key("g-7"), 1, 0, tier=2, req=7))[:2] == (0, ["OK"])
+    scheduler.write(tokens(False, (7, (5, 6, 8))))
+    scheduler.ask("PING")  # the sessions' messages have no order among them
+    got = worker.ask("FINISH", u32(7, 0))
+    assert got[-1][1]["code"] == 0
+    both = got[:-1], scheduler.ask("PING")[:-1]
+    for advice in both:
+        (name, fields), = advice
+        assert name == "PHASEAT" and (fields["req"], fields["kind"], fields["reason"], fields["pos"]) == (7, 4, 5, 5), advice
+    g.close()
+
+
+def put_at(e, *items, deadline=5000):
+    (_, end), = [a for a in e.ask("PUTAT", batch(items, u32(deadline))) if a[0] not in ADVICE]
+    return end["code"], [named(s) for s in end["status"]], end["text"]
+
+
+def tiers(e, *names):
+    """The tiers that blocks have now."""
+    got = e.acquire(*[want(e.ns, e.key(n)) for n in names])
+    e.release(got["lease"])
+    return [i["tier"] for i in got["items"]]
+
+
+def resume(e, number, prompt, decoded, first=0, model=b"qwen3-8b"):
+    """RESUME; gives END's code and the advice that came before the answer to a PING behind it."""
+    fields = u32(number, 0, 0, 0) + struct.pack("<HHIII", 2, len(model), first, len(prompt), len(decoded))
+    got = e.ask("RESUME", fields + struct.pack(f"<{len(prompt) + len(decoded)}i", *prompt, *decoded) + b"id" + model) + e.ask("PING")
+    return named([f for n, f in got if n == "END"][0]["code"]), [f for n, f in got if n in ADVICE]
+
+
+THINK, ANSWER = 151667, 151668  # of the models whose name begins with qwen3
+OUTPUT, ACTIVE, COMPLETE = 2, 1, 0
+
+
+def check_group_positions(path, tenant):
+    """AUTO: a block's tier follows from its position in the request, whenever it is put"""
+    g = Group(path, tenant)
+    e = g.sessions[0]
+    e.stage(b"x" * 16)
+    def auto(name, pos):
+        assert put_at(e, store_item(e.ns, e.key(name), 16, tier=AUTO, req=7, pos=pos))[:2] == (0, ["OK"])
+    assert begin(e, 7, range(16), b"qwen3-8b") == "OK"
+    e.write(tokens(False, (7, [THINK] + [9] * 31)))
+    auto("at-prompt", 0), auto("at-thinking", 32)
+    assert tiers(e, "at-prompt", "at-thinking") == [OUTPUT, ACTIVE]
+    e.write(tokens(False, (7, [ANSWER] + [8] * 31)))
+    auto("at-late", 20), auto("at-answer", 64), auto("at-begin", 16), auto("at-end", 33), auto("at-both", 34)
+    assert tiers(e, "at-prompt", "at-thinking", "at-late", "at-answer") == [OUTPUT, COMPLETE, COMPLETE, OUTPUT]
+    assert tiers(e, "at-begin", "at-end", "at-both") == [OUTPUT, COMPLETE, OUTPUT]
+    e.ask("FINISH", u32(7, 0))
+    assert [(n, f["kind"], f["pos"]) for n, f in e.advice] == [("PHASEAT", 1, 17), ("PHASEAT", 2, 49), ("PHASEAT", 4, 80)], e.advice
+    assert tiers(e, "at-prompt", "at-thinking", "at-late", "at-answer") == [COMPLETE] * 4
+    auto("at-nobody", 0)
+    assert tiers(e, "at-nobody") == [COMPLETE]
+    g.close()
+
+
+def check_group_resume(path, tenant):
+    """RESUME: the agent stands where it would, and says the latest only"""
+    g = Group(path, tenant)
+    e = g.sessions[0]
+    def said(advice):
+        return [(f["kind"], f["pos"], f["used"]) for f in advice]
+    assert resume(e, 0, (), ()) == ("INVALID", [])
+    code, advice = resume(e, 7, range(16), [THINK] + [9] * 20)
+    assert (code, said(advice)) == ("OK", [(1, 17, 0)]), advice
+    assert resume(e, 7, (), ())[0] == "INVALID"
+    code, advice = resume(e, 8, range(6), [THINK, 9, 9, ANSWER, 8], first=10)
+    assert (code, said(advice)) == ("OK", [(2, 20, 3)]), advice
+    assert resume(e, 9, range(6), ()) == ("OK", [])
+    e.write(tokens(False, (7, [9, ANSWER])))
+    advice = [f for n, f in e.ask("PING") if n == "PHASEAT"]
+    assert said(advice) == [(2, 39, 22)], advice
+    e.stage(b"x")
+    assert put_at(e, store_item(e.ns, e.key("r-late"), 1, tier=AUTO, req=7, pos=20))[:2] == (0, ["OK"])
+    assert tiers(e, "r-late") == [COMPLETE]
+    g.close()
+
+
+def check_group_put_at(path, tenant):
+    """PUTAT: what is wrong with an item is its status; pins are what the item says"""
+    g = Group(path, tenant)
+    e = g.sessions[0]
+    e.stage(b"y" * 100)
+    size = len(e.ring)
+    code, got, _ = put_at(
+        e, store_item(e.ns, e.key("pa"), 100), store_item(e.ns, e.key("pa"), 100), store_item(e.ns + 1, e.key("pb"), 1),
+        store_item(e.ns, e.key("pb"), 2, size - 1), store_item(e.ns, bytes(32), 1), store_item(e.ns, e.key("pb"), BLOCK + 1),
+        store_item(e.ns, e.key("pb"), 1, flags=PIN), store_item(e.ns, e.key("pc"), 1, flags=PIN, pin_ms=1000), store_item(e.ns, e.key("pd"), 1, tier=AUTO, req=99))
+    assert (code, got) == (0, ["OK", "EXISTS", "NS_UNKNOWN", "INVALID", "INVALID", "TOO_LARGE", "INVALID", "OK", "OK"]), got
+    g.close()
+
+
+def check_group_reserve(path, tenant):
+    """RESERVE and FILL: known keys are refused first, room is filled once, and what is left is given back"""
+    g = Group(path, tenant)
+    e, other = g.sessions[0], g.session()
+    e.stage(b"0123456789")
+    other.stage(b"0123456789")
+    def reserve(*items, e=e, ttl=5000):
+        got = e.ask("RESERVE", batch(items, u32(5000, ttl)))
+        assert [n for n, _ in got] == ["RESERVED", "END"] and got[1][1]["code"] == 0, got
+        return int(got[0][1]["rsv"]), [named(s) for s in got[0][1]["status"]]
+    def fill(rsv, *items, last=0, e=e):
+        (_, end), = e.ask("FILL", batch([struct.pack("<IIQ", *i) for i in items], struct.pack("<QI", rsv, last)))
+        assert end["code"] == 0, end
+        return [named(s) for s in end["status"]]
+    assert e.put(put_item(e.ns, e.key("f-known"), 4, 0))[:2] == (0, ["OK"])
+    rsv, got = reserve(*[store_item(e.ns, e.key(n), 4) for n in ("f-known", "f-a", "f-b", "f-c")], store_item(e.ns, bytes(32), 4),
+                       store_item(e.ns + 1, e.key("f-d"), 4), store_item(e.ns, e.key("f-d"), BLOCK + 1), store_item(e.ns, e.key("f-a"), 4))
+    assert rsv and got[:7] == ["EXISTS", "OK", "OK", "OK", "INVALID", "NS_UNKNOWN", "TOO_LARGE"] and got[7] in ("OK", "EXISTS"), got
+    assert fill(rsv, (1, 4, 0), e=other) == ["LEASE_LOST"], "a reservation of another session"
+    assert e.ask("HAS", batch([want(e.ns, e.key("f-a"))], u32(5000)))[0][1]["items"][0]["status"] == 100
+    size = len(e.ring)
+    assert fill(rsv, (1, 3, 2), (1, 4, 0), (0, 4, 0), (2, 5, 0), (2, 0, 0), (2, 4, size - 3), (99, 1, 0)) == ["OK"] + ["INVALID"] * 6
+    assert other.put(put_item(other.ns, other.key("f-b"), 4, 0))[:2] == (0, ["OK"])
+    assert fill(rsv, (2, 4, 4), last=1) == ["EXISTS"]
+    assert fill(rsv, (3, 4, 0)) == ["LEASE_LOST"] and fill(rsv, last=1) == []
+    got = e.acquire(want(e.ns, e.key("f-a")), want(e.ns, e.key("f-c")))
+    assert [named(i["status"]) for i in got["items"]] == ["OK", "ABSENT"] and e.body(got["items"][0])[1] == b"234"
+    none, got = reserve(store_item(e.ns, e.key("f-known"), 4))
+    assert (none, got) == (0, ["EXISTS"])
+    assert reserve() == (0, [])
+    rsv, _ = reserve(store_item(e.ns, e.key("f-c"), 4))
+    g.sessions.remove(e)
+    e.close()
+    assert other.put(put_item(other.ns, other.key("f-c"), 4, 0))[:2] == (0, ["OK"]), "room of a session that has gone"
+    g.close()
+
+
+def check_group_handoff(path, tenant):
+    """HANDOFF ends a request, for every session of its group; its blocks stay, and END says how many"""
+    g = Group(path, tenant)
+    e, other = g.sessions[0], g.session()
+    def handoff(e, number, keep):
+        got = e.ask("HANDOFF", u32(number, keep))
+        return named(got[-1][1]["code"]), got[-1][1]["text"], [f for n, f in got if n == "PHASEAT"]
+    assert handoff(e, 7, 0)[0] == "INVALID" and handoff(e, 7, 1000)[0] == "OK"
+    assert begin(e, 7, range(16)) == "OK"
+    e.stage(b"zz")
+    items = [store_item(e.ns, e.key(n), 1, at, tier=2, req=7, pos=16 * at) for at, n in enumerate(("h-a", "h-b"))]
+    assert put_at(e, *items)[:2] == (0, ["OK"] * 2)
+    code, text, advice = handoff(other, 7, 5000)
+    assert code == "OK" and "2 " in text, (code, text)
+    assert handoff(e, 7, 5000)[0] == "OK" and begin(e, 7) == "OK", "the number is not free"
+    g.close()
 
 
 def check_plain(path, tenant):

@@ -319,7 +319,7 @@ class Engine(Lane):
 
     def __init__(self, address, **fields):
         super().__init__(connect(address))
-        self.req, self.segs, self.ring = 1_000_001, {}, None
+        self.req, self.segs, self.ring, self.advice = 1_000_001, {}, None, []
         mine = Hello(**{"features": LOCAL, **fields})
         self.write(mine.frame())
         self.hello = self.expect("HELLO")
@@ -352,6 +352,8 @@ class Engine(Lane):
                 continue
             assert name in ADVICE or int(frame["req"]) == req, f"{name} of {frame['req']} while {req} runs"
             got.append((name, answer))
+            if name in ADVICE:
+                self.advice.append((name, answer))
         return got
 
     def body(self, place):

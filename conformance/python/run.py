@@ -134,6 +134,8 @@ def main():
             checks.run(f"engine, first frame: {case['name']}", first, path, case)
         for case in exchanges("local"):
             checks.run(f"engine: {case['name']}", local, path, case)
+        for case in exchanges("group"):
+            checks.run(f"engine of a group: {case['name']}", lambda: local(path, case, **groups.new()))
         checks.functions(engines, path, a.tenant)
         checks.functions(groups, path, a.tenant)
     if a.link:

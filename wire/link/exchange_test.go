@@ -302,7 +302,6 @@ func grouped() []exchange {
 	}
 	key := wire.Key{1}
 	store := []StoreItem{{NS: 1000, Len: 1, Key: key}}
-	x.refused("LOAD with holder 3 of 2", 0, wire.CodeInvalid, plain(TypeLoad, x.next(), raw(with(loadKind.payload(0), 68, 3))))
 	x.refused("PUTAT with tier 3", 0, wire.CodeInvalid, plain(TypePutAt, x.next(), raw(with(putAtKind.payload(0), 10, 3))))
 	x.refused("RESERVE with an offset in the ring", 0, wire.CodeInvalid, plain(TypeReserve, x.next(), raw(with(reserveKind.payload(0), 20, 1))))
 	for _, c := range []struct {
@@ -311,23 +310,15 @@ func grouped() []exchange {
 		m    Message
 		code wire.Code
 	}{
-		{"LOAD whose time has run out", TypeLoad, Load{Items: []LoadItem{{NS: 1000, Key: key}}}, wire.CodeDeadline},
-		{"LOAD of nothing", TypeLoad, Load{DeadlineMS: 1000}, 0},
 		{"PUTAT whose time has run out", TypePutAt, PutAt{Items: store}, wire.CodeDeadline},
 		{"RESERVE whose time has run out", TypeReserve, Reserve{Items: store}, wire.CodeDeadline},
 		{"FILL of nothing, which gives the rest of no reservation back", TypeFill, Fill{Rsv: 9, Last: true}, 0},
 		{"RESUME of number 0", TypeResume, Resume{Model: "m"}, wire.CodeInvalid},
 		{"HANDOFF of nobody", TypeHandoff, Handoff{Req: 9, KeepMS: 1000}, 0},
 		{"HANDOFF for no time", TypeHandoff, Handoff{Req: 9}, wire.CodeInvalid},
-		{"PROCESS without a descriptor", TypeProcess, Empty{}, wire.CodeInvalid},
 	} {
 		q := x.next()
 		x.add(c.name, 0, []answer{ended(q, c.code)}, plain(c.t, q, c.m))
-	}
-	for _, flags := range []uint16{0, WantFetch, WantWait, WantFetch | WantWait} {
-		q := x.next()
-		x.add(fmt.Sprintf("LOAD of a number that was not given out, with flags %d", flags), 0, []answer{listed(TypeLoaded, q, wire.CodeNSUnknown), ended(q, 0)},
-			plain(TypeLoad, q, Load{DeadlineMS: 1000, Items: []LoadItem{{NS: 1000, Flags: flags, Key: key}}}))
 	}
 	q := x.next()
 	x.add("RESERVE in a number that was not given out", 0, []answer{listed(TypeReserved, q, wire.CodeNSUnknown), ended(q, 0)},
@@ -343,8 +334,26 @@ func grouped() []exchange {
 	return x.list
 }
 
+// loads are exchanges about LOAD, as those of grouped.
+func loads() []exchange {
+	x := &exchanges{req: 999}
+	key := wire.Key{1}
+	x.refused("LOAD with holder 3 of 2", 0, wire.CodeInvalid, plain(TypeLoad, x.next(), raw(with(loadKind.payload(0), 68, 3))))
+	x.refused("LOAD with a holder whose agent is zero", 0, wire.CodeInvalid, plain(TypeLoad, x.next(), Load{DeadlineMS: 1, Holders: []Holder{{Inc: 1}}}))
+	q := x.next()
+	x.add("LOAD whose time has run out", 0, []answer{ended(q, wire.CodeDeadline)}, plain(TypeLoad, q, Load{Items: []LoadItem{{NS: 1000, Key: key}}}))
+	q = x.next()
+	x.add("LOAD of nothing", 0, []answer{ended(q, 0)}, plain(TypeLoad, q, Load{DeadlineMS: 1000}))
+	for _, flags := range []uint16{0, WantFetch, WantWait, WantFetch | WantWait} {
+		q := x.next()
+		x.add(fmt.Sprintf("LOAD of a number that was not given out, with flags %d", flags), 0, []answer{listed(TypeLoaded, q, wire.CodeNSUnknown), ended(q, 0)},
+			plain(TypeLoad, q, Load{DeadlineMS: 1000, Items: []LoadItem{{NS: 1000, Flags: flags, Key: key}}}))
+	}
+	return x.list
+}
+
 func TestExchangesAreWrittenByThisVersion(t *testing.T) {
-	for name, list := range map[string][]exchange{"first": firsts(), "session": sessions(), "local": locals(), "group": grouped()} {
+	for name, list := range map[string][]exchange{"first": firsts(), "session": sessions(), "local": locals(), "group": grouped(), "load": loads()} {
 		file := "exchanges/" + name + ".json"
 		if *update {
 			writeJSON(t, file, list)
