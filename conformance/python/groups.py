@@ -4,7 +4,8 @@ import struct
 
 from agents import BLOCK, refused
 from engines import Opened
-from link import ADVICE, AUTO, GROUP, LOCAL, PIN, PLAIN, RING, Engine, batch, control, named, put_item, store_item, u32, want
+from link import (ADVICE, AUTO, FETCH, GROUP, LOCAL, PIN, PLAIN, RING, WAIT, Engine, batch, control, load_item, named, put_item, store_item,
+                  u32, want)
 
 FEATURES = LOCAL | RING | GROUP
 
@@ -284,6 +285,107 @@ def check_group_handoff(path, tenant):
     code, text, advice = handoff(other, 7, 5000)
     assert code == "OK" and "2 " in text, (code, text)
     assert handoff(e, 7, 5000)[0] == "OK" and begin(e, 7) == "OK", "the number is not free"
+    g.close()
+
+
+class Load:
+    """A LOAD under way: its parts as they come, and its END."""
+
+    def __init__(self, e, *items, holders=(), deadline=5000, lease=5000, hold=0):
+        self.e, self.req, self.parts, self.end, self.n = e, e.next(), [], None, len(items)
+        fields = u32(deadline, lease) + struct.pack("<BBHI", hold, 0, len(holders), len(items)) + b"".join(a + struct.pack("<Q", i) for a, i in holders)
+        e.write(control("LOAD", self.req, fields + b"".join(items), e.plain))
+
+    def step(self):
+        """Reads the next part or END, MAP and advice aside."""
+        name, frame, fields = self.e.read()
+        if name == "MAP":
+            self.e.map(fields)
+            return self.step()
+        assert int(frame["req"]) == self.req, f"{name} of {frame['req']} while LOAD {self.req} runs"
+        if name == "END":
+            self.end = fields
+            return None
+        assert name == "LOADED" and fields["first"] == len(self.places()), (name, fields, self.parts)
+        assert len(self.places()) + len(fields["items"]) <= self.n, "more items than were asked"
+        assert (fields["lease"] == bytes(16).hex()) == all(i["status"] for i in fields["items"]), fields
+        self.parts.append(fields)
+        return fields
+
+    def places(self):
+        return [i for p in self.parts for i in p["items"]]
+
+    def all(self):
+        """Everything until END; gives the items' statuses."""
+        while self.end is None:
+            self.step()
+        assert self.end["code"] or len(self.places()) == self.n, "END OK before the last part"
+        return [named(i["status"]) for i in self.places()]
+
+    def release(self):
+        self.e.release(*[p["lease"] for p in self.parts])
+
+
+def check_group_load(path, tenant):
+    """LOAD: what is here comes at once, in order, under leases"""
+    g = Group(path, tenant)
+    e = g.sessions[0]
+    e.stage(b"abcdefgh")
+    assert e.put(put_item(e.ns, e.key("o-a"), 3, 0), put_item(e.ns, e.key("o-b"), 5, 3))[:2] == (0, ["OK"] * 2)
+    l = Load(e, load_item(e.ns, e.key("o-a")), load_item(e.ns, e.key("o-none")), load_item(e.ns, e.key("o-b")), load_item(e.ns + 1, e.key("o-a")))
+    assert l.all() == ["OK", "ABSENT", "OK", "NS_UNKNOWN"] and l.end["code"] == 0
+    a, _, b, _ = l.places()
+    assert (e.body(a)[1], e.body(b)[1]) == (b"abc", b"defgh")
+    for p in l.parts:
+        if p["lease"] != bytes(16).hex():
+            assert e.ask("RENEW", bytes.fromhex(p["lease"]) + u32(1000))[0][1]["code"] == 0
+    l.release()
+    again = Load(e, load_item(e.ns, slot=b["slot"], gen=b["gen"]), load_item(e.ns, e.key("o-a"), slot=b["slot"], gen=b["gen"]), hold=1)
+    assert again.all() == ["OK", "STALE"] and again.places()[0] == b
+    again.release()
+    g.close()
+
+
+def check_group_wait(path, tenant):
+    """WAIT: what is here does not wait for what is not; that comes when it is put, by whichever session"""
+    g = Group(path, tenant)
+    e, writer = g.sessions[0], g.session()
+    writer.stage(b"first second")
+    assert writer.put(put_item(writer.ns, writer.key("w-a"), 5, 0))[:2] == (0, ["OK"])
+    l = Load(e, *[load_item(e.ns, e.key(n), flags=WAIT) for n in ("w-a", "w-b", "w-a")], deadline=60000)
+    assert len(l.step()["items"]) == 1, "the first part is not what is here at once"
+    e.write(control("PING", e.next()))
+    name, frame, _ = e.read()
+    assert (name, int(frame["req"])) == ("END", e.req), "a parked LOAD holds up a PING"
+    assert writer.put(put_item(writer.ns, writer.key("w-b"), 6, 6))[:2] == (0, ["OK"])
+    assert l.all() == ["OK"] * 3 and [e.body(p)[1] for p in l.places()] == [b"first", b"second", b"first"]
+    l.release()
+    never = Load(e, load_item(e.ns, e.key("w-never"), flags=WAIT), load_item(e.ns, e.key("w-a")), deadline=50)
+    assert never.all() == ["ABSENT", "OK"] and never.end["code"] == 0
+    never.release()
+    l = Load(e, load_item(e.ns, e.key("w-a")), load_item(e.ns, e.key("w-never"), flags=WAIT), deadline=60000)
+    part = l.step()
+    e.write(control("CANCEL", l.req))
+    l.all()
+    assert named(l.end["code"]) == "CANCELLED" and len(l.places()) == 1, (l.end, l.parts)
+    assert e.ask("RENEW", bytes.fromhex(part["lease"]) + u32(1000))[0][1]["code"] == 0, "a part that came has lost its lease"
+    l.release()
+    Load(e, load_item(e.ns, e.key("w-gone"), flags=WAIT), deadline=60000)
+    g.close()  # with a LOAD that waits
+
+
+def check_group_hint(path, tenant):
+    """A holder that is none is said in END's text, and asked for nothing else"""
+    g = Group(path, tenant)
+    e = g.sessions[0]
+    e.stage(b"here")
+    assert e.put(put_item(e.ns, e.key("hint-a"), 4, 0))[:2] == (0, ["OK"])
+    nobody = [(os.urandom(16), 7)]
+    l = Load(e, load_item(e.ns, e.key("hint-a"), holder=1), load_item(e.ns, e.key("hint-none"), holder=1), holders=nobody)
+    assert l.all() == ["OK", "ABSENT"] and l.end["code"] == 0 and l.end["text"], l.end
+    l.release()
+    l = Load(e, load_item(e.ns, e.key("hint-none"), holder=1, flags=FETCH), holders=nobody)
+    assert l.all() == ["ABSENT"] and l.end["code"] == 0
     g.close()
 
 

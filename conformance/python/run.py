@@ -134,7 +134,7 @@ def main():
             checks.run(f"engine, first frame: {case['name']}", first, path, case)
         for case in exchanges("local"):
             checks.run(f"engine: {case['name']}", local, path, case)
-        for case in exchanges("group"):
+        for case in exchanges("group") + exchanges("load"):
             checks.run(f"engine of a group: {case['name']}", lambda: local(path, case, **groups.new()))
         checks.functions(engines, path, a.tenant)
         checks.functions(groups, path, a.tenant)
