@@ -130,6 +130,5 @@
 //
 // Measuring is: rows of logits come from the runner of the model, and the ends
 // of sentences from a caller that can read the text. The order of requests, admission
-// and preemption are not part of this package's API. The owner of the batch
-// decides those.
+// and preemption are those of package queue, for whoever owns the batch.
 package scheduler

@@ -1,0 +1,218 @@
+package think
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"meridian/scheduler/queue"
+)
+
+// Arm is a way of scheduling.
+type Arm struct {
+	Name   string       `json:"name"`
+	What   string       `json:"what"`
+	Config queue.Config `json:"-"`
+}
+
+// Options of a run.
+type Options struct {
+	Workload    Workload
+	Cost        Cost
+	Arms        []Arm // the first is what the others are compared with
+	Slots       int
+	StepTokens  int
+	KVTokens    int
+	BlockTokens int
+	Requests    int // of each seed
+	Warm        int // of them, the first ones are not counted
+	Seeds       int
+	Seed        uint64    // of the first
+	Loads       []float64 // of what the first arm can serve
+	Rate        float64   // requests a second, instead of Loads; 0: by Loads
+	FirstAnswer time.Duration
+	ThinkPace   time.Duration
+	OutputPace  time.Duration
+	Bound       time.Duration // a visible token is late that comes so long after the one before
+	Progress    func(string)  // nil: nobody is told
+}
+
+// Defaults of Options but for the arms: the set-up of docs/results.md.
+func Defaults() Options {
+	o := Options{
+		Workload: Reference(), Cost: H100(),
+		Slots: 256, StepTokens: 2048, KVTokens: 390_000, BlockTokens: 16,
+		Requests: 6000, Warm: 1500, Seeds: 20, Seed: 1, Loads: []float64{0.7, 0.85, 0.95, 1.05},
+		FirstAnswer: time.Second, ThinkPace: 80 * time.Millisecond, OutputPace: 50 * time.Millisecond, Bound: 100 * time.Millisecond,
+	}
+	o.Arms = Arms(&o)
+	return o
+}
+
+// Arms are the baseline and ours, with the SLOs of o.
+func Arms(o *Options) []Arm {
+	of := func(p queue.Policy) queue.Config {
+		return queue.Config{Policy: p, FirstAnswer: o.FirstAnswer, ThinkPace: o.ThinkPace, OutputPace: o.OutputPace}
+	}
+	with := func(c queue.Config, f func(*queue.Config)) queue.Config { f(&c); return c }
+	room := func(c *queue.Config) { c.Headroom, c.Offload = 0.05, true }
+	return []Arm{
+		{"stock", "vLLM V1's loop: running requests first, prompts in chunks, first come first served, who came last is recomputed", of(queue.FCFS)},
+		{"stock+offload", "the same with 5 % of the blocks kept for those that run, and offload in place of recomputing", with(of(queue.FCFS), room)},
+		{"output-first", "who does not think, or answers already, first; headroom and offload", with(of(queue.OutputFirst), room)},
+		{"reason-first", "thinking first, answers at the pace of their readers; headroom and offload", with(of(queue.ReasonFirst), room)},
+		{"slo-slack", "the least slack to its SLO first; headroom and offload", with(of(queue.SLOSlack), room)},
+	}
+}
+
+// Check says which option cannot be.
+func (o *Options) Check() error {
+	if err := o.Workload.check(); err != nil {
+		return err
+	}
+	if err := o.Cost.check(); err != nil {
+		return err
+	}
+	switch {
+	case len(o.Arms) == 0:
+		return fmt.Errorf("no arm")
+	case o.Requests < 1 || o.Requests > 1<<20 || o.Warm < 0 || o.Warm >= o.Requests:
+		return fmt.Errorf("%d requests, of which %d are not counted: at most %d, and some must be left", o.Requests, o.Warm, 1<<20)
+	case o.Seeds < 1 || o.Seeds > 1000:
+		return fmt.Errorf("%d seeds: from 1 to 1,000", o.Seeds)
+	case o.BlockTokens < 1 || o.KVTokens < o.BlockTokens:
+		return fmt.Errorf("%d KV tokens in blocks of %d", o.KVTokens, o.BlockTokens)
+	case o.Rate < 0 || o.Rate > 1e6 || o.Rate == 0 && len(o.Loads) == 0:
+		return fmt.Errorf("a rate of %v requests a second", o.Rate)
+	case o.FirstAnswer <= 0 || o.ThinkPace <= 0 || o.OutputPace <= 0 || o.Bound <= o.OutputPace:
+		return fmt.Errorf("SLOs of %v to the first answer, %v and %v a token, and a bound of %v: all are above 0, and the bound above the pace of output", o.FirstAnswer, o.ThinkPace, o.OutputPace, o.Bound)
+	}
+	for _, l := range o.Loads {
+		if !(l > 0 && l <= 10) {
+			return fmt.Errorf("a load of %v: above 0, at most 10", l)
+		}
+	}
+	longest := max(o.Workload.ChatPrompt.Most+o.Workload.ChatAnswer.Most, o.Workload.Prompt.Most+o.Workload.Think.Most+o.Workload.Answer.Most)
+	if longest >= o.KVTokens {
+		return fmt.Errorf("a request may have %d tokens, the cache has %d", longest, o.KVTokens)
+	}
+	for _, a := range o.Arms {
+		if _, err := newRun(context.Background(), o, a, nil); err != nil {
+			return fmt.Errorf("arm %s: %w", a.Name, err)
+		}
+	}
+	return nil
+}
+
+// capacity is how many requests a second an arm completes while more wait than it can
+// serve: between a fifth and four fifths of all completions.
+func (o *Options) capacity(ctx context.Context, arm Arm) (float64, error) {
+	reqs := o.Workload.draw(o.Seed, o.Requests, 1e9)
+	r, err := newRun(ctx, o, arm, reqs)
+	if err != nil {
+		return 0, err
+	}
+	if err := r.play(); err != nil {
+		return 0, err
+	}
+	var done []float64
+	for i := range r.reqs {
+		done = append(done, r.reqs[i].done.Seconds())
+	}
+	slices.Sort(done)
+	a, b := len(done)/5, len(done)*4/5
+	if a == b || done[b] <= done[a] {
+		return 0, fmt.Errorf("%d requests are too few to find what can be served", o.Requests)
+	}
+	return float64(b-a) / (done[b] - done[a]), nil
+}
+
+// Run plays each arm at each load with the requests of each seed. The same options give
+// the same report.
+func Run(ctx context.Context, o Options) (Report, error) {
+	if err := o.Check(); err != nil {
+		return Report{}, err
+	}
+	rep := Report{
+		Workload: o.Workload, Cost: o.Cost, Slots: o.Slots, StepTokens: o.StepTokens, KVTokens: o.KVTokens, BlockTokens: o.BlockTokens,
+		Requests: o.Requests, Warm: o.Warm, Seeds: o.Seeds, Seed: o.Seed,
+		FirstAnswerMS: ms(o.FirstAnswer), ThinkPaceMS: ms(o.ThinkPace), OutputPaceMS: ms(o.OutputPace), BoundMS: ms(o.Bound), Arms: o.Arms,
+	}
+	var err error
+	if rep.Sanity, err = sanity(ctx, o.Seed); err != nil {
+		return rep, err
+	}
+	rates := []float64{o.Rate}
+	if o.Rate == 0 {
+		top, err := o.capacity(ctx, o.Arms[0])
+		if err != nil {
+			return rep, err
+		}
+		rep.Capacity, rates = round(top), nil
+		for _, l := range o.Loads {
+			rates = append(rates, l*top)
+		}
+	}
+	for k, rate := range rates {
+		lr := LoadReport{Rate: round(rate)}
+		if o.Rate == 0 {
+			lr.Load = o.Loads[k]
+		}
+		if o.Progress != nil {
+			o.Progress(fmt.Sprintf("%.2f requests a second", rate))
+		}
+		all, err := o.load(ctx, rate)
+		if err != nil {
+			return rep, err
+		}
+		for i := range o.Arms {
+			lr.Arms = append(lr.Arms, summarise(o.Arms[i].Name, all[0], all[i]))
+		}
+		rep.Loads = append(rep.Loads, lr)
+	}
+	return rep, nil
+}
+
+// load plays all arms and seeds at a rate, as many at a time as there are processors.
+func (o *Options) load(ctx context.Context, rate float64) ([][]Figures, error) {
+	all := make([][]Figures, len(o.Arms))
+	for i := range all {
+		all[i] = make([]Figures, o.Seeds)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	type job struct{ arm, seed int }
+	jobs := make(chan job)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(o.Arms)*o.Seeds) {
+		workers.Go(func() {
+			for j := range jobs {
+				r, err := newRun(ctx, o, o.Arms[j.arm], o.Workload.draw(o.Seed+uint64(j.seed), o.Requests, rate))
+				if err == nil {
+					if j.seed == 0 {
+						r.depth = []Depth{{}}
+					}
+					err = r.play()
+				}
+				if err != nil {
+					cancel(fmt.Errorf("arm %s, seed %d: %w", o.Arms[j.arm].Name, o.Seed+uint64(j.seed), err))
+					continue
+				}
+				all[j.arm][j.seed] = r.figures(o.Warm)
+			}
+		})
+	}
+	for seed := range o.Seeds {
+		for arm := range o.Arms {
+			if ctx.Err() == nil {
+				jobs <- job{arm, seed}
+			}
+		}
+	}
+	close(jobs)
+	workers.Wait()
+	return all, context.Cause(ctx)
+}

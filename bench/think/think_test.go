@@ -1,0 +1,180 @@
+package think
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"meridian/scheduler/queue"
+)
+
+// small is a run of a moment: a tenth of the engine, so that few requests fill it.
+func small() Options {
+	o := Defaults()
+	o.Slots, o.StepTokens, o.KVTokens = 16, 512, 16_000
+	o.Workload.Think, o.Workload.Answer = Span{100, 1500}, Span{50, 300}
+	o.Requests, o.Warm, o.Seeds, o.Loads = 500, 50, 3, []float64{1.2}
+	return o
+}
+
+func TestTheModelAgreesWithQueueingTheory(t *testing.T) {
+	rows, err := sanity(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range rows {
+		if math.Abs(s.Error) > 0.03 || s.WaitMS <= 0 {
+			t.Errorf("M/D/1 at %v: mean wait %v ms, theory %v ms", s.Utilisation, s.WaitMS, s.TheoryMS)
+		}
+	}
+}
+
+// Every arm decodes the same tokens, and what the policies are for shows at a load that
+// stock cannot serve.
+func TestWhatPoliciesAreFor(t *testing.T) {
+	rep, err := Run(t.Context(), small())
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]ArmReport{}
+	for _, a := range rep.Loads[0].Arms {
+		by[a.Name] = a
+	}
+	stock, ours := by["stock"], by["output-first"]
+	if stock.Recomputed.Mean == 0 || stock.Seeds[0].Preempted == 0 {
+		t.Fatalf("stock was under no pressure: %+v", stock.Seeds[0])
+	}
+	for name, a := range by {
+		if name != "stock" && a.Recomputed.Mean > stock.Recomputed.Mean/10 {
+			t.Errorf("%s computed %v tokens again, stock %v", name, a.Recomputed.Mean, stock.Recomputed.Mean)
+		}
+		if a.Offloaded.Mean == 0 != (name == "stock") {
+			t.Errorf("%s offloaded %v bytes", name, a.Offloaded.Mean)
+		}
+	}
+	if ours.ChatAnswer.Mean > stock.ChatAnswer.Mean/2 || ours.ChatChange.High > -0.5 {
+		t.Errorf("answers without thinking: %v ms, stock %v ms, change %+v", ours.ChatAnswer.Mean, stock.ChatAnswer.Mean, ours.ChatChange)
+	}
+	head, rows := rep.Rows()
+	if len(rows) != len(by) || len(rows[0]) != len(head) {
+		t.Errorf("%d rows of %d columns, %d heads", len(rows), len(rows[0]), len(head))
+	}
+	plots := rep.Plots()
+	if len(plots) != 3 {
+		t.Errorf("%d plots", len(plots))
+	}
+	for name, svg := range plots {
+		if !strings.Contains(svg, "output-first") || strings.Contains(svg, "NaN") {
+			t.Errorf("%s: %.200s", name, svg)
+		}
+	}
+}
+
+func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+	var reports [3][]byte
+	for i := range reports {
+		o := small()
+		o.Requests, o.Warm, o.Seeds = 120, 10, 2
+		if i == 2 {
+			o.Seed = 7
+		}
+		rep, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep.Seed = 0
+		if reports[i], err = json.Marshal(rep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(reports[0], reports[1]) {
+		t.Error("two runs of one seed differ")
+	}
+	if reflect.DeepEqual(reports[0], reports[2]) {
+		t.Error("two seeds give the same report")
+	}
+}
+
+// A reader reads at the pace of the SLO: what was made earlier waits for him, and what
+// comes late is late once.
+func TestWhatAReaderSees(t *testing.T) {
+	o := Defaults()
+	o.OutputPace, o.Bound = 50*time.Millisecond, 100*time.Millisecond
+	r := &run{cfg: &o}
+	q := &request{arrival: arrival{think: 1}}
+	for i, at := range []int{5, 10, 20, 30, 90, 400, 410} { // ms; the first is a think token
+		r.now, q.decoded = time.Duration(at)*time.Millisecond, i+1
+		r.visible(q)
+	}
+	want := []float32{50, 50, 50, 240, 50}
+	if q.first != 5*time.Millisecond || q.answered != 10*time.Millisecond || !reflect.DeepEqual(q.gaps, want) || q.late != 1 {
+		t.Errorf("first %v, answered %v, gaps %v, %d late", q.first, q.answered, q.gaps, q.late)
+	}
+}
+
+func TestPercentilesAndIntervals(t *testing.T) {
+	var v []float64
+	for i := 100; i > 0; i-- {
+		v = append(v, float64(i))
+	}
+	if p := percentiles(v); p != (Percentiles{50, 95, 99}) {
+		t.Errorf("%+v", p)
+	}
+	if p := percentiles(nil); p != (Percentiles{}) {
+		t.Errorf("%+v of nothing", p)
+	}
+	// 1, 2, 3: mean 2, deviation 1, t of 2 degrees 4.303.
+	if got, half := interval([]float64{1, 2, 3}), 4.303/math.Sqrt(3); math.Abs(got.Mean-2) > 1e-9 || math.Abs(got.High-2-half) > 1e-4 || math.Abs(2-half-got.Low) > 1e-4 {
+		t.Errorf("%+v, half should be %v", got, half)
+	}
+	base := []Figures{{Goodput: 1}, {Goodput: 2}, {Goodput: 0}}
+	arm := []Figures{{Goodput: 0.5}, {Goodput: 1}, {Goodput: 9}} // the last has nothing to compare with
+	if got := paired(base, arm, func(f *Figures) float64 { return f.Goodput }); got != (Interval{-0.5, -0.5, -0.5}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestOptionsThatCannotBe(t *testing.T) {
+	for want, f := range map[string]func(*Options){
+		"no arm":               func(o *Options) { o.Arms = nil },
+		"reasoning ratio of 2": func(o *Options) { o.Workload.ReasoningRatio = 2 },
+		"thinking of 9 to 3":   func(o *Options) { o.Workload.Think = Span{9, 3} },
+		"of which 500":         func(o *Options) { o.Warm = o.Requests },
+		"0 seeds":              func(o *Options) { o.Seeds = 0 },
+		"load of 0":            func(o *Options) { o.Loads = []float64{0} },
+		"rate of -1":           func(o *Options) { o.Rate = -1 },
+		"a step takes time":    func(o *Options) { o.Cost = Cost{MoveGBs: 1} },
+		"the cache has 1000":   func(o *Options) { o.KVTokens = 1000 },
+		"SLOs of 0s":           func(o *Options) { o.FirstAnswer = 0 },
+		"arm x: queue: Policy": func(o *Options) { o.Arms = []Arm{{Name: "x"}} },
+		"queue: StepTokens":    func(o *Options) { o.StepTokens = 3 },
+	} {
+		o := small()
+		f(&o)
+		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, small()); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v of a run that was cancelled", err)
+	}
+}
+
+// A request that outgrows the engine is an error of the run, not an endless one.
+func TestARequestThatOutgrowsTheEngine(t *testing.T) {
+	o := small()
+	r, err := newRun(t.Context(), &o, Arm{Config: queue.Config{Policy: queue.FCFS}}, []arrival{{prompt: 10, answer: o.KVTokens}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.play(); !errors.Is(err, errStuck) {
+		t.Errorf("error %v", err)
+	}
+}
