@@ -33,9 +33,12 @@ type call struct {
 	acquired link.Acquired
 	table    link.Table
 	opened   link.Opened
+	reserved link.Reserved
 
 	wants []link.Want // memory of what is sent
 	put   link.Put
+	store []link.StoreItem
+	fill  link.Fill
 	spans []uint64 // of the staging ring; free at END
 }
 
@@ -71,6 +74,8 @@ func (e *Engine) putBack(c *call) {
 	invariants.OverwriteItems(c.table.Items)
 	invariants.OverwriteItems(c.wants)
 	invariants.OverwriteItems(c.put.Items)
+	invariants.OverwriteItems(c.store)
+	invariants.OverwriteItems(c.fill.Items)
 	e.free <- c
 }
 
@@ -158,7 +163,14 @@ func (e *Engine) complete(c *call) bool {
 	if c.got == link.TypeAcquired && c.acquired.Lease != ([16]byte{}) {
 		e.queueRelease(c.acquired.Lease)
 	}
+	unwanted := uint64(0)
+	if c.got == link.TypeReserved {
+		unwanted = c.reserved.Rsv
+	}
 	e.putBack(c)
+	if unwanted != 0 {
+		e.giveRoom(unwanted)
+	}
 	return false
 }
 

@@ -236,6 +236,8 @@ func (e *Engine) answer(f link.Frame, p []byte) (woke bool, err error) {
 		err = c.table.Parse(p)
 	case link.TypeOpened:
 		err = c.opened.Parse(p)
+	case link.TypeReserved:
+		err = c.reserved.Parse(p)
 	case link.TypeEnd:
 		if err = c.end.Parse(p); err == nil {
 			return e.complete(c), nil

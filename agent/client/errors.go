@@ -104,11 +104,11 @@ func itemError(c wire.Code) error {
 	return c
 }
 
-// putError makes the error of item n of a PUT. END's text is about one item, which it
-// names.
-func putError(n int, status wire.Code, text string) error {
+// storeError makes the error of item n of a PUT, RESERVE or FILL. END's text is about one
+// item, which it names.
+func storeError(op string, n int, status wire.Code, text string) error {
 	if of, why, ok := strings.Cut(text, ": "); ok && status != wire.CodeOK && of == fmt.Sprintf("item %d", n) {
-		return &RequestError{Op: "put", Code: status, Text: why}
+		return &RequestError{Op: op, Code: status, Text: why}
 	}
 	return itemError(status)
 }

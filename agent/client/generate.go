@@ -65,6 +65,9 @@ type Phase struct {
 // Begin starts a generation request and returns its number, for Tokens, Finish
 // and Block.Req. BUSY: the daemon follows as many as it will.
 func (e *Engine) Begin(ctx context.Context, b Begin) (uint32, error) {
+	if e.grouped && len(b.Prompt) > link.MaxPrompt { // so that positions count from the prompt's begin
+		return e.Resume(ctx, Resume{Begin: b})
+	}
 	c, err := e.take(ctx, "begin")
 	if err != nil {
 		return 0, err

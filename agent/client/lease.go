@@ -21,6 +21,15 @@ type Block struct {
 	Body []byte // leased: mapped read-only; not touched after Release, never written to
 	Req  uint32 // Put: the generation request that it belongs to, of Begin; 0: none
 
+	// Of a block to be put, in a group. Auto: the daemon chooses the tier by Pos, the
+	// position of the block's first token in its request, with the prompt's first as 0.
+	// Pin keeps the block from eviction until a peer has pulled it once, for that time at
+	// most, or until its request is finished.
+	Auto bool
+	Pos  uint32
+	Pin  time.Duration
+	Len  int // Reserve: bytes of the body
+
 	// Of a leased block.
 	Err  error       // why it was not granted; the other fields are then zero
 	Head wire.Header // as it was fixed when the block was stored

@@ -12,7 +12,8 @@ import (
 // ring: the next part is copied in while the daemon works on the one before.
 const ringParts = 4
 
-// Put stores blocks: NS, Key, Tier, Body and Req of each are read. The result has
+// Put stores blocks: NS, Key, Tier, Body and Req of each are read, in a group Auto, Pos
+// and Pin too (UNSUPPORTED without one). The result has
 // an entry for each block. EXISTS: the key is stored already, which is no loss.
 // FULL: no room. A body that Stage returned is not copied. Bodies may be
 // reused as soon as Put returns, also when ctx ended it.
@@ -57,6 +58,13 @@ type batch struct {
 // putSome stages blocks from at on and sends them. It waits for a ring, and for room
 // in it, for the first block only. next is the first block that is not dealt with.
 func (e *Engine) putSome(ctx context.Context, blocks []Block, at int, errs []error) (b batch, next int, err error) {
+	if blocks[at].placed() {
+		if err := e.needGroup("put"); err != nil {
+			errs[at] = err
+			e.Unstage(blocks[at].Body)
+			return batch{}, at + 1, nil
+		}
+	}
 	if err := e.needRing(ctx, len(blocks[at].Body)); errors.Is(err, wire.CodeTooLarge) {
 		errs[at] = err
 		return batch{}, at + 1, nil
@@ -67,11 +75,15 @@ func (e *Engine) putSome(ctx context.Context, blocks []Block, at int, errs []err
 	if err != nil {
 		return batch{}, at, err
 	}
-	c.put.Items = c.put.Items[:0]
+	c.put.Items, c.store = c.put.Items[:0], c.store[:0]
 	part, bytes := e.ring.size()/ringParts, 0
 	next = at
-	for ; next < len(blocks) && len(c.put.Items) < e.items; next++ {
+	placed := blocks[at].placed() // by PUTAT, which has 60 bytes an item
+	for ; next < len(blocks) && len(c.put.Items)+len(c.store) < e.items; next++ {
 		k := &blocks[next]
+		if k.placed() != placed {
+			break
+		}
 		if bytes > 0 && bytes+len(k.Body) > part || next > at && len(k.Body) > e.ring.size() {
 			break
 		}
@@ -87,14 +99,25 @@ func (e *Engine) putSome(ctx context.Context, blocks []Block, at int, errs []err
 			c.spans = append(c.spans, id)
 		}
 		bytes += len(k.Body)
+		if placed {
+			it := k.item()
+			it.Len, it.Off = uint32(len(k.Body)), off
+			c.store = append(c.store, it)
+			continue
+		}
 		c.put.Items = append(c.put.Items, link.PutItem{NS: uint16(k.NS), Tier: k.Tier, Len: uint32(len(k.Body)), Off: off, Key: k.Key, Req: k.Req})
 	}
-	if len(c.put.Items) == 0 {
+	if len(c.put.Items)+len(c.store) == 0 {
 		e.putBack(c)
 		return batch{}, next, nil
 	}
 	c.put.DeadlineMS = deadlineMS(ctx, 0)
-	if err := send(e, c, link.TypePut, c.put); err != nil {
+	if placed {
+		err = send(e, c, link.TypePutAt, link.PutAt{DeadlineMS: c.put.DeadlineMS, Items: c.store})
+	} else {
+		err = send(e, c, link.TypePut, c.put)
+	}
+	if err != nil {
 		for _, id := range c.spans {
 			e.ring.release(id)
 		}
@@ -102,6 +125,21 @@ func (e *Engine) putSome(ctx context.Context, blocks []Block, at int, errs []err
 		return batch{}, at, err
 	}
 	return batch{c, at, next}, next, nil
+}
+
+// placed says whether a block needs PUTAT.
+func (b *Block) placed() bool { return b.Auto || b.Pin > 0 }
+
+// item is a block as RESERVE and PUTAT say it, without its bytes.
+func (b *Block) item() link.StoreItem {
+	it := link.StoreItem{NS: uint16(b.NS), Tier: b.Tier, Key: b.Key, Req: b.Req, Pos: b.Pos}
+	if b.Auto {
+		it.Tier = link.TierAuto
+	}
+	if b.Pin > 0 {
+		it.Flags, it.PinMS = link.StorePin, max(milliseconds(b.Pin), 1)
+	}
+	return it
 }
 
 // errNoRoom stays inside: the rest goes with a later request.
@@ -134,7 +172,7 @@ func (e *Engine) place(ctx context.Context, body []byte, wait bool) (off, id uin
 // finishPut waits for one PUT.
 func (e *Engine) finishPut(ctx context.Context, b batch, errs []error) {
 	c := b.c
-	sent := len(c.put.Items)
+	sent := len(c.put.Items) + len(c.store)
 	err := e.wait(ctx, c)
 	if err == nil {
 		defer e.putBack(c)
@@ -153,7 +191,7 @@ func (e *Engine) finishPut(ctx context.Context, b batch, errs []error) {
 		case err != nil:
 			errs[i] = err
 		default:
-			errs[i] = putError(n, c.end.Status[n], c.end.Text)
+			errs[i] = storeError("put", n, c.end.Status[n], c.end.Text)
 		}
 		n++
 	}
