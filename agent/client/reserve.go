@@ -42,6 +42,7 @@ const (
 	notWritten roomState = iota
 	writing              // Room was called
 	sent                 // Fill was called
+	skipped
 )
 
 // filling is one FILL under way.
@@ -110,8 +111,8 @@ func (e *Engine) reserve(ctx context.Context, blocks []Block, ttl time.Duration)
 
 // Room returns the bytes of the staging ring that block i is to be written to. It waits
 // until there are as many: those of blocks that were filled come free as the daemon has
-// hashed them, so a caller that writes several blocks before it fills any can wait for
-// itself. Bytes of Room are Fill's, or Wait's.
+// hashed them, in the order in which Room gave them out. So a caller that holds bytes that it
+// neither fills nor skips can wait for itself. Bytes of Room are Fill's, or Wait's.
 func (r *Reservation) Room(ctx context.Context, i int) ([]byte, error) {
 	if r.Errs[i] != nil || r.ended || r.state[i] != notWritten {
 		return nil, &RequestError{Op: "reserve", Code: wire.CodeState, Text: "this block has no room to be written to"}
@@ -125,6 +126,15 @@ func (r *Reservation) Room(ctx context.Context, i int) ([]byte, error) {
 	}
 	r.rooms[i], r.state[i] = stagedPiece{off, id}, writing
 	return b, nil
+}
+
+// Skip says that block i will not be filled. Bytes of Room come free, which others may
+// wait for; the daemon's room comes back with Wait.
+func (r *Reservation) Skip(i int) {
+	if r.state[i] == writing && !r.ended {
+		r.e.ring.release(r.rooms[i].id)
+		r.state[i] = skipped
+	}
 }
 
 // Fill sends block i to be hashed and published, and does not wait for it. b is what
@@ -238,6 +248,7 @@ func (r *Reservation) writeAll(ctx context.Context, write func(i int, dst []byte
 			err = r.Fill(ctx, i, b)
 		}
 		if err != nil {
+			r.Skip(i)
 			why[i] = err
 		}
 	}

@@ -132,7 +132,9 @@ func (s *session) endFill(j *filler) {
 			j.from.open++
 			continue
 		case j.status[i] == wire.CodeStale || j.status[i] == wire.CodeDeadline || j.status[i] == wire.CodeCancelled:
-			j.status[i] = wire.CodeLeaseLost // the store has taken the room back
+			if j.status[i] = wire.CodeLeaseLost; j.why == "" { // the store has taken the room back
+				j.why = fmt.Sprintf("item %d: the time of its room is over", i)
+			}
 		}
 		rm.state = noRoom
 	}
