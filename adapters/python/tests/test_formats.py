@@ -1,4 +1,5 @@
 """What needs no daemon: checksums, BLAKE3, manifests and records, by the vectors of conformance/."""
+import dataclasses
 import json
 import os
 import pathlib
@@ -54,6 +55,23 @@ class Formats(unittest.TestCase):
             hashes = np.frombuffer(os.urandom(n * size), np.uint8).reshape(n, size)
             self.assertEqual([k.tobytes() for k in m.keys(hashes)], [m.key(h.tobytes()) for h in hashes])
 
+    def test_manifests_and_keys_are_those_of_the_vectors(self):
+        with open(VECTORS / "mrdn-v1" / "index.json", encoding="utf-8") as f:
+            index = json.load(f)
+        kinds = {f.name: type(f.default) for f in dataclasses.fields(Manifest)}
+        good = [v for v in index["manifests"] if v["code"] == 0]
+        for v in good:
+            raw = (VECTORS / "mrdn-v1" / v["file"]).read_bytes()
+            lines = (line.partition("=") for line in raw.decode().split("\n")[:-1])
+            m = Manifest(**{name: kinds[name](value) for name, _, value in lines})
+            self.assertEqual(m.canonical, raw, v["name"])
+            self.assertEqual(m.namespace.hex(), v["namespace"])
+        self.assertGreaterEqual(len(good), 3)
+        for v in index["keys"]:
+            made = v["engine_hash"]
+            tail = bytes.fromhex(made["hex"]) if made["kind"] == "hex" else bytes(i % 251 for i in range(made["length"]))
+            self.assertEqual(blake3(bytes.fromhex(v["namespace"]) + tail).hex(), v["key"])
+
     def test_manifests_have_one_form(self):
         m = Manifest(tenant="a=b", layer_last=3)
         lines = m.canonical.decode().splitlines()
@@ -71,6 +89,47 @@ class Formats(unittest.TestCase):
         for name, width in (("WANT", 52), ("HAVE", 48), ("PLACE", 32), ("PUT_ITEM", 52), ("SEG", 16), ("HEAD", 32), ("HOLDER", 24), ("LOAD_ITEM", 48),
                             ("STORE_ITEM", 60), ("FILL_ITEM", 16), ("EVICTED_ITEM", 40)):
             self.assertEqual(getattr(records, name).itemsize, width, name)
+
+    def test_frames_are_those_of_the_vectors(self):
+        seen = set()
+        for path in sorted((VECTORS / "link-v1").glob("*.json")):
+            if path.name == "refused.json":
+                continue
+            for v in json.loads(path.read_text(encoding="utf-8")):
+                raw, head = bytes.fromhex(v["hex"]), v["frame"]
+                if head["class"] or head["arg"] or v["type"] == "DATA":
+                    continue  # an engine sends none of these
+                plain = path.name == "plain.json"
+                self.assertEqual(frames.frame(head["type"], int(head["req"]), (raw[24:-4],), plain, head["flags"]).hex(), v["hex"], v["name"])
+                seen.add(v["type"])
+        self.assertLess({"HELLO", "ACQUIRE", "ACQUIRED", "LOAD", "LOADED", "PUTAT", "TOKENS", "EVICTED"}, seen)
+
+    def test_records_are_those_of_the_vectors(self):
+        # where the count of items stands, and their dtype
+        layout = {"ACQUIRE": (12, records.WANT), "HAS": (4, records.WANT), "ACQUIRED": (16, records.PLACE), "TABLE": (16, records.HAVE), "PUT": (4, records.PUT_ITEM),
+                  "LOADED": (20, records.PLACE), "RESERVE": (8, records.STORE_ITEM), "PUTAT": (4, records.STORE_ITEM), "FILL": (12, records.FILL_ITEM),
+                  "EVICTED": (0, records.EVICTED_ITEM), "MAP": (0, records.SEG), "LOAD": (12, records.LOAD_ITEM)}
+        compared = dict.fromkeys(layout, 0)
+        for path in sorted((VECTORS / "link-v1").glob("*.json")):
+            if path.name == "refused.json":
+                continue
+            for v in json.loads(path.read_text(encoding="utf-8")):
+                if v["type"] not in layout:
+                    continue
+                at, dtype = layout[v["type"]]
+                fields = bytes.fromhex(v["hex"])[24:-4]
+                n = int.from_bytes(fields[at:at + 4], "little")
+                holders = 24 * len(v["fields"].get("holders", ()))
+                items = np.frombuffer(fields, dtype, n, at + 4 + holders)
+                self.assertEqual(len(fields), at + 4 + holders + n * dtype.itemsize)
+                for item, want in zip(items, v["fields"].get("items", v["fields"].get("segs")), strict=True):
+                    for name, value in want.items():
+                        if name in dtype.names:
+                            got = item[name]
+                            self.assertEqual(got.tobytes().hex() if got.dtype.kind == "V" else str(got), value if got.dtype.kind == "V" else str(int(value)),
+                                             (v["name"], name))
+                            compared[v["type"]] += 1
+        self.assertNotIn(0, compared.values(), compared)
 
     def test_keys_come_in_four_forms(self):
         raw = os.urandom(96)
