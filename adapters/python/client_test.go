@@ -77,5 +77,5 @@ func TestFormatsAndADaemonThatLies(t *testing.T) {
 
 func TestTheClientWithARealDaemon(t *testing.T) {
 	d := testdaemon.Start(t, thinker)
-	unittests(t, "MERIDIAN_ENGINE="+d.Engine(), "tests.test_blocks", "tests.test_generation", "tests.test_aio")
+	unittests(t, "MERIDIAN_ENGINE="+d.Engine(), "tests.test_blocks", "tests.test_generation", "tests.test_group", "tests.test_aio")
 }

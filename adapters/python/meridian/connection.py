@@ -17,13 +17,14 @@ from typing import Callable, Final
 
 from . import frames
 from .crc import crc32c
-from .errors import ClosedError, Code
+from .errors import ClosedError, Code, RequestError
 from .frames import HEADER, HEADER_LEN, fault
 
 QUANTUM: Final = 0.05  # seconds that one blocking read may take: how late an end of waiting is noticed at most
 SEND_TIMEOUT: Final = 5.0  # seconds that the daemon may take for all bytes of a frame
 BUFFER: Final = 256 << 10
-KEEP: Final = 256 << 10  # bytes of advice that wait for the kernel at most
+KEEP: Final = 256 << 10  # bytes that wait for the kernel, above which advice is dropped
+MAX_UNSENT: Final = 4 << 20  # bytes that wait for the kernel, above which who sends a request waits
 MAX_PENDING_FDS: Final = 4 * frames.MAX_SEGS
 
 _NONE: Final = (1, 0)  # bounds that no length keeps
@@ -63,7 +64,7 @@ class Socket:
         self.plain = False
         self.spoken: frozenset[int] = frames.OTHERS
         self.fds: list[int] = []
-        self.nonblocking = False  # what the kernel does not take waits in rest, for flush
+        self.nonblocking = False  # nobody may wait to send
         self._handle = handle
         self._buf = bytearray(BUFFER)
         self._view = memoryview(self._buf)
@@ -75,9 +76,11 @@ class Socket:
     # Out.
 
     def send(self, data: bytes, meanwhile: Callable[[], None] | None = None) -> None:
-        """Sends a whole frame, or several. meanwhile reads what comes, while the kernel takes nothing.
+        """Sends a whole frame, or several: now as far as the kernel takes it, and the rest as others call.
 
-        ClosedError LANE_LOST: the daemon did not take it within SEND_TIMEOUT, or has gone.
+        It waits only while more than MAX_UNSENT bytes are kept already; meanwhile reads what comes
+        then. ClosedError LANE_LOST: the daemon takes nothing for SEND_TIMEOUT, or has gone.
+        RequestError BUSY: so much is kept, and nobody may wait here.
         """
         with self._writing:
             if not self._rest:
@@ -85,9 +88,11 @@ class Socket:
                 if sent == len(data):
                     return
                 data = data[sent:]
-            self._rest += data
-            if not self.nonblocking:
+            elif len(self._rest) > MAX_UNSENT:
+                if self.nonblocking:
+                    raise RequestError("send", Code.BUSY, f"{len(self._rest)} bytes wait for the daemon", retry_ms=10)
                 self._finish(meanwhile)
+            self._rest += data
 
     def offer(self, data: bytes) -> bool:
         """Sends a whole frame, now as far as the kernel takes it, and the rest later; never waits.
@@ -108,13 +113,17 @@ class Socket:
         finally:
             self._writing.release()
 
-    def nudge(self) -> None:
-        """flush, unless another thread is sending."""
-        if self._rest and self._writing.acquire(blocking=False):
+    def nudge(self, timeout: float = 0.0) -> bool:
+        """Sends of what is kept as much as the kernel takes, waiting at most timeout for that, or for something to read. True: there is."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN | select.POLLOUT)
+        events = poll.poll(timeout * 1000)
+        if self._writing.acquire(blocking=False):  # else another thread is sending
             try:
                 self.flush()
             finally:
                 self._writing.release()
+        return any(e & ~select.POLLOUT for _, e in events)
 
     def flush(self) -> bool:
         """Sends of what is kept as much as the kernel takes now. True: nothing is left."""
@@ -156,7 +165,11 @@ class Socket:
         False: nothing came. ClosedError and ProtocolError end the connection.
         """
         flags = _READ
-        if timeout < QUANTUM:
+        if self._rest:
+            if not self.nudge(min(timeout, QUANTUM)):
+                return False
+            flags = _READ_NOW
+        elif timeout < QUANTUM:
             if timeout > 0:
                 poll = select.poll()
                 poll.register(self.sock, select.POLLIN)

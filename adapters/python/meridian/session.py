@@ -259,9 +259,20 @@ class Session:
                 self._unlist(pending)
                 self._lead(pending, until)
                 continue
-            event.wait(min(left, QUANTUM))  # who was to hand the reading over may have been too late for that
+            left = min(left, QUANTUM)  # who was to hand the reading over may have been too late for that
+            if self._sock.unsent:
+                self._push(left)
+            else:
+                event.wait(left)
             self._unlist(pending)
         return True
+
+    def _push(self, timeout: float) -> None:
+        """Sends what is kept, while another thread reads."""
+        try:
+            self._sock.nudge(timeout)
+        except MeridianError as e:
+            self.fail(e)
 
     def _unlist(self, pending: Pending[Any]) -> None:
         with contextlib.suppress(ValueError):
@@ -291,8 +302,6 @@ class Session:
         if self.error is not None:
             raise self.error
         try:
-            if self._sock.unsent:
-                self._sock.nudge()
             return self._sock.receive(timeout)
         except MeridianError as e:
             self.fail(e)
@@ -405,7 +414,9 @@ class Session:
             try:
                 if self._releases:
                     self._send(b"")
-            except ClosedError:
+                if self._sock.unsent:
+                    self._sock.nudge(CLOSE_WAIT)
+            except MeridianError:
                 pass
             self._sock.shutdown(socket.SHUT_WR)
             self._drain(CLOSE_WAIT)

@@ -71,7 +71,8 @@ class Blocks(Case):
             with self.assertRaises(RequestError) as raised:
                 lease.body(3)
             self.assertEqual(raised.exception.code, Code.ABSENT)
-        self.assertEqual(self.e.has(self.space, mixed)["status"].tolist(), [0, 0, 0, 100, 100, 100])
+        for remote in (False, True):
+            self.assertEqual(self.e.has(self.space, mixed, remote)["status"].tolist(), [0, 0, 0, 100, 100, 100])
         again = self.e.put(self.space, mixed[2:5], bodies(3))
         self.assertEqual(again.statuses.tolist(), [Code.EXISTS, 0, 0])
         self.assertTrue(again.kept)
