@@ -1,5 +1,7 @@
 """What the sessions of one engine (GROUP) can expect of their agent, and one without checksums (PLAIN); a check each."""
+import array
 import os
+import socket
 import struct
 
 from agents import BLOCK, refused
@@ -386,6 +388,23 @@ def check_group_hint(path, tenant):
     l.release()
     l = Load(e, load_item(e.ns, e.key("hint-none"), holder=1, flags=FETCH), holders=nobody)
     assert l.all() == ["ABSENT"] and l.end["code"] == 0
+    g.close()
+
+
+def check_group_process(path, tenant):
+    """PROCESS takes one pidfd; a descriptor that nobody expects is closed"""
+    g = Group(path, tenant)
+    e = g.sessions[0]
+    def send(kind, *fds):
+        req = e.next()
+        e.sock.sendmsg([control(kind, req)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+        return named(e.expect("END", req)["code"])
+    pidfd, (reads, writes) = os.pidfd_open(os.getpid()), os.pipe()
+    assert [send("PROCESS", *fds) for fds in ([pidfd], [pidfd], [pidfd, pidfd], [reads])] == ["OK", "OK", "INVALID", "INVALID"]
+    assert send("PING", writes) == "OK"
+    os.close(writes)
+    assert os.read(reads, 1) == b"", "a descriptor of a PING is kept"
+    os.close(reads), os.close(pidfd)
     g.close()
 
 

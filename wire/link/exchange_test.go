@@ -316,6 +316,7 @@ func grouped() []exchange {
 		{"RESUME of number 0", TypeResume, Resume{Model: "m"}, wire.CodeInvalid},
 		{"HANDOFF of nobody", TypeHandoff, Handoff{Req: 9, KeepMS: 1000}, 0},
 		{"HANDOFF for no time", TypeHandoff, Handoff{Req: 9}, wire.CodeInvalid},
+		{"PROCESS without a descriptor", TypeProcess, Empty{}, wire.CodeInvalid},
 	} {
 		q := x.next()
 		x.add(c.name, 0, []answer{ended(q, c.code)}, plain(c.t, q, c.m))
