@@ -73,6 +73,11 @@ func (s *adminServer) Status(context.Context, *adminpb.StatusRequest) (*adminpb.
 		EngineSessions: uint32(a.engines.Stats().Sessions),
 		Namespaces:     uint32(a.spaces.Len()), ConfigPath: a.cfg.File,
 	}
+	for _, e := range a.engines.Engines() {
+		out.Engines = append(out.Engines, &adminpb.EngineUsage{
+			Name: e.Name, Sessions: uint32(e.Sessions), Namespaces: uint32(e.Namespaces), Requests: uint32(e.Requests),
+		})
+	}
 	for _, r := range a.unready() {
 		out.Reasons = append(out.Reasons, &adminpb.Reason{Id: r.id, Text: r.text})
 	}

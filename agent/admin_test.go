@@ -37,7 +37,7 @@ func TestAdminSeesPeersBlocksTransfersAndFabrics(t *testing.T) {
 	b.mustFetch(t, keys)
 	c := decode.adminClient(t)
 	st, err := c.Status(t.Context(), &adminpb.StatusRequest{})
-	if err != nil || !st.Ready || st.PeersReady != 1 || st.EngineSessions != 1 || st.Arena.Blocks < 3 || st.Name != "decode" {
+	if err != nil || !st.Ready || st.PeersReady != 1 || st.EngineSessions != 1 || len(st.Engines) != 1 || st.Engines[0].Sessions != 1 || st.Engines[0].Namespaces != 1 || st.Arena.Blocks < 3 || st.Name != "decode" {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	peers, err := c.ListPeers(t.Context(), &adminpb.ListPeersRequest{})

@@ -108,6 +108,7 @@ fabric = "link"
 		decode.Agent.log.Info("one kind of line")
 	}
 	drivePhases(t, decode, b, moved)
+	driveAdvice(t, decode)
 	driveFailures(t, decode, b)
 	driveEvictions(t, decode, b)
 	decode.mover.Log.Begin(transfer.Record{In: true})

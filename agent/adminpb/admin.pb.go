@@ -516,6 +516,7 @@ type StatusResponse struct {
 	EngineSessions  uint32                 `protobuf:"varint,16,opt,name=engine_sessions,json=engineSessions,proto3" json:"engine_sessions,omitempty"`
 	Namespaces      uint32                 `protobuf:"varint,17,opt,name=namespaces,proto3" json:"namespaces,omitempty"`
 	ConfigPath      string                 `protobuf:"bytes,18,opt,name=config_path,json=configPath,proto3" json:"config_path,omitempty"` // empty when no file was read
+	Engines         []*EngineUsage         `protobuf:"bytes,19,rep,name=engines,proto3" json:"engines,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -676,6 +677,83 @@ func (x *StatusResponse) GetConfigPath() string {
 	return ""
 }
 
+func (x *StatusResponse) GetEngines() []*EngineUsage {
+	if x != nil {
+		return x.Engines
+	}
+	return nil
+}
+
+// EngineUsage is one engine that is connected: a session, or a group of sessions that
+// say the same agent and incarnation.
+type EngineUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // agent/incarnation and user of a group, or the process
+	Sessions      uint32                 `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Namespaces    uint32                 `protobuf:"varint,3,opt,name=namespaces,proto3" json:"namespaces,omitempty"` // open; 0 of one that has opened none yet
+	Requests      uint32                 `protobuf:"varint,4,opt,name=requests,proto3" json:"requests,omitempty"`     // generation requests that are followed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EngineUsage) Reset() {
+	*x = EngineUsage{}
+	mi := &file_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineUsage) ProtoMessage() {}
+
+func (x *EngineUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineUsage.ProtoReflect.Descriptor instead.
+func (*EngineUsage) Descriptor() ([]byte, []int) {
+	return file_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *EngineUsage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EngineUsage) GetSessions() uint32 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *EngineUsage) GetNamespaces() uint32 {
+	if x != nil {
+		return x.Namespaces
+	}
+	return 0
+}
+
+func (x *EngineUsage) GetRequests() uint32 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
 // Reason is one cause with a stable id, such as peers.too_few or selftest.link.
 type Reason struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -687,7 +765,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_admin_proto_msgTypes[3]
+	mi := &file_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +777,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[3]
+	mi := &file_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +790,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{3}
+	return file_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Reason) GetId() string {
@@ -740,7 +818,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_admin_proto_msgTypes[4]
+	mi := &file_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +830,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[4]
+	mi := &file_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +843,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{4}
+	return file_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Port) GetKind() string {
@@ -800,7 +878,7 @@ type ArenaUsage struct {
 
 func (x *ArenaUsage) Reset() {
 	*x = ArenaUsage{}
-	mi := &file_admin_proto_msgTypes[5]
+	mi := &file_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +890,7 @@ func (x *ArenaUsage) String() string {
 func (*ArenaUsage) ProtoMessage() {}
 
 func (x *ArenaUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[5]
+	mi := &file_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +903,7 @@ func (x *ArenaUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArenaUsage.ProtoReflect.Descriptor instead.
 func (*ArenaUsage) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{5}
+	return file_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ArenaUsage) GetCapacityBytes() uint64 {
@@ -910,7 +988,7 @@ type TierUsage struct {
 
 func (x *TierUsage) Reset() {
 	*x = TierUsage{}
-	mi := &file_admin_proto_msgTypes[6]
+	mi := &file_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1000,7 @@ func (x *TierUsage) String() string {
 func (*TierUsage) ProtoMessage() {}
 
 func (x *TierUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[6]
+	mi := &file_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1013,7 @@ func (x *TierUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TierUsage.ProtoReflect.Descriptor instead.
 func (*TierUsage) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{6}
+	return file_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TierUsage) GetTier() Tier {
@@ -975,7 +1053,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_admin_proto_msgTypes[7]
+	mi := &file_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1065,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[7]
+	mi := &file_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1078,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{7}
+	return file_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListPeersRequest) GetName() string {
@@ -1019,7 +1097,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_admin_proto_msgTypes[8]
+	mi := &file_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1109,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[8]
+	mi := &file_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1122,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{8}
+	return file_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -1075,7 +1153,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_admin_proto_msgTypes[9]
+	mi := &file_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1165,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[9]
+	mi := &file_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1178,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{9}
+	return file_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Peer) GetName() string {
@@ -1202,7 +1280,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_admin_proto_msgTypes[10]
+	mi := &file_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +1292,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[10]
+	mi := &file_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +1305,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{10}
+	return file_admin_proto_rawDescGZIP(), []int{11}
 }
 
 type ListNamespacesResponse struct {
@@ -1239,7 +1317,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_admin_proto_msgTypes[11]
+	mi := &file_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1329,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[11]
+	mi := &file_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1342,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{11}
+	return file_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -1293,7 +1371,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_admin_proto_msgTypes[12]
+	mi := &file_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1383,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[12]
+	mi := &file_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1396,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{12}
+	return file_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Namespace) GetNamespace() string {
@@ -1402,7 +1480,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_admin_proto_msgTypes[13]
+	mi := &file_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1492,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[13]
+	mi := &file_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1505,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{13}
+	return file_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListBlocksRequest) GetTier() Tier {
@@ -1473,7 +1551,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_admin_proto_msgTypes[14]
+	mi := &file_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1563,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[14]
+	mi := &file_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1576,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{14}
+	return file_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Block) GetNamespace() string {
@@ -1609,7 +1687,7 @@ type StatBlockRequest struct {
 
 func (x *StatBlockRequest) Reset() {
 	*x = StatBlockRequest{}
-	mi := &file_admin_proto_msgTypes[15]
+	mi := &file_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1699,7 @@ func (x *StatBlockRequest) String() string {
 func (*StatBlockRequest) ProtoMessage() {}
 
 func (x *StatBlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[15]
+	mi := &file_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1712,7 @@ func (x *StatBlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatBlockRequest.ProtoReflect.Descriptor instead.
 func (*StatBlockRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{15}
+	return file_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StatBlockRequest) GetKey() string {
@@ -1661,7 +1739,7 @@ type VerifyBlockRequest struct {
 
 func (x *VerifyBlockRequest) Reset() {
 	*x = VerifyBlockRequest{}
-	mi := &file_admin_proto_msgTypes[16]
+	mi := &file_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1751,7 @@ func (x *VerifyBlockRequest) String() string {
 func (*VerifyBlockRequest) ProtoMessage() {}
 
 func (x *VerifyBlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[16]
+	mi := &file_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1764,7 @@ func (x *VerifyBlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyBlockRequest.ProtoReflect.Descriptor instead.
 func (*VerifyBlockRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{16}
+	return file_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VerifyBlockRequest) GetKey() string {
@@ -1717,7 +1795,7 @@ type VerifyBlockResponse struct {
 
 func (x *VerifyBlockResponse) Reset() {
 	*x = VerifyBlockResponse{}
-	mi := &file_admin_proto_msgTypes[17]
+	mi := &file_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1807,7 @@ func (x *VerifyBlockResponse) String() string {
 func (*VerifyBlockResponse) ProtoMessage() {}
 
 func (x *VerifyBlockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[17]
+	mi := &file_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1820,7 @@ func (x *VerifyBlockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyBlockResponse.ProtoReflect.Descriptor instead.
 func (*VerifyBlockResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{17}
+	return file_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VerifyBlockResponse) GetOk() bool {
@@ -1798,7 +1876,7 @@ type ListTransfersRequest struct {
 
 func (x *ListTransfersRequest) Reset() {
 	*x = ListTransfersRequest{}
-	mi := &file_admin_proto_msgTypes[18]
+	mi := &file_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1888,7 @@ func (x *ListTransfersRequest) String() string {
 func (*ListTransfersRequest) ProtoMessage() {}
 
 func (x *ListTransfersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[18]
+	mi := &file_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1901,7 @@ func (x *ListTransfersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransfersRequest.ProtoReflect.Descriptor instead.
 func (*ListTransfersRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{18}
+	return file_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListTransfersRequest) GetLimit() uint32 {
@@ -1856,7 +1934,7 @@ type ListTransfersResponse struct {
 
 func (x *ListTransfersResponse) Reset() {
 	*x = ListTransfersResponse{}
-	mi := &file_admin_proto_msgTypes[19]
+	mi := &file_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1946,7 @@ func (x *ListTransfersResponse) String() string {
 func (*ListTransfersResponse) ProtoMessage() {}
 
 func (x *ListTransfersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[19]
+	mi := &file_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1959,7 @@ func (x *ListTransfersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransfersResponse.ProtoReflect.Descriptor instead.
 func (*ListTransfersResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{19}
+	return file_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListTransfersResponse) GetTransfers() []*Transfer {
@@ -1913,7 +1991,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_admin_proto_msgTypes[20]
+	mi := &file_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2003,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[20]
+	mi := &file_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2016,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{20}
+	return file_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Transfer) GetId() uint64 {
@@ -2048,7 +2126,7 @@ type ListMetadataRequest struct {
 
 func (x *ListMetadataRequest) Reset() {
 	*x = ListMetadataRequest{}
-	mi := &file_admin_proto_msgTypes[21]
+	mi := &file_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2138,7 @@ func (x *ListMetadataRequest) String() string {
 func (*ListMetadataRequest) ProtoMessage() {}
 
 func (x *ListMetadataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[21]
+	mi := &file_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2151,7 @@ func (x *ListMetadataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMetadataRequest.ProtoReflect.Descriptor instead.
 func (*ListMetadataRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{21}
+	return file_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListMetadataRequest) GetFabric() string {
@@ -2093,7 +2171,7 @@ type ListMetadataResponse struct {
 
 func (x *ListMetadataResponse) Reset() {
 	*x = ListMetadataResponse{}
-	mi := &file_admin_proto_msgTypes[22]
+	mi := &file_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2183,7 @@ func (x *ListMetadataResponse) String() string {
 func (*ListMetadataResponse) ProtoMessage() {}
 
 func (x *ListMetadataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[22]
+	mi := &file_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2196,7 @@ func (x *ListMetadataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMetadataResponse.ProtoReflect.Descriptor instead.
 func (*ListMetadataResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{22}
+	return file_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListMetadataResponse) GetEntries() []*Metadata {
@@ -2151,7 +2229,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_admin_proto_msgTypes[23]
+	mi := &file_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2241,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[23]
+	mi := &file_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2254,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{23}
+	return file_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Metadata) GetFabric() string {
@@ -2243,7 +2321,7 @@ type ListFabricsRequest struct {
 
 func (x *ListFabricsRequest) Reset() {
 	*x = ListFabricsRequest{}
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2333,7 @@ func (x *ListFabricsRequest) String() string {
 func (*ListFabricsRequest) ProtoMessage() {}
 
 func (x *ListFabricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[24]
+	mi := &file_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2346,7 @@ func (x *ListFabricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFabricsRequest.ProtoReflect.Descriptor instead.
 func (*ListFabricsRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{24}
+	return file_admin_proto_rawDescGZIP(), []int{25}
 }
 
 type ListFabricsResponse struct {
@@ -2280,7 +2358,7 @@ type ListFabricsResponse struct {
 
 func (x *ListFabricsResponse) Reset() {
 	*x = ListFabricsResponse{}
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2370,7 @@ func (x *ListFabricsResponse) String() string {
 func (*ListFabricsResponse) ProtoMessage() {}
 
 func (x *ListFabricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[25]
+	mi := &file_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2383,7 @@ func (x *ListFabricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFabricsResponse.ProtoReflect.Descriptor instead.
 func (*ListFabricsResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{25}
+	return file_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListFabricsResponse) GetFabrics() []*Fabric {
@@ -2335,7 +2413,7 @@ type Fabric struct {
 
 func (x *Fabric) Reset() {
 	*x = Fabric{}
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2425,7 @@ func (x *Fabric) String() string {
 func (*Fabric) ProtoMessage() {}
 
 func (x *Fabric) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[26]
+	mi := &file_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2438,7 @@ func (x *Fabric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fabric.ProtoReflect.Descriptor instead.
 func (*Fabric) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{26}
+	return file_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Fabric) GetLabel() string {
@@ -2457,7 +2535,7 @@ type ProbeFabricRequest struct {
 
 func (x *ProbeFabricRequest) Reset() {
 	*x = ProbeFabricRequest{}
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2547,7 @@ func (x *ProbeFabricRequest) String() string {
 func (*ProbeFabricRequest) ProtoMessage() {}
 
 func (x *ProbeFabricRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[27]
+	mi := &file_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2560,7 @@ func (x *ProbeFabricRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFabricRequest.ProtoReflect.Descriptor instead.
 func (*ProbeFabricRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{27}
+	return file_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ProbeFabricRequest) GetFabric() string {
@@ -2508,7 +2586,7 @@ type ProbeFabricResponse struct {
 
 func (x *ProbeFabricResponse) Reset() {
 	*x = ProbeFabricResponse{}
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2598,7 @@ func (x *ProbeFabricResponse) String() string {
 func (*ProbeFabricResponse) ProtoMessage() {}
 
 func (x *ProbeFabricResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[28]
+	mi := &file_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2611,7 @@ func (x *ProbeFabricResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFabricResponse.ProtoReflect.Descriptor instead.
 func (*ProbeFabricResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{28}
+	return file_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ProbeFabricResponse) GetProbes() []*Probe {
@@ -2558,7 +2636,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2648,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[29]
+	mi := &file_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2661,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{29}
+	return file_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Probe) GetFabric() string {
@@ -2643,7 +2721,7 @@ type TopologyRequest struct {
 
 func (x *TopologyRequest) Reset() {
 	*x = TopologyRequest{}
-	mi := &file_admin_proto_msgTypes[30]
+	mi := &file_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2655,7 +2733,7 @@ func (x *TopologyRequest) String() string {
 func (*TopologyRequest) ProtoMessage() {}
 
 func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[30]
+	mi := &file_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2668,7 +2746,7 @@ func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyRequest.ProtoReflect.Descriptor instead.
 func (*TopologyRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{30}
+	return file_admin_proto_rawDescGZIP(), []int{31}
 }
 
 type TopologyResponse struct {
@@ -2688,7 +2766,7 @@ type TopologyResponse struct {
 
 func (x *TopologyResponse) Reset() {
 	*x = TopologyResponse{}
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2778,7 @@ func (x *TopologyResponse) String() string {
 func (*TopologyResponse) ProtoMessage() {}
 
 func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[31]
+	mi := &file_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +2791,7 @@ func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyResponse.ProtoReflect.Descriptor instead.
 func (*TopologyResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{31}
+	return file_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TopologyResponse) GetDevices() []*Device {
@@ -2799,7 +2877,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_admin_proto_msgTypes[32]
+	mi := &file_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +2889,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[32]
+	mi := &file_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +2902,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{32}
+	return file_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Device) GetName() string {
@@ -2918,7 +2996,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_admin_proto_msgTypes[33]
+	mi := &file_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +3008,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[33]
+	mi := &file_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3021,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{33}
+	return file_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GPU) GetPci() string {
@@ -3002,7 +3080,7 @@ type DeviceChoice struct {
 
 func (x *DeviceChoice) Reset() {
 	*x = DeviceChoice{}
-	mi := &file_admin_proto_msgTypes[34]
+	mi := &file_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3092,7 @@ func (x *DeviceChoice) String() string {
 func (*DeviceChoice) ProtoMessage() {}
 
 func (x *DeviceChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[34]
+	mi := &file_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3105,7 @@ func (x *DeviceChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceChoice.ProtoReflect.Descriptor instead.
 func (*DeviceChoice) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{34}
+	return file_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeviceChoice) GetDevices() string {
@@ -3082,7 +3160,7 @@ type DeviceRejection struct {
 
 func (x *DeviceRejection) Reset() {
 	*x = DeviceRejection{}
-	mi := &file_admin_proto_msgTypes[35]
+	mi := &file_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3172,7 @@ func (x *DeviceRejection) String() string {
 func (*DeviceRejection) ProtoMessage() {}
 
 func (x *DeviceRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[35]
+	mi := &file_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3185,7 @@ func (x *DeviceRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRejection.ProtoReflect.Descriptor instead.
 func (*DeviceRejection) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{35}
+	return file_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeviceRejection) GetDevice() string {
@@ -3136,7 +3214,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_admin_proto_msgTypes[36]
+	mi := &file_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3226,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[36]
+	mi := &file_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3239,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{36}
+	return file_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeviceUse) GetFabric() string {
@@ -3202,7 +3280,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_admin_proto_msgTypes[37]
+	mi := &file_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3292,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[37]
+	mi := &file_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3305,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{37}
+	return file_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Route) GetFrom() string {
@@ -3294,7 +3372,7 @@ type ListRoutesRequest struct {
 
 func (x *ListRoutesRequest) Reset() {
 	*x = ListRoutesRequest{}
-	mi := &file_admin_proto_msgTypes[38]
+	mi := &file_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3306,7 +3384,7 @@ func (x *ListRoutesRequest) String() string {
 func (*ListRoutesRequest) ProtoMessage() {}
 
 func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[38]
+	mi := &file_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3397,7 @@ func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesRequest.ProtoReflect.Descriptor instead.
 func (*ListRoutesRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{38}
+	return file_admin_proto_rawDescGZIP(), []int{39}
 }
 
 type ListRoutesResponse struct {
@@ -3331,7 +3409,7 @@ type ListRoutesResponse struct {
 
 func (x *ListRoutesResponse) Reset() {
 	*x = ListRoutesResponse{}
-	mi := &file_admin_proto_msgTypes[39]
+	mi := &file_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3343,7 +3421,7 @@ func (x *ListRoutesResponse) String() string {
 func (*ListRoutesResponse) ProtoMessage() {}
 
 func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[39]
+	mi := &file_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3356,7 +3434,7 @@ func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesResponse.ProtoReflect.Descriptor instead.
 func (*ListRoutesResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{39}
+	return file_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListRoutesResponse) GetRoutes() []*RouteState {
@@ -3379,7 +3457,7 @@ type RouteState struct {
 
 func (x *RouteState) Reset() {
 	*x = RouteState{}
-	mi := &file_admin_proto_msgTypes[40]
+	mi := &file_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3469,7 @@ func (x *RouteState) String() string {
 func (*RouteState) ProtoMessage() {}
 
 func (x *RouteState) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[40]
+	mi := &file_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3482,7 @@ func (x *RouteState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteState.ProtoReflect.Descriptor instead.
 func (*RouteState) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{40}
+	return file_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RouteState) GetRoute() *Route {
@@ -3457,7 +3535,7 @@ type RouteQuery struct {
 
 func (x *RouteQuery) Reset() {
 	*x = RouteQuery{}
-	mi := &file_admin_proto_msgTypes[41]
+	mi := &file_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3547,7 @@ func (x *RouteQuery) String() string {
 func (*RouteQuery) ProtoMessage() {}
 
 func (x *RouteQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[41]
+	mi := &file_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3560,7 @@ func (x *RouteQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteQuery.ProtoReflect.Descriptor instead.
 func (*RouteQuery) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{41}
+	return file_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RouteQuery) GetFrom() string {
@@ -3538,7 +3616,7 @@ type RouteStep struct {
 
 func (x *RouteStep) Reset() {
 	*x = RouteStep{}
-	mi := &file_admin_proto_msgTypes[42]
+	mi := &file_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3550,7 +3628,7 @@ func (x *RouteStep) String() string {
 func (*RouteStep) ProtoMessage() {}
 
 func (x *RouteStep) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[42]
+	mi := &file_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3563,7 +3641,7 @@ func (x *RouteStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStep.ProtoReflect.Descriptor instead.
 func (*RouteStep) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{42}
+	return file_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RouteStep) GetText() string {
@@ -3601,7 +3679,7 @@ type ExplainRouteResponse struct {
 
 func (x *ExplainRouteResponse) Reset() {
 	*x = ExplainRouteResponse{}
-	mi := &file_admin_proto_msgTypes[43]
+	mi := &file_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3691,7 @@ func (x *ExplainRouteResponse) String() string {
 func (*ExplainRouteResponse) ProtoMessage() {}
 
 func (x *ExplainRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[43]
+	mi := &file_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3704,7 @@ func (x *ExplainRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRouteResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRouteResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{43}
+	return file_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExplainRouteResponse) GetSteps() []*RouteStep {
@@ -3687,7 +3765,7 @@ type RouteAttempt struct {
 
 func (x *RouteAttempt) Reset() {
 	*x = RouteAttempt{}
-	mi := &file_admin_proto_msgTypes[44]
+	mi := &file_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3777,7 @@ func (x *RouteAttempt) String() string {
 func (*RouteAttempt) ProtoMessage() {}
 
 func (x *RouteAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[44]
+	mi := &file_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +3790,7 @@ func (x *RouteAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteAttempt.ProtoReflect.Descriptor instead.
 func (*RouteAttempt) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{44}
+	return file_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RouteAttempt) GetFabric() string {
@@ -3782,7 +3860,7 @@ type TestRouteResponse struct {
 
 func (x *TestRouteResponse) Reset() {
 	*x = TestRouteResponse{}
-	mi := &file_admin_proto_msgTypes[45]
+	mi := &file_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3794,7 +3872,7 @@ func (x *TestRouteResponse) String() string {
 func (*TestRouteResponse) ProtoMessage() {}
 
 func (x *TestRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[45]
+	mi := &file_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3807,7 +3885,7 @@ func (x *TestRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestRouteResponse.ProtoReflect.Descriptor instead.
 func (*TestRouteResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{45}
+	return file_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TestRouteResponse) GetAttempts() []*RouteAttempt {
@@ -3840,7 +3918,7 @@ type AddRouteRequest struct {
 
 func (x *AddRouteRequest) Reset() {
 	*x = AddRouteRequest{}
-	mi := &file_admin_proto_msgTypes[46]
+	mi := &file_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3852,7 +3930,7 @@ func (x *AddRouteRequest) String() string {
 func (*AddRouteRequest) ProtoMessage() {}
 
 func (x *AddRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[46]
+	mi := &file_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3865,7 +3943,7 @@ func (x *AddRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRouteRequest.ProtoReflect.Descriptor instead.
 func (*AddRouteRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{46}
+	return file_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AddRouteRequest) GetRoute() *Route {
@@ -3884,7 +3962,7 @@ type AddRouteResponse struct {
 
 func (x *AddRouteResponse) Reset() {
 	*x = AddRouteResponse{}
-	mi := &file_admin_proto_msgTypes[47]
+	mi := &file_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +3974,7 @@ func (x *AddRouteResponse) String() string {
 func (*AddRouteResponse) ProtoMessage() {}
 
 func (x *AddRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[47]
+	mi := &file_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +3987,7 @@ func (x *AddRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRouteResponse.ProtoReflect.Descriptor instead.
 func (*AddRouteResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{47}
+	return file_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AddRouteResponse) GetToml() string {
@@ -3929,7 +4007,7 @@ type ReadObjectRequest struct {
 
 func (x *ReadObjectRequest) Reset() {
 	*x = ReadObjectRequest{}
-	mi := &file_admin_proto_msgTypes[48]
+	mi := &file_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3941,7 +4019,7 @@ func (x *ReadObjectRequest) String() string {
 func (*ReadObjectRequest) ProtoMessage() {}
 
 func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[48]
+	mi := &file_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3954,7 +4032,7 @@ func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadObjectRequest.ProtoReflect.Descriptor instead.
 func (*ReadObjectRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{48}
+	return file_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReadObjectRequest) GetFabric() string {
@@ -3982,7 +4060,7 @@ type ObjectPart struct {
 
 func (x *ObjectPart) Reset() {
 	*x = ObjectPart{}
-	mi := &file_admin_proto_msgTypes[49]
+	mi := &file_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3994,7 +4072,7 @@ func (x *ObjectPart) String() string {
 func (*ObjectPart) ProtoMessage() {}
 
 func (x *ObjectPart) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[49]
+	mi := &file_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4007,7 +4085,7 @@ func (x *ObjectPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectPart.ProtoReflect.Descriptor instead.
 func (*ObjectPart) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{49}
+	return file_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ObjectPart) GetSize() uint64 {
@@ -4039,7 +4117,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_admin_proto_msgTypes[50]
+	mi := &file_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4051,7 +4129,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[50]
+	mi := &file_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4064,7 +4142,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{50}
+	return file_admin_proto_rawDescGZIP(), []int{51}
 }
 
 type DoctorResponse struct {
@@ -4076,7 +4154,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_admin_proto_msgTypes[51]
+	mi := &file_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4088,7 +4166,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[51]
+	mi := &file_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4101,7 +4179,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{51}
+	return file_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -4124,7 +4202,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_admin_proto_msgTypes[52]
+	mi := &file_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4136,7 +4214,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[52]
+	mi := &file_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4149,7 +4227,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{52}
+	return file_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Finding) GetId() string {
@@ -4196,7 +4274,7 @@ type ReloadRequest struct {
 
 func (x *ReloadRequest) Reset() {
 	*x = ReloadRequest{}
-	mi := &file_admin_proto_msgTypes[53]
+	mi := &file_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4208,7 +4286,7 @@ func (x *ReloadRequest) String() string {
 func (*ReloadRequest) ProtoMessage() {}
 
 func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[53]
+	mi := &file_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4221,7 +4299,7 @@ func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadRequest.ProtoReflect.Descriptor instead.
 func (*ReloadRequest) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{53}
+	return file_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReloadRequest) GetDryRun() bool {
@@ -4243,7 +4321,7 @@ type ReloadResponse struct {
 
 func (x *ReloadResponse) Reset() {
 	*x = ReloadResponse{}
-	mi := &file_admin_proto_msgTypes[54]
+	mi := &file_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4255,7 +4333,7 @@ func (x *ReloadResponse) String() string {
 func (*ReloadResponse) ProtoMessage() {}
 
 func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[54]
+	mi := &file_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4346,7 @@ func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadResponse.ProtoReflect.Descriptor instead.
 func (*ReloadResponse) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{54}
+	return file_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReloadResponse) GetFile() string {
@@ -4312,7 +4390,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_admin_proto_msgTypes[55]
+	mi := &file_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4324,7 +4402,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_admin_proto_msgTypes[55]
+	mi := &file_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4337,7 +4415,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_admin_proto_rawDescGZIP(), []int{55}
+	return file_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Change) GetKey() string {
@@ -4377,7 +4455,7 @@ const file_admin_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03fix\x18\x03 \x01(\tR\x03fix\"\x0f\n" +
-	"\rStatusRequest\"\x85\x05\n" +
+	"\rStatusRequest\"\xbf\x05\n" +
 	"\x0eStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12 \n" +
@@ -4401,7 +4479,15 @@ const file_admin_proto_rawDesc = "" +
 	"namespaces\x18\x11 \x01(\rR\n" +
 	"namespaces\x12\x1f\n" +
 	"\vconfig_path\x18\x12 \x01(\tR\n" +
-	"configPath\",\n" +
+	"configPath\x128\n" +
+	"\aengines\x18\x13 \x03(\v2\x1e.meridian.admin.v1.EngineUsageR\aengines\"y\n" +
+	"\vEngineUsage\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bsessions\x18\x02 \x01(\rR\bsessions\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x03 \x01(\rR\n" +
+	"namespaces\x12\x1a\n" +
+	"\brequests\x18\x04 \x01(\rR\brequests\",\n" +
 	"\x06Reason\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\"4\n" +
@@ -4781,7 +4867,7 @@ func file_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_admin_proto_goTypes = []any{
 	(DrainState)(0),                // 0: meridian.admin.v1.DrainState
 	(Tier)(0),                      // 1: meridian.admin.v1.Tier
@@ -4793,137 +4879,139 @@ var file_admin_proto_goTypes = []any{
 	(*ErrorDetail)(nil),            // 7: meridian.admin.v1.ErrorDetail
 	(*StatusRequest)(nil),          // 8: meridian.admin.v1.StatusRequest
 	(*StatusResponse)(nil),         // 9: meridian.admin.v1.StatusResponse
-	(*Reason)(nil),                 // 10: meridian.admin.v1.Reason
-	(*Port)(nil),                   // 11: meridian.admin.v1.Port
-	(*ArenaUsage)(nil),             // 12: meridian.admin.v1.ArenaUsage
-	(*TierUsage)(nil),              // 13: meridian.admin.v1.TierUsage
-	(*ListPeersRequest)(nil),       // 14: meridian.admin.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),      // 15: meridian.admin.v1.ListPeersResponse
-	(*Peer)(nil),                   // 16: meridian.admin.v1.Peer
-	(*ListNamespacesRequest)(nil),  // 17: meridian.admin.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 18: meridian.admin.v1.ListNamespacesResponse
-	(*Namespace)(nil),              // 19: meridian.admin.v1.Namespace
-	(*ListBlocksRequest)(nil),      // 20: meridian.admin.v1.ListBlocksRequest
-	(*Block)(nil),                  // 21: meridian.admin.v1.Block
-	(*StatBlockRequest)(nil),       // 22: meridian.admin.v1.StatBlockRequest
-	(*VerifyBlockRequest)(nil),     // 23: meridian.admin.v1.VerifyBlockRequest
-	(*VerifyBlockResponse)(nil),    // 24: meridian.admin.v1.VerifyBlockResponse
-	(*ListTransfersRequest)(nil),   // 25: meridian.admin.v1.ListTransfersRequest
-	(*ListTransfersResponse)(nil),  // 26: meridian.admin.v1.ListTransfersResponse
-	(*Transfer)(nil),               // 27: meridian.admin.v1.Transfer
-	(*ListMetadataRequest)(nil),    // 28: meridian.admin.v1.ListMetadataRequest
-	(*ListMetadataResponse)(nil),   // 29: meridian.admin.v1.ListMetadataResponse
-	(*Metadata)(nil),               // 30: meridian.admin.v1.Metadata
-	(*ListFabricsRequest)(nil),     // 31: meridian.admin.v1.ListFabricsRequest
-	(*ListFabricsResponse)(nil),    // 32: meridian.admin.v1.ListFabricsResponse
-	(*Fabric)(nil),                 // 33: meridian.admin.v1.Fabric
-	(*ProbeFabricRequest)(nil),     // 34: meridian.admin.v1.ProbeFabricRequest
-	(*ProbeFabricResponse)(nil),    // 35: meridian.admin.v1.ProbeFabricResponse
-	(*Probe)(nil),                  // 36: meridian.admin.v1.Probe
-	(*TopologyRequest)(nil),        // 37: meridian.admin.v1.TopologyRequest
-	(*TopologyResponse)(nil),       // 38: meridian.admin.v1.TopologyResponse
-	(*Device)(nil),                 // 39: meridian.admin.v1.Device
-	(*GPU)(nil),                    // 40: meridian.admin.v1.GPU
-	(*DeviceChoice)(nil),           // 41: meridian.admin.v1.DeviceChoice
-	(*DeviceRejection)(nil),        // 42: meridian.admin.v1.DeviceRejection
-	(*DeviceUse)(nil),              // 43: meridian.admin.v1.DeviceUse
-	(*Route)(nil),                  // 44: meridian.admin.v1.Route
-	(*ListRoutesRequest)(nil),      // 45: meridian.admin.v1.ListRoutesRequest
-	(*ListRoutesResponse)(nil),     // 46: meridian.admin.v1.ListRoutesResponse
-	(*RouteState)(nil),             // 47: meridian.admin.v1.RouteState
-	(*RouteQuery)(nil),             // 48: meridian.admin.v1.RouteQuery
-	(*RouteStep)(nil),              // 49: meridian.admin.v1.RouteStep
-	(*ExplainRouteResponse)(nil),   // 50: meridian.admin.v1.ExplainRouteResponse
-	(*RouteAttempt)(nil),           // 51: meridian.admin.v1.RouteAttempt
-	(*TestRouteResponse)(nil),      // 52: meridian.admin.v1.TestRouteResponse
-	(*AddRouteRequest)(nil),        // 53: meridian.admin.v1.AddRouteRequest
-	(*AddRouteResponse)(nil),       // 54: meridian.admin.v1.AddRouteResponse
-	(*ReadObjectRequest)(nil),      // 55: meridian.admin.v1.ReadObjectRequest
-	(*ObjectPart)(nil),             // 56: meridian.admin.v1.ObjectPart
-	(*DoctorRequest)(nil),          // 57: meridian.admin.v1.DoctorRequest
-	(*DoctorResponse)(nil),         // 58: meridian.admin.v1.DoctorResponse
-	(*Finding)(nil),                // 59: meridian.admin.v1.Finding
-	(*ReloadRequest)(nil),          // 60: meridian.admin.v1.ReloadRequest
-	(*ReloadResponse)(nil),         // 61: meridian.admin.v1.ReloadResponse
-	(*Change)(nil),                 // 62: meridian.admin.v1.Change
+	(*EngineUsage)(nil),            // 10: meridian.admin.v1.EngineUsage
+	(*Reason)(nil),                 // 11: meridian.admin.v1.Reason
+	(*Port)(nil),                   // 12: meridian.admin.v1.Port
+	(*ArenaUsage)(nil),             // 13: meridian.admin.v1.ArenaUsage
+	(*TierUsage)(nil),              // 14: meridian.admin.v1.TierUsage
+	(*ListPeersRequest)(nil),       // 15: meridian.admin.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),      // 16: meridian.admin.v1.ListPeersResponse
+	(*Peer)(nil),                   // 17: meridian.admin.v1.Peer
+	(*ListNamespacesRequest)(nil),  // 18: meridian.admin.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 19: meridian.admin.v1.ListNamespacesResponse
+	(*Namespace)(nil),              // 20: meridian.admin.v1.Namespace
+	(*ListBlocksRequest)(nil),      // 21: meridian.admin.v1.ListBlocksRequest
+	(*Block)(nil),                  // 22: meridian.admin.v1.Block
+	(*StatBlockRequest)(nil),       // 23: meridian.admin.v1.StatBlockRequest
+	(*VerifyBlockRequest)(nil),     // 24: meridian.admin.v1.VerifyBlockRequest
+	(*VerifyBlockResponse)(nil),    // 25: meridian.admin.v1.VerifyBlockResponse
+	(*ListTransfersRequest)(nil),   // 26: meridian.admin.v1.ListTransfersRequest
+	(*ListTransfersResponse)(nil),  // 27: meridian.admin.v1.ListTransfersResponse
+	(*Transfer)(nil),               // 28: meridian.admin.v1.Transfer
+	(*ListMetadataRequest)(nil),    // 29: meridian.admin.v1.ListMetadataRequest
+	(*ListMetadataResponse)(nil),   // 30: meridian.admin.v1.ListMetadataResponse
+	(*Metadata)(nil),               // 31: meridian.admin.v1.Metadata
+	(*ListFabricsRequest)(nil),     // 32: meridian.admin.v1.ListFabricsRequest
+	(*ListFabricsResponse)(nil),    // 33: meridian.admin.v1.ListFabricsResponse
+	(*Fabric)(nil),                 // 34: meridian.admin.v1.Fabric
+	(*ProbeFabricRequest)(nil),     // 35: meridian.admin.v1.ProbeFabricRequest
+	(*ProbeFabricResponse)(nil),    // 36: meridian.admin.v1.ProbeFabricResponse
+	(*Probe)(nil),                  // 37: meridian.admin.v1.Probe
+	(*TopologyRequest)(nil),        // 38: meridian.admin.v1.TopologyRequest
+	(*TopologyResponse)(nil),       // 39: meridian.admin.v1.TopologyResponse
+	(*Device)(nil),                 // 40: meridian.admin.v1.Device
+	(*GPU)(nil),                    // 41: meridian.admin.v1.GPU
+	(*DeviceChoice)(nil),           // 42: meridian.admin.v1.DeviceChoice
+	(*DeviceRejection)(nil),        // 43: meridian.admin.v1.DeviceRejection
+	(*DeviceUse)(nil),              // 44: meridian.admin.v1.DeviceUse
+	(*Route)(nil),                  // 45: meridian.admin.v1.Route
+	(*ListRoutesRequest)(nil),      // 46: meridian.admin.v1.ListRoutesRequest
+	(*ListRoutesResponse)(nil),     // 47: meridian.admin.v1.ListRoutesResponse
+	(*RouteState)(nil),             // 48: meridian.admin.v1.RouteState
+	(*RouteQuery)(nil),             // 49: meridian.admin.v1.RouteQuery
+	(*RouteStep)(nil),              // 50: meridian.admin.v1.RouteStep
+	(*ExplainRouteResponse)(nil),   // 51: meridian.admin.v1.ExplainRouteResponse
+	(*RouteAttempt)(nil),           // 52: meridian.admin.v1.RouteAttempt
+	(*TestRouteResponse)(nil),      // 53: meridian.admin.v1.TestRouteResponse
+	(*AddRouteRequest)(nil),        // 54: meridian.admin.v1.AddRouteRequest
+	(*AddRouteResponse)(nil),       // 55: meridian.admin.v1.AddRouteResponse
+	(*ReadObjectRequest)(nil),      // 56: meridian.admin.v1.ReadObjectRequest
+	(*ObjectPart)(nil),             // 57: meridian.admin.v1.ObjectPart
+	(*DoctorRequest)(nil),          // 58: meridian.admin.v1.DoctorRequest
+	(*DoctorResponse)(nil),         // 59: meridian.admin.v1.DoctorResponse
+	(*Finding)(nil),                // 60: meridian.admin.v1.Finding
+	(*ReloadRequest)(nil),          // 61: meridian.admin.v1.ReloadRequest
+	(*ReloadResponse)(nil),         // 62: meridian.admin.v1.ReloadResponse
+	(*Change)(nil),                 // 63: meridian.admin.v1.Change
 }
 var file_admin_proto_depIdxs = []int32{
-	10, // 0: meridian.admin.v1.StatusResponse.reasons:type_name -> meridian.admin.v1.Reason
+	11, // 0: meridian.admin.v1.StatusResponse.reasons:type_name -> meridian.admin.v1.Reason
 	0,  // 1: meridian.admin.v1.StatusResponse.drain:type_name -> meridian.admin.v1.DrainState
-	11, // 2: meridian.admin.v1.StatusResponse.ports:type_name -> meridian.admin.v1.Port
-	12, // 3: meridian.admin.v1.StatusResponse.arena:type_name -> meridian.admin.v1.ArenaUsage
-	13, // 4: meridian.admin.v1.ArenaUsage.tiers:type_name -> meridian.admin.v1.TierUsage
-	1,  // 5: meridian.admin.v1.TierUsage.tier:type_name -> meridian.admin.v1.Tier
-	16, // 6: meridian.admin.v1.ListPeersResponse.peers:type_name -> meridian.admin.v1.Peer
-	3,  // 7: meridian.admin.v1.Peer.state:type_name -> meridian.admin.v1.PeerState
-	19, // 8: meridian.admin.v1.ListNamespacesResponse.namespaces:type_name -> meridian.admin.v1.Namespace
-	1,  // 9: meridian.admin.v1.ListBlocksRequest.tier:type_name -> meridian.admin.v1.Tier
-	1,  // 10: meridian.admin.v1.Block.tier:type_name -> meridian.admin.v1.Tier
-	2,  // 11: meridian.admin.v1.Block.attest:type_name -> meridian.admin.v1.Attest
-	1,  // 12: meridian.admin.v1.Block.header_tier:type_name -> meridian.admin.v1.Tier
-	2,  // 13: meridian.admin.v1.VerifyBlockResponse.attest:type_name -> meridian.admin.v1.Attest
-	27, // 14: meridian.admin.v1.ListTransfersResponse.transfers:type_name -> meridian.admin.v1.Transfer
-	4,  // 15: meridian.admin.v1.Transfer.direction:type_name -> meridian.admin.v1.Direction
-	30, // 16: meridian.admin.v1.ListMetadataResponse.entries:type_name -> meridian.admin.v1.Metadata
-	33, // 17: meridian.admin.v1.ListFabricsResponse.fabrics:type_name -> meridian.admin.v1.Fabric
-	36, // 18: meridian.admin.v1.ProbeFabricResponse.probes:type_name -> meridian.admin.v1.Probe
-	39, // 19: meridian.admin.v1.TopologyResponse.devices:type_name -> meridian.admin.v1.Device
-	40, // 20: meridian.admin.v1.TopologyResponse.gpus:type_name -> meridian.admin.v1.GPU
-	41, // 21: meridian.admin.v1.TopologyResponse.choice:type_name -> meridian.admin.v1.DeviceChoice
-	43, // 22: meridian.admin.v1.TopologyResponse.uses:type_name -> meridian.admin.v1.DeviceUse
-	42, // 23: meridian.admin.v1.DeviceChoice.rejected:type_name -> meridian.admin.v1.DeviceRejection
-	47, // 24: meridian.admin.v1.ListRoutesResponse.routes:type_name -> meridian.admin.v1.RouteState
-	44, // 25: meridian.admin.v1.RouteState.route:type_name -> meridian.admin.v1.Route
-	1,  // 26: meridian.admin.v1.RouteQuery.tier:type_name -> meridian.admin.v1.Tier
-	49, // 27: meridian.admin.v1.ExplainRouteResponse.steps:type_name -> meridian.admin.v1.RouteStep
-	51, // 28: meridian.admin.v1.TestRouteResponse.attempts:type_name -> meridian.admin.v1.RouteAttempt
-	44, // 29: meridian.admin.v1.AddRouteRequest.route:type_name -> meridian.admin.v1.Route
-	5,  // 30: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
-	59, // 31: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
-	6,  // 32: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
-	62, // 33: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
-	62, // 34: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
-	8,  // 35: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
-	14, // 36: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
-	17, // 37: meridian.admin.v1.Admin.ListNamespaces:input_type -> meridian.admin.v1.ListNamespacesRequest
-	20, // 38: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
-	22, // 39: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
-	23, // 40: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
-	25, // 41: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
-	28, // 42: meridian.admin.v1.Admin.ListMetadata:input_type -> meridian.admin.v1.ListMetadataRequest
-	31, // 43: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
-	34, // 44: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
-	37, // 45: meridian.admin.v1.Admin.Topology:input_type -> meridian.admin.v1.TopologyRequest
-	45, // 46: meridian.admin.v1.Admin.ListRoutes:input_type -> meridian.admin.v1.ListRoutesRequest
-	48, // 47: meridian.admin.v1.Admin.ExplainRoute:input_type -> meridian.admin.v1.RouteQuery
-	48, // 48: meridian.admin.v1.Admin.TestRoute:input_type -> meridian.admin.v1.RouteQuery
-	53, // 49: meridian.admin.v1.Admin.AddRoute:input_type -> meridian.admin.v1.AddRouteRequest
-	55, // 50: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
-	57, // 51: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
-	60, // 52: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
-	9,  // 53: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
-	15, // 54: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
-	18, // 55: meridian.admin.v1.Admin.ListNamespaces:output_type -> meridian.admin.v1.ListNamespacesResponse
-	21, // 56: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
-	21, // 57: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
-	24, // 58: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
-	26, // 59: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
-	29, // 60: meridian.admin.v1.Admin.ListMetadata:output_type -> meridian.admin.v1.ListMetadataResponse
-	32, // 61: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
-	35, // 62: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
-	38, // 63: meridian.admin.v1.Admin.Topology:output_type -> meridian.admin.v1.TopologyResponse
-	46, // 64: meridian.admin.v1.Admin.ListRoutes:output_type -> meridian.admin.v1.ListRoutesResponse
-	50, // 65: meridian.admin.v1.Admin.ExplainRoute:output_type -> meridian.admin.v1.ExplainRouteResponse
-	52, // 66: meridian.admin.v1.Admin.TestRoute:output_type -> meridian.admin.v1.TestRouteResponse
-	54, // 67: meridian.admin.v1.Admin.AddRoute:output_type -> meridian.admin.v1.AddRouteResponse
-	56, // 68: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
-	58, // 69: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
-	61, // 70: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
-	53, // [53:71] is the sub-list for method output_type
-	35, // [35:53] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	12, // 2: meridian.admin.v1.StatusResponse.ports:type_name -> meridian.admin.v1.Port
+	13, // 3: meridian.admin.v1.StatusResponse.arena:type_name -> meridian.admin.v1.ArenaUsage
+	10, // 4: meridian.admin.v1.StatusResponse.engines:type_name -> meridian.admin.v1.EngineUsage
+	14, // 5: meridian.admin.v1.ArenaUsage.tiers:type_name -> meridian.admin.v1.TierUsage
+	1,  // 6: meridian.admin.v1.TierUsage.tier:type_name -> meridian.admin.v1.Tier
+	17, // 7: meridian.admin.v1.ListPeersResponse.peers:type_name -> meridian.admin.v1.Peer
+	3,  // 8: meridian.admin.v1.Peer.state:type_name -> meridian.admin.v1.PeerState
+	20, // 9: meridian.admin.v1.ListNamespacesResponse.namespaces:type_name -> meridian.admin.v1.Namespace
+	1,  // 10: meridian.admin.v1.ListBlocksRequest.tier:type_name -> meridian.admin.v1.Tier
+	1,  // 11: meridian.admin.v1.Block.tier:type_name -> meridian.admin.v1.Tier
+	2,  // 12: meridian.admin.v1.Block.attest:type_name -> meridian.admin.v1.Attest
+	1,  // 13: meridian.admin.v1.Block.header_tier:type_name -> meridian.admin.v1.Tier
+	2,  // 14: meridian.admin.v1.VerifyBlockResponse.attest:type_name -> meridian.admin.v1.Attest
+	28, // 15: meridian.admin.v1.ListTransfersResponse.transfers:type_name -> meridian.admin.v1.Transfer
+	4,  // 16: meridian.admin.v1.Transfer.direction:type_name -> meridian.admin.v1.Direction
+	31, // 17: meridian.admin.v1.ListMetadataResponse.entries:type_name -> meridian.admin.v1.Metadata
+	34, // 18: meridian.admin.v1.ListFabricsResponse.fabrics:type_name -> meridian.admin.v1.Fabric
+	37, // 19: meridian.admin.v1.ProbeFabricResponse.probes:type_name -> meridian.admin.v1.Probe
+	40, // 20: meridian.admin.v1.TopologyResponse.devices:type_name -> meridian.admin.v1.Device
+	41, // 21: meridian.admin.v1.TopologyResponse.gpus:type_name -> meridian.admin.v1.GPU
+	42, // 22: meridian.admin.v1.TopologyResponse.choice:type_name -> meridian.admin.v1.DeviceChoice
+	44, // 23: meridian.admin.v1.TopologyResponse.uses:type_name -> meridian.admin.v1.DeviceUse
+	43, // 24: meridian.admin.v1.DeviceChoice.rejected:type_name -> meridian.admin.v1.DeviceRejection
+	48, // 25: meridian.admin.v1.ListRoutesResponse.routes:type_name -> meridian.admin.v1.RouteState
+	45, // 26: meridian.admin.v1.RouteState.route:type_name -> meridian.admin.v1.Route
+	1,  // 27: meridian.admin.v1.RouteQuery.tier:type_name -> meridian.admin.v1.Tier
+	50, // 28: meridian.admin.v1.ExplainRouteResponse.steps:type_name -> meridian.admin.v1.RouteStep
+	52, // 29: meridian.admin.v1.TestRouteResponse.attempts:type_name -> meridian.admin.v1.RouteAttempt
+	45, // 30: meridian.admin.v1.AddRouteRequest.route:type_name -> meridian.admin.v1.Route
+	5,  // 31: meridian.admin.v1.ObjectPart.verification:type_name -> meridian.admin.v1.Verification
+	60, // 32: meridian.admin.v1.DoctorResponse.findings:type_name -> meridian.admin.v1.Finding
+	6,  // 33: meridian.admin.v1.Finding.severity:type_name -> meridian.admin.v1.Severity
+	63, // 34: meridian.admin.v1.ReloadResponse.applied:type_name -> meridian.admin.v1.Change
+	63, // 35: meridian.admin.v1.ReloadResponse.restart:type_name -> meridian.admin.v1.Change
+	8,  // 36: meridian.admin.v1.Admin.Status:input_type -> meridian.admin.v1.StatusRequest
+	15, // 37: meridian.admin.v1.Admin.ListPeers:input_type -> meridian.admin.v1.ListPeersRequest
+	18, // 38: meridian.admin.v1.Admin.ListNamespaces:input_type -> meridian.admin.v1.ListNamespacesRequest
+	21, // 39: meridian.admin.v1.Admin.ListBlocks:input_type -> meridian.admin.v1.ListBlocksRequest
+	23, // 40: meridian.admin.v1.Admin.StatBlock:input_type -> meridian.admin.v1.StatBlockRequest
+	24, // 41: meridian.admin.v1.Admin.VerifyBlock:input_type -> meridian.admin.v1.VerifyBlockRequest
+	26, // 42: meridian.admin.v1.Admin.ListTransfers:input_type -> meridian.admin.v1.ListTransfersRequest
+	29, // 43: meridian.admin.v1.Admin.ListMetadata:input_type -> meridian.admin.v1.ListMetadataRequest
+	32, // 44: meridian.admin.v1.Admin.ListFabrics:input_type -> meridian.admin.v1.ListFabricsRequest
+	35, // 45: meridian.admin.v1.Admin.ProbeFabric:input_type -> meridian.admin.v1.ProbeFabricRequest
+	38, // 46: meridian.admin.v1.Admin.Topology:input_type -> meridian.admin.v1.TopologyRequest
+	46, // 47: meridian.admin.v1.Admin.ListRoutes:input_type -> meridian.admin.v1.ListRoutesRequest
+	49, // 48: meridian.admin.v1.Admin.ExplainRoute:input_type -> meridian.admin.v1.RouteQuery
+	49, // 49: meridian.admin.v1.Admin.TestRoute:input_type -> meridian.admin.v1.RouteQuery
+	54, // 50: meridian.admin.v1.Admin.AddRoute:input_type -> meridian.admin.v1.AddRouteRequest
+	56, // 51: meridian.admin.v1.Admin.ReadObject:input_type -> meridian.admin.v1.ReadObjectRequest
+	58, // 52: meridian.admin.v1.Admin.Doctor:input_type -> meridian.admin.v1.DoctorRequest
+	61, // 53: meridian.admin.v1.Admin.Reload:input_type -> meridian.admin.v1.ReloadRequest
+	9,  // 54: meridian.admin.v1.Admin.Status:output_type -> meridian.admin.v1.StatusResponse
+	16, // 55: meridian.admin.v1.Admin.ListPeers:output_type -> meridian.admin.v1.ListPeersResponse
+	19, // 56: meridian.admin.v1.Admin.ListNamespaces:output_type -> meridian.admin.v1.ListNamespacesResponse
+	22, // 57: meridian.admin.v1.Admin.ListBlocks:output_type -> meridian.admin.v1.Block
+	22, // 58: meridian.admin.v1.Admin.StatBlock:output_type -> meridian.admin.v1.Block
+	25, // 59: meridian.admin.v1.Admin.VerifyBlock:output_type -> meridian.admin.v1.VerifyBlockResponse
+	27, // 60: meridian.admin.v1.Admin.ListTransfers:output_type -> meridian.admin.v1.ListTransfersResponse
+	30, // 61: meridian.admin.v1.Admin.ListMetadata:output_type -> meridian.admin.v1.ListMetadataResponse
+	33, // 62: meridian.admin.v1.Admin.ListFabrics:output_type -> meridian.admin.v1.ListFabricsResponse
+	36, // 63: meridian.admin.v1.Admin.ProbeFabric:output_type -> meridian.admin.v1.ProbeFabricResponse
+	39, // 64: meridian.admin.v1.Admin.Topology:output_type -> meridian.admin.v1.TopologyResponse
+	47, // 65: meridian.admin.v1.Admin.ListRoutes:output_type -> meridian.admin.v1.ListRoutesResponse
+	51, // 66: meridian.admin.v1.Admin.ExplainRoute:output_type -> meridian.admin.v1.ExplainRouteResponse
+	53, // 67: meridian.admin.v1.Admin.TestRoute:output_type -> meridian.admin.v1.TestRouteResponse
+	55, // 68: meridian.admin.v1.Admin.AddRoute:output_type -> meridian.admin.v1.AddRouteResponse
+	57, // 69: meridian.admin.v1.Admin.ReadObject:output_type -> meridian.admin.v1.ObjectPart
+	59, // 70: meridian.admin.v1.Admin.Doctor:output_type -> meridian.admin.v1.DoctorResponse
+	62, // 71: meridian.admin.v1.Admin.Reload:output_type -> meridian.admin.v1.ReloadResponse
+	54, // [54:72] is the sub-list for method output_type
+	36, // [36:54] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_admin_proto_init() }
@@ -4937,7 +5025,7 @@ func file_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_admin_proto_rawDesc), len(file_admin_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   56,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"sync"
@@ -114,4 +115,25 @@ func (s *Server) forget(g *group) {
 		s.seated--
 	}
 	s.gone.Add(&st)
+}
+
+// Usage is what one engine has.
+type Usage struct {
+	Name       string // agent and incarnation of a group, or the process
+	Sessions   int
+	Namespaces int
+	Requests   uint64 // generation requests that are followed
+}
+
+// Engines says what each engine has that is connected now, by name.
+func (s *Server) Engines() []Usage {
+	s.mu.Lock()
+	all := make([]Usage, 0, len(s.groups))
+	for g := range s.groups {
+		st := g.life.stats()
+		all = append(all, Usage{g.account.Name, len(*g.members.Load()), len(g.spaces()), st.Tracked()})
+	}
+	s.mu.Unlock()
+	slices.SortFunc(all, func(a, b Usage) int { return cmp.Compare(a.Name, b.Name) })
+	return all
 }

@@ -142,33 +142,45 @@ type arenaUsage struct {
 }
 
 type statusResult struct {
-	Name            string     `json:"name"`
-	Agent           string     `json:"agent"`
-	Incarnation     uint64     `json:"incarnation"`
-	Version         string     `json:"version"`
-	WireVersion     uint32     `json:"wire_version"`
-	LinkVersion     uint32     `json:"link_version"`
-	PID             uint32     `json:"pid"`
-	UptimeMS        uint64     `json:"uptime_ms"`
-	Ready           bool       `json:"ready"`
-	Reasons         []reason   `json:"reasons"`
-	Drain           string     `json:"drain"`
-	Ports           []port     `json:"ports"`
-	Arena           arenaUsage `json:"arena"`
-	PeersReady      uint32     `json:"peers_ready"`
-	PeersConfigured uint32     `json:"peers_configured"`
-	EngineSessions  uint32     `json:"engine_sessions"`
-	Namespaces      uint32     `json:"namespaces"`
-	ConfigPath      string     `json:"config_path,omitempty"`
+	Name            string        `json:"name"`
+	Agent           string        `json:"agent"`
+	Incarnation     uint64        `json:"incarnation"`
+	Version         string        `json:"version"`
+	WireVersion     uint32        `json:"wire_version"`
+	LinkVersion     uint32        `json:"link_version"`
+	PID             uint32        `json:"pid"`
+	UptimeMS        uint64        `json:"uptime_ms"`
+	Ready           bool          `json:"ready"`
+	Reasons         []reason      `json:"reasons"`
+	Drain           string        `json:"drain"`
+	Ports           []port        `json:"ports"`
+	Arena           arenaUsage    `json:"arena"`
+	PeersReady      uint32        `json:"peers_ready"`
+	PeersConfigured uint32        `json:"peers_configured"`
+	EngineSessions  uint32        `json:"engine_sessions"`
+	Engines         []engineUsage `json:"engines"`
+	Namespaces      uint32        `json:"namespaces"`
+	ConfigPath      string        `json:"config_path,omitempty"`
+}
+
+// engineUsage is one engine that is connected: a session or a group of sessions.
+type engineUsage struct {
+	Name       string `json:"name"`
+	Sessions   uint32 `json:"sessions"`
+	Namespaces uint32 `json:"namespaces"`
+	Requests   uint32 `json:"requests"`
 }
 
 func statusOf(r *adminpb.StatusResponse) statusResult {
 	s := statusResult{
 		Name: r.GetName(), Agent: r.GetAgent(), Incarnation: r.GetIncarnation(), Version: r.GetVersion(),
 		WireVersion: r.GetWireVersion(), LinkVersion: r.GetLinkVersion(), PID: r.GetPid(), UptimeMS: r.GetUptimeMs(),
-		Ready: r.GetReady(), Reasons: []reason{}, Drain: enumWord(r.GetDrain().String(), "DRAIN_STATE_"), Ports: []port{},
+		Ready: r.GetReady(), Reasons: []reason{}, Engines: []engineUsage{}, Drain: enumWord(r.GetDrain().String(), "DRAIN_STATE_"), Ports: []port{},
 		PeersReady: r.GetPeersReady(), PeersConfigured: r.GetPeersConfigured(), EngineSessions: r.GetEngineSessions(),
 		Namespaces: r.GetNamespaces(), ConfigPath: r.GetConfigPath(),
+	}
+	for _, e := range r.GetEngines() {
+		s.Engines = append(s.Engines, engineUsage{e.GetName(), e.GetSessions(), e.GetNamespaces(), e.GetRequests()})
 	}
 	for _, x := range r.GetReasons() {
 		s.Reasons = append(s.Reasons, reason{x.GetId(), x.GetText()})
@@ -218,9 +230,14 @@ func (s statusResult) grid(wide bool) grid {
 		{"version", fmt.Sprintf("%s (MRDN %d, link %d)", s.Version, s.WireVersion, s.LinkVersion)},
 		{"uptime", duration(time.Duration(s.UptimeMS) * time.Millisecond)},
 		{"peers", fmt.Sprintf("%d of %d ready", s.PeersReady, s.PeersConfigured)},
-		{"engines", number(s.EngineSessions)},
-		{"namespaces", number(s.Namespaces)},
+		{"engines", fmt.Sprintf("%d, of %d sessions", len(s.Engines), s.EngineSessions)},
 	}...)
+	if wide {
+		for _, e := range s.Engines {
+			rows = append(rows, []string{"  " + e.Name, fmt.Sprintf("%d sessions, %d namespaces, %d requests", e.Sessions, e.Namespaces, e.Requests)})
+		}
+	}
+	rows = append(rows, []string{"namespaces", number(s.Namespaces)})
 	for _, p := range s.Ports {
 		rows = append(rows, []string{p.Kind, p.Address})
 	}
