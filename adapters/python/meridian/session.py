@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import itertools
 import socket
 import threading
 import time
@@ -27,6 +26,7 @@ T = TypeVar("T")
 
 TIMEOUT: Final = 30.0  # seconds that a request gets which states none
 GRACE: Final = 1.0  # seconds beyond a request's deadline until its caller stops waiting for END
+POLL_READS: Final = 64  # of poll at most: a daemon that sends without end holds nobody up
 CLOSE_WAIT: Final = 0.25  # seconds that close leaves the daemon to end its side
 
 
@@ -143,9 +143,9 @@ class Session:
         self.error: ClosedError | None = None  # why the connection is over
         self.dropped = 0  # TOKENS that were dropped whole, because too many wait for the socket
         self._calls: dict[int, Pending[Any]] = {}
-        self._numbers = itertools.count(1, 2)
-        self._last = -1
-        self._releases: list[bytes] = []
+        self._last = -1  # number of the request that was sent last
+        self._numbering = threading.Lock()
+        self._releases: collections.deque[bytes] = collections.deque()  # leases that are to be given back
         self._reading = threading.Lock()
         self._waiting: collections.deque[Pending[Any]] = collections.deque()
         self._hello: Hello | None = None
@@ -191,8 +191,7 @@ class Session:
 
     def request(self, pending: Pending[Any], kind: int, *parts: bytes | memoryview, fd: int = -1) -> None:
         """Sends a request, with a descriptor where fd is one. After an exception nothing is under way."""
-        req = self._last = next(self._numbers)
-        pending.req = req
+        req = pending.req = self._number()
         self._calls[req] = pending
         try:
             if self.error is not None:
@@ -220,14 +219,26 @@ class Session:
             self.fail(e)
             raise
 
+    def _number(self) -> int:
+        """The next request's: odd, and greater than all before."""
+        with self._numbering:
+            self._last += 2
+            return self._last
+
     def _release_frames(self) -> bytes:
         """RELEASE of what waits to be given back; its END belongs to no call."""
         out = b""
-        while self._releases:
-            some, self._releases = self._releases[:frames.MAX_ITEMS], self._releases[frames.MAX_ITEMS:]
-            req = self._last = next(self._numbers)
-            out += frames.frame(frames.RELEASE, req, (len(some).to_bytes(4, "little"), *some), self._sock.plain)
+        while some := self._take_releases():
+            out += frames.frame(frames.RELEASE, self._number(), (len(some).to_bytes(4, "little"), *some), self._sock.plain)
         return out
+
+    def _take_releases(self) -> list[bytes]:
+        """At most as many leases as go into one message; others may queue more meanwhile."""
+        some: list[bytes] = []
+        with contextlib.suppress(IndexError):
+            while len(some) < frames.MAX_ITEMS:
+                some.append(self._releases.popleft())
+        return some
 
     def send_cancel(self, req: int) -> None:
         if self.error is None:
@@ -330,7 +341,9 @@ class Session:
             got = self._receive(0)
             while not got and (left := end - time.monotonic()) > 0:
                 got = self._receive(min(left, QUANTUM))
-            while got:
+            for _ in range(POLL_READS):
+                if not got:
+                    break
                 got = self._receive(0)
         finally:
             self._hand_over()
