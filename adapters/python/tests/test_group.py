@@ -155,3 +155,9 @@ class Groups(Case):
 
     def test_pinned_blocks_are_put(self):
         self.assertTrue(self.a.put(self.space, self.keys(1), bodies(1), pin=0.05).kept)
+
+    def test_a_process_shows_itself_by_its_pidfd(self):
+        self.a.process()
+        with open("/dev/null", encoding="ascii") as f, self.assertRaises(RequestError) as raised:
+            self.a.process(f.fileno())
+        self.assertEqual(raised.exception.code, Code.INVALID)
