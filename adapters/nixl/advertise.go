@@ -47,7 +47,7 @@ func (n *Node) keep(s *session, store plane.Store) {
 	log := n.cfg.Helper.Log.With("agent", s.agent, "store", store.String())
 	first := true
 	for {
-		err := store.Publish(n.life, s.agent, s.blob)
+		err := store.Publish(n.life, s.agent, s.metadata())
 		if n.life.Err() != nil {
 			return
 		}

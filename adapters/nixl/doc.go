@@ -3,6 +3,8 @@
 //
 //	process.go one run of the helper: requests, answers, signs of life, its end
 //	ways.go    the transports that UCX chooses
+//	roster.go  the listed peers, and a list that replaces them
+//	guest.go   their windows in the helper
 //	capi       the library's functions; in the helper only
 //	control    the messages between daemon and helper
 //	helper     what the helper does

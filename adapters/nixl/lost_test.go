@@ -73,9 +73,9 @@ func answerAs(c net.Conn, name string) {
 func fakeLends(t *testing.T, n *Node, name string) {
 	t.Helper()
 	testbed.Until(t, "peer "+name+" lends memory", func() bool {
-		for _, p := range n.peers {
+		for _, p := range n.roster.Load().peers {
 			if l, err := p.now(); p.Name() == name && err == nil {
-				g := l.guests[p]
+				g := l.guest(p)
 				if l.lent.Off != g.at { // of no helper, or of an earlier one
 					l.deliver(name, []byte(message{verb: verbLend, addr: g.at, n: g.w.Len}.String()))
 				}
@@ -145,7 +145,7 @@ func TestATransferIsMarkedAndDrained(t *testing.T) {
 	if list := pushTo(t.Context(), t, n, "good", 1000, 9); list[0].Err != nil {
 		t.Error(list[0].Err)
 	}
-	for _, p := range n.peers {
+	for _, p := range n.roster.Load().peers {
 		if p.Name() == "never" {
 			p.mu.Lock()
 			p.since = time.Now().Add(-2 * stuckTime)

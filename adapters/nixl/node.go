@@ -104,8 +104,6 @@ type Config struct {
 type Node struct {
 	lent.Group
 	cfg   Config
-	peers []*peer
-	each  map[string]*onePeer
 	store *lent.Store
 	inbox *inbox
 	allow door.Ranges
@@ -113,6 +111,10 @@ type Node struct {
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 	running sync.WaitGroup
+
+	changing sync.Mutex // the peers
+	closed   bool       // under changing
+	roster   atomic.Pointer[roster]
 
 	draining atomic.Bool
 	doing    atomic.Int64 // requests of peers that are done now
@@ -135,27 +137,23 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.Gateway == nil {
 		cfg.Gateway = fabric.NoGateway{}
 	}
-	n := &Node{cfg: cfg, each: map[string]*onePeer{}, down: errors.New(program + " is being started"), turn: make(chan struct{}), there: map[plane.Store]error{}}
+	n := &Node{cfg: cfg, down: errors.New(program + " is being started"), turn: make(chan struct{}), there: map[plane.Store]error{}}
 	n.allow.Set(cfg.Allow)
 	n.inbox = newInbox(n)
 	if err := n.inbox.listen(ctx, cfg.Listen); err != nil {
 		return nil, errors.Join(err, n.closeStores())
 	}
 	n.life, n.end = context.WithCancel(context.Background())
-	var list []lent.Peer
-	for _, c := range cfg.Peers {
-		p := newPeer(n, c)
-		n.peers, list = append(n.peers, p), append(list, p)
-	}
 	n.store = lent.New(lent.Config{
 		Label: cfg.Label, MaxItem: maxItem, MaxBatch: maxBatch, MaxBlocks: maxBlocks, Lanes: max(cfg.Lanes, 1), Rest: quarantineTime, Stored: n.tell,
 		Tenant: cfg.Tenant, Tenants: cfg.Tenants,
-	}, list)
+	}, nil)
 	n.Group = n.store.All()
-	for _, p := range n.peers {
-		n.each[p.Name()] = &onePeer{n.store.One(p.Name())}
-		n.running.Go(func() { p.run(n.life) })
+	peers := make([]*peer, len(cfg.Peers))
+	for i, c := range cfg.Peers {
+		peers[i] = newPeer(n, c)
 	}
+	n.enlist(peers, &roster{})
 	n.running.Go(n.supervise)
 	for _, store := range n.stores() {
 		n.running.Go(func() { n.advertise(store) })
@@ -267,6 +265,9 @@ func (n *Node) SetAllow(list []netip.Prefix) {
 
 // Close ends calls under way, the peers' connections and the helper.
 func (n *Node) Close() error {
+	n.changing.Lock()
+	n.closed = true
+	n.changing.Unlock()
 	n.end()
 	n.store.Close()
 	n.inbox.door.Close()

@@ -151,7 +151,7 @@ func newNode(t *testing.T, c Config) *Node {
 func lends(t *testing.T, n *Node, name string) {
 	t.Helper()
 	testbed.Until(t, "peer "+name+" lends memory", func() bool {
-		for _, p := range n.peers {
+		for _, p := range n.roster.Load().peers {
 			if l, err := p.now(); p.Name() == name && err == nil && l.lent.Len > 0 {
 				return true
 			}

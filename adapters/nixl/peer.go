@@ -44,6 +44,9 @@ type peer struct {
 	box  chan text // notifications
 	sick chan error
 
+	listed context.Context // ends with Close, or when the peer is listed no more
+	unlist context.CancelFunc
+
 	mu     sync.Mutex
 	link   *link // nil: it is not connected, and why says why
 	why    error
@@ -75,10 +78,12 @@ type text struct {
 }
 
 func newPeer(n *Node, c PeerConfig) *peer {
-	return &peer{
+	p := &peer{
 		PeerConfig: c, node: n, box: make(chan text, heard), sick: make(chan error, 1),
 		why: errors.New("not connected yet"),
 	}
+	p.listed, p.unlist = context.WithCancel(n.life)
+	return p
 }
 
 // Name is the peer's, in the configuration.
@@ -252,7 +257,7 @@ func (p *peer) hear(s *session, t string) bool {
 	}
 }
 
-// run keeps the peer connected until the fabric ends.
+// run keeps the peer connected until it is listed no more, or the fabric ends.
 func (p *peer) run(ctx context.Context) {
 	wait := firstWait
 	for ctx.Err() == nil {
@@ -338,7 +343,11 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if err := l.give(s.blob); err != nil {
+	g, err := s.invite(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := l.give(s.metadata()); err != nil {
 		return err
 	}
 	// A listener does one thing after the other: its answer says that it has loaded ours,
@@ -347,7 +356,6 @@ func (p *peer) serve(ctx context.Context, s *session) error {
 	if _, err := p.same(ctx, l, m); err != nil {
 		return err
 	}
-	g := s.guests[p]
 	if err := s.notify(ctx, m.Agent, message{verb: verbWindow, addr: g.at, n: g.w.Len}.String()); err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (n *Node) does(ctx context.Context, p *peer, s *session, agent string, m me
 	case n.draining.Load():
 		return 0, fmt.Errorf("nixl: notification to %s: %w", m.verb, wire.CodeDraining)
 	case m.verb == verbPut:
-		return m.n - wire.HeaderLen, n.put(s.guests[p], p, m)
+		return m.n - wire.HeaderLen, n.put(s.guest(p), p, m)
 	}
 	return n.get(ctx, p, s, agent, m)
 }
@@ -125,7 +125,7 @@ func (n *Node) get(ctx context.Context, p *peer, s *session, agent string, m mes
 	if n.cfg.Store.Lookup(m.ns, keys, v) != 1 || v[0].Err != nil || v[0].Seg == 0 {
 		return 0, fmt.Errorf("nixl: notification to get: block %v: %w", m.key, cmp.Or(v[0].Err, error(wire.CodeAbsent)))
 	}
-	owner := s.guests[p].owner
+	owner := s.guest(p).owner
 	lease, err := n.cfg.Store.Acquire(owner, v, leaseTime, false)
 	if err != nil {
 		return 0, err

@@ -45,9 +45,10 @@ func (o *onePeer) Close() error { return nil }
 
 // Peers tells how each listed peer stands.
 func (n *Node) Peers() []fabric.Peer {
-	out := make([]fabric.Peer, len(n.peers))
+	peers := n.roster.Load().peers
+	out := make([]fabric.Peer, len(peers))
 	down := n.Enabled()
-	for i, p := range n.peers {
+	for i, p := range peers {
 		out[i] = p.stands(down)
 	}
 	return out
@@ -89,7 +90,7 @@ func codeOf(err error) wire.Code {
 
 // Peer is the fabric that leads to a listed peer.
 func (n *Node) Peer(name string) fabric.Fabric {
-	if o := n.each[name]; o != nil {
+	if o := n.roster.Load().each[name]; o != nil {
 		return o
 	}
 	return nil

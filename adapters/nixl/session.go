@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"meridian/adapters/nixl/control"
 	"meridian/adapters/nixl/plane"
@@ -25,17 +26,22 @@ const stagingWindow = 0
 type session struct {
 	*process
 	node    *Node
-	blob    []byte // what peers load: it gives no right to the staging
-	guests  map[*peer]guest
-	owners  []blocks.Owner
 	stage   *staging
 	leave   func() // the staging
 	loading sync.Mutex
 
-	mu     sync.Mutex
-	names  map[string]*peer // of agents that are loaded, or about to be
-	closed bool
-	users  sync.WaitGroup // of the staging
+	inviting sync.Mutex // one window at a time
+	mu       sync.Mutex
+	blob     []byte // what peers load: it gives no right to the staging
+	guests   map[*peer]guest
+	spares   map[string]guest // by name of a peer: no peer has been told of them
+	retired  int              // windows of peers that are gone
+	owners   []blocks.Owner
+	last     uint32               // number of a window
+	names    map[string]*peer     // of agents that are loaded, or about to be
+	forgot   map[string]time.Time // when an agent was forgotten, a moment ago
+	closed   bool
+	users    sync.WaitGroup // of the windows
 }
 
 // guest is the window of a listed peer.
@@ -49,7 +55,7 @@ type guest struct {
 func (n *Node) openSession(ctx context.Context) (*session, error) {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	s := &session{node: n, guests: map[*peer]guest{}, names: map[string]*peer{}, leave: func() {}}
+	s := &session{node: n, guests: map[*peer]guest{}, spares: map[string]guest{}, names: map[string]*peer{}, forgot: map[string]time.Time{}, leave: func() {}}
 	var err error
 	if s.process, err = startProcess(ctx, &n.cfg.Helper, fmt.Sprintf("meridian-%s-%x", n.cfg.Agent, id), s.deliver); err != nil {
 		return nil, err
@@ -66,20 +72,14 @@ func (n *Node) openSession(ctx context.Context) (*session, error) {
 }
 
 func (s *session) openWindows(ctx context.Context) error {
-	for i, p := range s.node.peers {
-		who := quota.Holder{Kind: quota.Peer, Name: p.PeerConfig.Name}
-		g := guest{owner: s.node.cfg.Store.NewOwnerFor(who, 0)}
-		var err error
-		if g.w, g.at, err = s.openWindow(ctx, g.owner, stagingWindow+1+uint32(i), s.node.cfg.Window, who); err != nil {
-			return fmt.Errorf("window of peer %s: %w", p.PeerConfig.Name, err)
+	for _, p := range s.node.roster.Load().peers {
+		if err := s.open(ctx, p); err != nil {
+			return err
 		}
-		s.guests[p] = g
 	}
-	m, err := ask[*control.Blob](ctx, s.process, &control.Metadata{}, -1)
-	if err != nil {
+	if err := s.learn(ctx); err != nil {
 		return err
 	}
-	s.blob = m.Blob
 	owner := s.node.cfg.Store.NewOwner(0)
 	w, _, err := s.openWindow(ctx, owner, stagingWindow, s.node.cfg.Staging)
 	if err != nil {
@@ -98,7 +98,9 @@ func (s *session) openWindows(ctx context.Context) error {
 
 // openWindow makes a window and hands it to the helper.
 func (s *session) openWindow(ctx context.Context, owner blocks.Owner, number uint32, n uint64, who ...quota.Holder) (w window.Window, at uint64, err error) {
+	s.mu.Lock()
 	s.owners = append(s.owners, owner)
+	s.mu.Unlock()
 	if w, err = s.node.cfg.Windows.Open(owner, window.Spec{Bytes: n, TTL: window.Forever, Map: true, For: who}); err != nil {
 		return w, 0, &child.Ours{Err: err}
 	}
@@ -119,7 +121,7 @@ func (s *session) close() {
 	}
 }
 
-// enter keeps the staging until users.Done.
+// enter keeps the windows until users.Done.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,6 +179,9 @@ var errHarm = errors.New("the helper died, or hung, while it loaded this agent's
 // load makes a peer's agent known: one at a time, since UCX does not survive two of one. So
 // it is known whose metadata were loaded when the helper died.
 func (s *session) load(ctx context.Context, m plane.Metadata, blob []byte) error {
+	if err := s.rested(ctx, m.Agent); err != nil {
+		return err
+	}
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	if err := s.err(); err != nil {
@@ -201,6 +206,7 @@ func (s *session) forget(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	_, _ = ask[*control.Done](ctx, s.process, &control.Forget{Peer: name}, -1)
+	s.forgotten(name)
 }
 
 // notify sends a peer's agent a text.

@@ -115,7 +115,7 @@ func TestAPeerOfAStoreComesAndGoesWithItsMetadata(t *testing.T) {
 			return false
 		}
 		b, err := store.Get(t.Context(), s.agent)
-		return err == nil && string(b) == string(s.blob)
+		return err == nil && string(b) == string(s.metadata())
 	})
 	_ = store.Publish(t.Context(), "far", far.blob)
 	until("it is connected", func(p fabric.Peer) bool { return p.State == fabric.PeerReady })
@@ -136,7 +136,7 @@ func TestAPeerOfAStoreComesAndGoesWithItsMetadata(t *testing.T) {
 	n.mu.Unlock()
 	far.lend(ours)
 	lends(t, n, "far")
-	testbed.Until(t, "its memory was read", n.peers[0].alive)
+	testbed.Until(t, "its memory was read", n.roster.Load().peers[0].alive)
 	store.restart()
 	until("the store has lost all, and the peer answers", func(p fabric.Peer) bool {
 		return p.State == fabric.PeerReady && strings.Contains(p.Text, "must send them once more")
@@ -151,7 +151,7 @@ func TestAPeerOfAStoreComesAndGoesWithItsMetadata(t *testing.T) {
 	if _, err := ask[*control.Done](t.Context(), far.process, &control.Notify{Peer: agent, Text: []byte(nowhere)}, -1); err != nil {
 		t.Fatal(err)
 	}
-	testbed.Until(t, "memory that it never registered cannot be read", func() bool { return !n.peers[0].alive() && peer().Place == 4096 })
+	testbed.Until(t, "memory that it never registered cannot be read", func() bool { return !n.roster.Load().peers[0].alive() && peer().Place == 4096 })
 	store.restart()
 	until("it does not answer, and the store has lost it", func(p fabric.Peer) bool { return p.State == fabric.PeerConnecting })
 	_ = store.Publish(t.Context(), "far", far.blob)
@@ -206,7 +206,7 @@ func TestAStoreThatDoesNotAnswerHoldsUpNoPeer(t *testing.T) {
 	<-store.asked
 	get := message{verb: verbGet, addr: 1, n: 1000}.String()
 	for range 3 {
-		if !n.peers[0].hear(helperOf(t, n), get) {
+		if !n.roster.Load().peers[0].hear(helperOf(t, n), get) {
 			t.Fatal("the peer hears nothing")
 		}
 		select {

@@ -37,7 +37,7 @@ type nixlSettings struct {
 
 var openNIXL = New(
 	config.ListsPeers(config.NewFabricKind(nixlKind, "Applications with a NIXL agent: they lend memory for blocks, and bring and take blocks. NIXL's library runs in meridian-ffi, a process of its own. docs/nixl.md tells how.", checkNIXL,
-		config.Key("peers", func(s *nixlSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=ADDRESS. ADDRESS says how the peer's agent is found: HOST:PORT is where its listener is, which NIXL has at IPv4 only; listener://AGENT sends its metadata to listen; tcpstore://AGENT has them on the TCPStore; etcd://AGENT has them in etcd."),
+		config.Key("peers", func(s *nixlSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=ADDRESS. ADDRESS says how the peer's agent is found: HOST:PORT is where its listener is, which NIXL has at IPv4 only; listener://AGENT sends its metadata to listen; tcpstore://AGENT has them on the TCPStore; etcd://AGENT has them in etcd. A reload adds, changes and removes peers; the blocks of one that changes or goes are gone.").Live(),
 		config.Key("listen", func(s *nixlSettings) *string { return &s.listen }, config.Words, "", config.Free[string](), "HOST:PORT to which agents send their metadata, and where they ask for those of the daemon's agent. Empty: nowhere. Beyond loopback it takes insecure and allow."),
 		config.Key("allow", func(s *nixlSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect to listen besides loopback, ADDRESS/BITS. Who may connect gets the metadata of this daemon's agent. A reload closes the connections of those that are not allowed any more.").Live(),
 		config.Key("tcpstore", func(s *nixlSettings) *string { return &s.tcpstore }, config.Words, "", config.Free[string](), "HOST:PORT of a TCPStore, such as listen of a nixl-hub, where agents with NIXL_TCPSTORE_ENDPOINT find the daemon's agent, and the daemon theirs."),
@@ -84,10 +84,7 @@ var openNIXL = New(
 		if s.devices == autoDevices {
 			c.Helper.Choose = chooseDevices(at.Config, c.Helper)
 		}
-		for _, p := range s.peers {
-			name, addr, _ := strings.Cut(p, "=")
-			c.Peers = append(c.Peers, nixl.PeerConfig{Name: name, Address: addr})
-		}
+		c.Peers = s.listed()
 		if err := openPlanes(at, s, &c); err != nil {
 			return nil, err
 		}

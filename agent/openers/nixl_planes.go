@@ -1,28 +1,49 @@
 package openers
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"meridian/adapters/nixl"
 	"meridian/adapters/nixl/plane"
 	"meridian/agent/config"
 )
 
-// liveNIXL is a fabric of NIXL agents whose allow a reload can change.
+// liveNIXL is a fabric of NIXL agents whose peers and allow a reload can change.
 type liveNIXL struct{ *nixl.Node }
 
 var _ Reloader = (*liveNIXL)(nil)
 
 // Prepare implements Reloader.
 func (l *liveNIXL) Prepare(c *config.Config) (Prepared, error) {
-	allow := prefixes(c.Settings(l.Label()).(*nixlSettings).allow)
-	return Prepared{Peers: len(l.Peers()), Apply: func() error {
-		l.SetAllow(allow)
-		return nil
+	s := c.Settings(l.Label()).(*nixlSettings)
+	ctx, cancel := context.WithTimeout(context.Background(), invitationTime)
+	defer cancel()
+	next, err := l.Node.Prepare(ctx, s.listed())
+	if err != nil {
+		return Prepared{}, fmt.Errorf("fabric.%s.peers: %w", l.Label(), err)
+	}
+	return Prepared{Peers: len(s.peers), Cancel: next.Cancel, Apply: func() error {
+		l.SetAllow(prefixes(s.allow))
+		return next.Apply()
 	}}, nil
+}
+
+// invitationTime bounds what a reload waits for the helper to map the windows of new peers.
+const invitationTime = 10 * time.Second
+
+// listed are the peers.
+func (s *nixlSettings) listed() (out []nixl.PeerConfig) {
+	for _, p := range s.peers {
+		name, addr, _ := strings.Cut(p, "=")
+		out = append(out, nixl.PeerConfig{Name: name, Address: addr})
+	}
+	return out
 }
 
 // openPlanes opens the stores of metadata that a table names.

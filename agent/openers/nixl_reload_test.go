@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +49,42 @@ func TestWhoMayUseNIXLsListenersIsReloaded(t *testing.T) {
 		}
 		if err := f.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// The peers of a table come and go with it, whether there is a helper or not.
+func TestPeersOfANIXLTableAreReloaded(t *testing.T) {
+	var book quota.Book
+	site := Site{Observer: deaf{}, Quota: &book, Doors: door.NewCommon(&book), Log: slog.New(slog.DiscardHandler)}
+	table := func(peers ...string) config.Fabric {
+		return config.Fabric{Name: "x", Kind: nixlKind, Settings: &nixlSettings{helper: "/nowhere", peers: peers}}
+	}
+	f, err := Open(t.Context(), table("a=127.0.0.1:1", "b=127.0.0.1:2"), site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	names := func() (out []string) {
+		for _, p := range f.(fabric.Peered).Peers() {
+			out = append(out, p.Name+"="+strings.TrimPrefix(p.Addr, "nixl://"))
+		}
+		return out
+	}
+	for _, list := range [][]string{{"b=127.0.0.1:2", "c=127.0.0.1:3"}, {"c=127.0.0.1:4"}, nil} {
+		was := names()
+		p, err := f.(Reloader).Prepare(&config.Config{Fabrics: []config.Fabric{table(list...)}})
+		if err != nil || p.Peers != len(list) {
+			t.Fatal(p.Peers, err)
+		}
+		if got := names(); !slices.Equal(got, was) {
+			t.Errorf("%q before it is in force", got)
+		}
+		if err := p.Apply(); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(); !slices.Equal(got, list) {
+			t.Errorf("%q, want %q", got, list)
 		}
 	}
 }
