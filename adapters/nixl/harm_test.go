@@ -59,7 +59,7 @@ func TestAPeerWhoseMetadataEndTheHelperIsLeftAlone(t *testing.T) {
 }
 
 func TestEachHelperThatAPeerEndsDoublesItsRest(t *testing.T) {
-	p := newPeer(&Node{cfg: Config{Helper: HelperConfig{Log: testLog(t)}}}, PeerConfig{Name: "bad"})
+	p := newPeer(&Node{life: t.Context(), cfg: Config{Helper: HelperConfig{Log: testLog(t)}}}, PeerConfig{Name: "bad"})
 	other := errors.New("UNREACHABLE: the helper died")
 	for _, c := range []struct {
 		err  error

@@ -29,7 +29,6 @@ const takeoverTime = 15 * time.Second
 type inbox struct {
 	addr           string
 	log            *slog.Logger
-	names          map[string]bool // agents that are listed
 	allows         func(source netip.Addr) bool
 	door           *door.Door
 	held           *door.Shares
@@ -37,8 +36,9 @@ type inbox struct {
 	refused        func(from string, err error)
 	wait, takeover time.Duration // exchangeTime and takeoverTime
 
-	mu   sync.Mutex
-	from map[string]*sent // by agent
+	mu    sync.Mutex
+	names map[string]bool  // agents that are listed
+	from  map[string]*sent // by agent
 }
 
 // sent is an agent that has sent its metadata. Its connection stands while it lives.
@@ -56,24 +56,44 @@ type sent struct {
 
 // newInbox makes the listener.
 func newInbox(n *Node) *inbox {
-	in := &inbox{log: n.cfg.Helper.Log, names: map[string]bool{}, allows: n.Allows, from: map[string]*sent{}, wait: exchangeTime, takeover: takeoverTime}
+	in := &inbox{log: n.cfg.Helper.Log, allows: n.Allows, from: map[string]*sent{}, wait: exchangeTime, takeover: takeoverTime}
 	in.ours = func() []byte {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if n.session == nil {
 			return nil
 		}
-		return n.session.blob
+		return n.session.metadata()
 	}
 	in.refused = func(from string, err error) { n.turned(from, false, err) }
-	for _, c := range n.cfg.Peers {
+	in.list(n.cfg.Peers)
+	in.held = n.cfg.Doors.Of(quota.HandshakeBytes)
+	in.door = door.New(door.Config{Places: n.cfg.Doors.Of(quota.MetadataConns), Admit: in.admit, Serve: in.serve, Refused: func(from string, err error) { in.refused(from, err) }})
+	return in
+}
+
+// list says which peers there are. An agent that is listed no more loses its connection.
+func (in *inbox) list(peers []PeerConfig) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.names = map[string]bool{}
+	for _, c := range peers {
 		if by, agent := Planned(c.Address); by == ByListener {
 			in.names[agent] = true
 		}
 	}
-	in.held = n.cfg.Doors.Of(quota.HandshakeBytes)
-	in.door = door.New(door.Config{Places: n.cfg.Doors.Of(quota.MetadataConns), Admit: in.admit, Serve: in.serve, Refused: func(from string, err error) { in.refused(from, err) }})
-	return in
+	for agent, s := range in.from {
+		if !in.names[agent] {
+			_ = s.c.Close()
+		}
+	}
+}
+
+// listed says whether an agent is.
+func (in *inbox) listed(agent string) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.names[agent]
 }
 
 // listen starts it, where there is an address.
@@ -174,7 +194,7 @@ func (s *sent) load(blob []byte) error {
 	switch {
 	case err != nil:
 		return err
-	case !s.in.names[m.Agent]:
+	case !s.in.listed(m.Agent):
 		return fmt.Errorf("nixl: metadata of agent %s, and no peer is listed as %s of that name: %w", stranger.Quote(m.Agent), ByListener, wire.CodeDenied)
 	case s.name != "" && s.name != m.Agent:
 		return fmt.Errorf("nixl: metadata of agent %s by the connection of %s: %w", stranger.Quote(m.Agent), stranger.Quote(s.name), wire.CodeDenied)
@@ -186,6 +206,10 @@ func (s *sent) load(blob []byte) error {
 	for {
 		s.in.mu.Lock()
 		other := s.in.from[m.Agent]
+		if !s.in.names[m.Agent] { // since a moment
+			s.in.mu.Unlock()
+			return fmt.Errorf("nixl: metadata of agent %s, which is listed no more: %w", stranger.Quote(m.Agent), wire.CodeDenied)
+		}
 		if other == nil || other == s {
 			s.mu.Lock()
 			s.name, s.blob = m.Agent, blob

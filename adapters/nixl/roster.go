@@ -101,11 +101,12 @@ func (x *Next) Apply() error {
 
 // enlist has these peers listed, and connects those that old has not.
 func (n *Node) enlist(peers []*peer, old *roster) {
-	list := make([]lent.Peer, len(peers))
+	list, configs := make([]lent.Peer, len(peers)), make([]PeerConfig, len(peers))
 	for i, p := range peers {
-		list[i] = p
+		list[i], configs[i] = p, p.PeerConfig
 	}
 	n.store.Set(list)
+	n.inbox.list(configs)
 	r := &roster{peers: peers, each: map[string]*onePeer{}}
 	for _, p := range peers {
 		if r.each[p.Name()] = old.each[p.Name()]; !slices.Contains(old.peers, p) {

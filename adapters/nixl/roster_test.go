@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"meridian/adapters/nixl/control"
 	"meridian/adapters/nixl/internal/wheel"
+	"meridian/adapters/nixl/plane"
 	"meridian/blocks"
 	"meridian/blocks/window"
 	"meridian/fabric"
@@ -96,6 +99,32 @@ func TestAPeerThatIsGoneIsNotHeard(t *testing.T) {
 	s.deliver("agent-a", []byte("mrdn put 00 00 0 0"))
 	if n.count.refusals.Load() != before+1 {
 		t.Error("a notification of it was taken")
+	}
+}
+
+// Who may send metadata to the listener follows the list, and who is not on it any more
+// loses its connection.
+func TestTheListenerFollowsTheList(t *testing.T) {
+	r := startInbox(t, testbed.Patience, testbed.Patience)
+	r.list([]PeerConfig{{"a", ByListener + "agentA"}, {"b", ByListener + "agentB"}})
+	conns := map[string]net.Conn{}
+	for _, agent := range []string{"agentA", "agentB"} {
+		conns[agent] = r.dial()
+		r.says(conns[agent], plane.Load, bytes.ReplaceAll(blob(t), []byte("agentA"), []byte(agent)))
+		testbed.Until(t, agent+" has sent its metadata", func() bool { _, err := r.sent(agent); return err == nil })
+	}
+	r.list([]PeerConfig{{"b", ByListener + "agentB"}})
+	if _, err := conns["agentA"].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection of an agent that is listed no more: %v", err)
+	}
+	testbed.Until(t, "it is gone", func() bool { _, err := r.sent("agentA"); return err != nil })
+	if _, err := r.sent("agentB"); err != nil {
+		t.Error(err)
+	}
+	again := r.dial()
+	r.says(again, plane.Load, blob(t))
+	if _, err := again.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("it sends its metadata again: %v", err)
 	}
 }
 

@@ -273,7 +273,7 @@ func TestADeadAgentOfEtcdIsSeenAndReaped(t *testing.T) {
 // An address that refuses connections for a short while, or only once, is no dead agent.
 func TestAnAgentIsNotReapedTooSoon(t *testing.T) {
 	reaped := 0
-	n := &Node{cfg: Config{Reap: true, Etcd: &reapStore{memStore: newStore(), reaped: &reaped}, reapTime: time.Hour, Helper: HelperConfig{Log: testLog(t)}}}
+	n := &Node{life: t.Context(), cfg: Config{Reap: true, Etcd: &reapStore{memStore: newStore(), reaped: &reaped}, reapTime: time.Hour, Helper: HelperConfig{Log: testLog(t)}}}
 	p := newPeer(n, PeerConfig{"app", ByEtcd + "app"})
 	refused := errors.New("connect() failed: " + nobodyThere)
 	for range 10 {
