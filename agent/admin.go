@@ -184,7 +184,7 @@ func pbBlock(v blocks.View) *adminpb.Block {
 	}
 	return &adminpb.Block{
 		Namespace: v.NS.String(), Key: v.Key.String(), Tier: pbTier(v.Tier), Where: where,
-		Length: v.Head.BodyLen, Sum: v.Head.Sum.String(), Attest: adminpb.Attest(v.Att + 1), Refs: uint32(v.Refs),
+		Length: v.Head.BodyLen, Sum: v.Head.Sum.String(), Attest: adminpb.Attest(v.Att + 1), Refs: uint32(v.Refs), Pins: uint32(v.Pins),
 		Slot: v.Ref.Slot, Generation: v.Ref.Gen, Segment: v.Seg, Offset: v.Off,
 		Header: hex.EncodeToString(v.Head.Append(nil)), HeaderTier: pbTier(v.Head.Tier),
 	}

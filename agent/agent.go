@@ -195,7 +195,7 @@ func (a *Agent) openEngines(context.Context) (err error) {
 		Scheduler: scheduler.Config{Models: known, MaxThink: a.cfg.Scheduler.MaxThinkTokens, OffloadThreshold: a.offloadThreshold()},
 		Stored:    a.storedHook(),
 		Quota:     &a.quota,
-		Limits:    engine.Limits{Sessions: a.cfg.Engine.MaxSessions, GroupSessions: a.cfg.Engine.MaxGroupSessions, ParkedLoads: a.cfg.Engine.MaxParkedLoads, ParkedItems: a.cfg.Engine.MaxParkedBlocks, StagingBytes: int(a.cfg.Engine.Staging)},
+		Limits:    engine.Limits{Sessions: a.cfg.Engine.MaxSessions, GroupSessions: a.cfg.Engine.MaxGroupSessions, MaxPin: a.cfg.Engine.MaxPin, ParkedLoads: a.cfg.Engine.MaxParkedLoads, ParkedItems: a.cfg.Engine.MaxParkedBlocks, StagingBytes: int(a.cfg.Engine.Staging)},
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"meridian/agent/finding"
 	"meridian/agent/transfer"
+	"meridian/blocks"
 	"meridian/fabric"
 	"meridian/internal/loglimit"
 	"meridian/scheduler"
@@ -59,6 +60,9 @@ var (
 	dHits          = desc("prefix_hits_total", "Keys that were found, each with all earlier keys of its chain.")
 	dLeases        = desc("leases", "Leases that are held now, by kind.", "kind")
 	dLapsed        = desc("leases_expired_total", "Leases that ran out before they were released.")
+	dPins          = desc("pins", "Pins on blocks now, that engines set for peers which are to pull them: one a block and request.")
+	dPinBytes      = desc("pin_bytes", "Bytes of the arena in pinned blocks, a block once a pin.")
+	dPinsEnded     = desc("pins_ended_total", "Pins that ended, by why: pulled by a peer, lapsed (its time was over), unpinned (its request was finished), dropped (its engine went), gone (the block was discarded, or its bytes were wrong).", "end")
 	dReserved      = desc("reservations", "Slots that are reserved for a block and not yet committed.")
 	dReservedGone  = desc("reservations_expired_total", "Reserved slots that were freed because their deadline passed.")
 	dWindows       = desc("windows", "Windows that are open now: memory that foreign peers reach one-sidedly.")
@@ -82,6 +86,7 @@ var (
 	dLogLeftOut    = desc("log_left_out_lines_total", "Log lines that were counted and not written, because more of their kind came than quota.log_lines.")
 	dSessions      = desc("engine_sessions", "Sessions of engines that are connected now.")
 	dAdvice        = desc("engine_advice_dropped_total", "Frames of advice to engines that were dropped because the session's socket took no more, by type of frame.", "type")
+	dEngineEvicted = desc("engine_evicted_blocks_total", "Blocks of running requests that were evicted, counted for each request that had one. Their engines are told.")
 	dEngines       = desc("engines", "Engines that are connected now, each a session or a group of sessions.")
 	dParkedLoads   = desc("engine_parked_loads", "Loads of engines that wait for blocks now, or may have to.")
 	dWaiting       = desc("engine_waiting_blocks", "Blocks that loads of engines wait for now, by whether other holders are asked again meanwhile.", "asked")
@@ -164,6 +169,11 @@ func (c *collector) blocks(gauge func(*prometheus.Desc, float64, ...string), cou
 	gauge(dLeases, float64(st.Leases-st.Holds), "timed")
 	gauge(dLeases, float64(st.Holds), "hold")
 	counter(dLapsed, st.LeasesLapsed)
+	gauge(dPins, float64(st.Pins))
+	gauge(dPinBytes, float64(st.PinBytes))
+	for e := range blocks.PinEnds {
+		counter(dPinsEnded, st.PinsEnded[e], blocks.PinEnd(e).String())
+	}
 	gauge(dReserved, float64(st.Reserved))
 	counter(dReservedGone, st.ReservationsExpired)
 	gauge(dQuarantined, float64(st.QuarantinedBytes))
@@ -274,6 +284,7 @@ func (c *collector) engines(out chan<- prometheus.Metric, gauge func(*prometheus
 	counter(dAdvice, st.Dropped.Phase, proto.TypePhase.String())
 	counter(dAdvice, st.Dropped.PhaseAt, proto.TypePhaseAt.String())
 	counter(dAdvice, st.Dropped.Evicted, proto.TypeEvicted.String())
+	counter(dEngineEvicted, st.Evicted)
 	gauge(dParkedLoads, float64(st.ParkedLoads))
 	gauge(dWaiting, float64(st.Asking), "yes")
 	gauge(dWaiting, float64(max(st.Waiting-st.Asking, 0)), "no")

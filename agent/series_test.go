@@ -13,6 +13,7 @@ import (
 
 	"meridian/agent/client"
 	"meridian/agent/transfer"
+	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/conformance/chaos"
 	"meridian/deploy/grafana"
@@ -99,6 +100,7 @@ fabric = "link"
 	until(t, "offloaded", func() bool { return decode.mover.OffloadStats().Blocks == 5 })
 	driveLeases(t, decode, b, moved)
 	driveLoads(t, decode, moved)
+	drivePins(t, decode, moved)
 	driveQuota(t, decode, moved)
 	driveWindows(t, decode, b, moved)
 	if err := decode.fabrics.Add("relay", aRelay{synthetic.New(synthetic.Options{})}); err != nil {
@@ -168,6 +170,20 @@ func driveLoads(t *testing.T, n *testNode, moved movedSeries) {
 	}
 	part.Release()
 	l.Close()
+}
+
+// drivePins has an engine pin a block, and go.
+func drivePins(t *testing.T, n *testNode, moved movedSeries) {
+	t.Helper()
+	e := n.loader(t, 2)
+	b := e.blocks(e.keys("pinned", 1), 4<<10, wire.OutputCritical, 0)
+	b[0].Pin = time.Minute
+	if errs := e.Put(t.Context(), b); errs[0] != nil {
+		t.Fatal(errs)
+	}
+	moved.scrape(t, n)
+	_ = e.Close()
+	until(t, "its pin ended", func() bool { return n.store.Stats().PinsEnded[blocks.PinDropped] == 1 })
 }
 
 // driveBridge has a block of a peer go on to another fabric, and one looked for.

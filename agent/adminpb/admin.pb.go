@@ -1545,6 +1545,7 @@ type Block struct {
 	Offset        uint64                 `protobuf:"varint,12,opt,name=offset,proto3" json:"offset,omitempty"`                                                       // of the body in its segment
 	Header        string                 `protobuf:"bytes,13,opt,name=header,proto3" json:"header,omitempty"`                                                        // the 32 bytes, as they travel
 	HeaderTier    Tier                   `protobuf:"varint,14,opt,name=header_tier,json=headerTier,proto3,enum=meridian.admin.v1.Tier" json:"header_tier,omitempty"` // the tier when the header was fixed
+	Pins          uint32                 `protobuf:"varint,15,opt,name=pins,proto3" json:"pins,omitempty"`                                                           // of refs, those that engines set for peers which are to pull the block
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1675,6 +1676,13 @@ func (x *Block) GetHeaderTier() Tier {
 		return x.HeaderTier
 	}
 	return Tier_TIER_UNSPECIFIED
+}
+
+func (x *Block) GetPins() uint32 {
+	if x != nil {
+		return x.Pins
+	}
+	return 0
 }
 
 type StatBlockRequest struct {
@@ -4558,7 +4566,7 @@ const file_admin_proto_rawDesc = "" +
 	"\x11ListBlocksRequest\x12+\n" +
 	"\x04tier\x18\x01 \x01(\x0e2\x17.meridian.admin.v1.TierR\x04tier\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\rR\x05limit\"\xa3\x03\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"\xb7\x03\n" +
 	"\x05Block\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12+\n" +
@@ -4577,7 +4585,8 @@ const file_admin_proto_rawDesc = "" +
 	"\x06offset\x18\f \x01(\x04R\x06offset\x12\x16\n" +
 	"\x06header\x18\r \x01(\tR\x06header\x128\n" +
 	"\vheader_tier\x18\x0e \x01(\x0e2\x17.meridian.admin.v1.TierR\n" +
-	"headerTier\"B\n" +
+	"headerTier\x12\x12\n" +
+	"\x04pins\x18\x0f \x01(\rR\x04pins\"B\n" +
 	"\x10StatBlockRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"D\n" +

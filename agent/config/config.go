@@ -118,9 +118,10 @@ type Engine struct {
 	Staging     uint64 // bytes of staging ring a session
 	MaxSessions int    // engines, each a group of sessions
 
-	MaxGroupSessions int // of one engine
-	MaxParkedLoads   int // LOADs of one engine that wait for blocks
-	MaxParkedBlocks  int // blocks that they wait for
+	MaxGroupSessions int           // of one engine
+	MaxPin           time.Duration // that an engine may pin a block for
+	MaxParkedLoads   int           // LOADs of one engine that wait for blocks
+	MaxParkedBlocks  int           // blocks that they wait for
 }
 
 // Security is who may use the engine socket, and for which tenants.

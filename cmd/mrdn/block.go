@@ -155,6 +155,7 @@ type block struct {
 	Sum        string `json:"sum"`
 	Attest     string `json:"attest"`
 	Refs       uint32 `json:"refs"`
+	Pins       uint32 `json:"pins"`
 	Slot       uint32 `json:"slot"`
 	Generation uint32 `json:"generation"`
 	Segment    uint32 `json:"segment"`
@@ -166,7 +167,7 @@ type block struct {
 func blockOf(b *adminpb.Block) block {
 	return block{
 		Key: b.GetKey(), Namespace: b.GetNamespace(), Tier: tierName(b.GetTier()), Where: b.GetWhere(), Length: b.GetLength(),
-		Sum: b.GetSum(), Attest: attestName(b.GetAttest()), Refs: b.GetRefs(), Slot: b.GetSlot(), Generation: b.GetGeneration(),
+		Sum: b.GetSum(), Attest: attestName(b.GetAttest()), Refs: b.GetRefs(), Pins: b.GetPins(), Slot: b.GetSlot(), Generation: b.GetGeneration(),
 		Segment: b.GetSegment(), Offset: b.GetOffset(), Header: b.GetHeader(), HeaderTier: tierName(b.GetHeaderTier()),
 	}
 }
@@ -175,7 +176,7 @@ func (b block) grid(bool) grid {
 	return grid{rows: [][]string{
 		{"key", b.Key}, {"namespace", b.Namespace}, {"tier", b.Tier}, {"where", b.Where},
 		{"length", fmt.Sprintf("%d (%s)", b.Length, config.FormatBytes(uint64(b.Length)))},
-		{"sum", b.Sum}, {"attest", b.Attest}, {"references", number(b.Refs)},
+		{"sum", b.Sum}, {"attest", b.Attest}, {"references", number(b.Refs)}, {"pins", number(b.Pins)},
 		{"slot", fmt.Sprintf("%d, generation %d", b.Slot, b.Generation)},
 		{"segment", fmt.Sprintf("%d, offset %d", b.Segment, b.Offset)},
 		{"header", b.Header}, {"header tier", b.HeaderTier},
@@ -187,12 +188,12 @@ type blocksResult struct {
 }
 
 func (r blocksResult) grid(wide bool) grid {
-	g := grid{head: []string{"KEY", "TIER", "WHERE", "LENGTH", "ATTEST", "REFS"}}
+	g := grid{head: []string{"KEY", "TIER", "WHERE", "LENGTH", "ATTEST", "REFS", "PINS"}}
 	if wide {
 		g.head = append(g.head, "NAMESPACE", "SUM", "SLOT", "GENERATION")
 	}
 	for _, b := range r.Blocks {
-		row := []string{b.Key, b.Tier, b.Where, config.FormatBytes(uint64(b.Length)), b.Attest, number(b.Refs)}
+		row := []string{b.Key, b.Tier, b.Where, config.FormatBytes(uint64(b.Length)), b.Attest, number(b.Refs), number(b.Pins)}
 		if wide {
 			row = append(row, b.Namespace, b.Sum, number(b.Slot), number(b.Generation))
 		}
