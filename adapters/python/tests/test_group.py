@@ -161,3 +161,42 @@ class Groups(Case):
         with open("/dev/null", encoding="ascii") as f, self.assertRaises(RequestError) as raised:
             self.a.process(f.fileno())
         self.assertEqual(raised.exception.code, Code.INVALID)
+
+    def test_blocks_of_a_running_request_that_are_evicted_are_told(self):
+        req = self.a.begin([5], model="thinker")
+        kept, sent = [], 0
+        for _ in range(200):  # the arena of the test holds some 2,000 of them
+            keys = self.keys(64)
+            kept.append(keys)
+            sent += int((self.b.put(self.space, keys, bodies(64), req=req).statuses == 0).sum())
+            gone = self.a.evicted()
+            if len(gone):
+                break
+        else:
+            self.fail(f"none of {sent} blocks was evicted")
+        self.assertEqual(set(gone["req"]), {req})
+        mine = {k.tobytes() for keys in kept for k in keys}
+        self.assertLessEqual({k.tobytes() for k in gone["key"]}, mine)
+        self.assertEqual(set(self.a.has(self.space, gone["key"])["status"]), {Code.ABSENT})
+        self.a.finish(req, abort=True)
+
+    def test_ten_thousand_loads_wait_and_one_more_is_refused(self):
+        keys = self.keys(10_000)
+        loads = [self.a.start_load(self.space, keys[i:i + 1], wait=True, timeout=300) for i in range(len(keys))]
+        with self.assertRaises(RequestError) as raised:
+            self.a.start_load(self.space, self.keys(1), wait=True).wait()
+        self.assertEqual(raised.exception.code, Code.BUSY)
+        self.assertIn("10000", raised.exception.text)
+        self.assertTrue(self.b.put(self.space, keys[:64], bodies(64)).kept)
+        for load in loads[:64]:
+            part, = load.wait(60)
+            self.assertTrue(part.granted)
+            part.release(later=True)
+        for load in loads[64:]:
+            load.cancel()
+        self.a.ping(60)
+        for load in loads[64:]:
+            with self.assertRaises(RequestError) as raised:
+                load.wait(60)
+            self.assertEqual(raised.exception.code, Code.CANCELLED)
+        self.assertEqual(self.a._calls, {})
