@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"meridian/internal/vectored"
 )
 
 const (
-	maxVector = 64      // buffers that one call of the system takes
-	turn      = 1 << 20 // bytes that a connection moves before others have theirs
-	callCost  = 4 << 10 // of them that a call counts, however little it moves
+	turn     = 1 << 20 // bytes that a connection moves before others have theirs
+	callCost = 4 << 10 // of them that a call counts, however little it moves
 )
 
 // want is why a connection's function yields.
@@ -52,7 +53,7 @@ type Conn struct {
 	drained         bool // nothing is there to be read, until epoll says so
 	over            bool // the peer's end has been told, and is not told again
 	left            int  // bytes of the turn
-	vec             []unix.Iovec
+	in, out         vectored.Calls
 	readBy, writeBy time.Time
 }
 
@@ -181,14 +182,14 @@ func (c *Conn) Read(b []byte) (int, error) {
 // Readv fills the buffers from the first on with what is there, and waits until there is
 // something. idle, if any, is called before it waits.
 func (c *Conn) Readv(bufs [][]byte, idle func() error) (int, error) {
-	bufs = bufs[:min(len(bufs), maxVector)]
+	bufs = bufs[:min(len(bufs), vectored.Max)]
 	all := 0
 	for _, b := range bufs {
 		all += len(b)
 	}
 	for {
 		if !c.drained {
-			n, err := c.readv(bufs)
+			n, err := c.in.Readv(c.fd, bufs)
 			switch {
 			case err == unix.EAGAIN:
 				c.drained = true
@@ -243,7 +244,7 @@ func (c *Conn) Writev(bufs [][]byte) (done int, err error) {
 			bufs = bufs[1:]
 			continue
 		}
-		n, err := c.writev(bufs[:min(len(bufs), maxVector)])
+		n, err := c.out.Writev(c.fd, bufs)
 		switch {
 		case err == unix.EAGAIN:
 			if err := c.wait(toWrite, c.writeBy); err != nil {
@@ -257,6 +258,7 @@ func (c *Conn) Writev(bufs [][]byte) (done int, err error) {
 		for left := n; left > 0; {
 			k := min(left, len(bufs[0]))
 			if bufs[0], left = bufs[0][k:], left-k; len(bufs[0]) == 0 {
+				bufs[0] = nil // as an idle connection is to keep no memory of others
 				bufs = bufs[1:]
 			}
 		}

@@ -12,6 +12,6 @@
 // yields too, so that no peer has a loop to itself. What may wait for anything else runs
 // by Outside, on a goroutine of its own.
 //
-// The package may import the standard library and x/sys. Who uses it must not wait in a
+// The package may import the standard library, internal/vectored and x/sys. Who uses it must not wait in a
 // connection's function but by the connection, or by Outside.
 package evloop

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"net"
 	"time"
 
 	"meridian/wire"
@@ -126,7 +125,7 @@ func (l *lane) reads() error {
 			out = append(out, p.head[:]...)
 			l.vec = append(l.vec, p.status[:], p.body())
 		}
-		if err := writeBody(l.Conn, out, nil, ProgressTime); err != nil {
+		if err := writeBody(l.in, out, nil, ProgressTime); err != nil {
 			return err
 		}
 	}
@@ -190,9 +189,8 @@ func (l *lane) writes() error {
 			if size < part && i < l.n-1 {
 				continue // one call of the system for many short bodies
 			}
-			bufs := net.Buffers(out)
 			_ = l.SetWriteDeadline(time.Now().Add(ProgressTime))
-			if _, err := bufs.WriteTo(l.Conn); err != nil {
+			if err := l.in.write(out); err != nil {
 				return l.broken(&progressError{"sending a body", uint64(p.piece.n - len(b) - k), uint64(p.piece.n), err})
 			}
 			if out, size = out[:0], 0; len(b) > 0 {

@@ -74,7 +74,7 @@ func (l *lane) unacked(h header, b []byte) error {
 }
 
 func (l *lane) read(head, b []byte) error {
-	if err := writeBody(l.Conn, head, nil, ProgressTime); err != nil {
+	if err := writeBody(newScatter(l.Conn), head, nil, ProgressTime); err != nil {
 		return err
 	}
 	_, _, err := readBody(newScatter(l.Conn), b, 0, nil, ProgressTime)
@@ -85,7 +85,7 @@ func (l *lane) read(head, b []byte) error {
 // requests of a connection in turn, so the answer to a read proves that the write
 // before it is done.
 func (l *lane) writeAndReadBack(head []byte, h header, b []byte) error {
-	if err := writeBody(l.Conn, head, b, ProgressTime); err != nil {
+	if err := writeBody(newScatter(l.Conn), head, b, ProgressTime); err != nil {
 		return err
 	}
 	fence := header{addr: h.addr + h.size - 1, size: 1}

@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/internal/evloop"
+	"meridian/internal/vectored"
 )
 
-// maxVector is how many buffers one call of the system fills.
-const maxVector = 32
-
-// scatter reads from a connection into several buffers at once, so that a status and
-// the body behind it cost one call of the system, and no copy. One goroutine uses it.
+// scatter reads from a connection into several buffers at once, so that a status and the
+// body behind it cost one call of the system and no copy, and sends from several. One
+// goroutine uses it.
 type scatter struct {
 	c    net.Conn
 	loop *evloop.Conn    // nil: not of a loop
@@ -24,10 +23,11 @@ type scatter struct {
 	// wait is called before read waits; nil: nothing is to be done.
 	wait func() error
 
-	// Of the call under way, which readv makes.
-	bufs [][]byte
-	n    int
-	err  error
+	// Of the call under way, which readv or writev makes.
+	in, out vectored.Calls
+	bufs    [][]byte
+	n       int
+	err     error
 }
 
 func newScatter(c net.Conn) *scatter {
@@ -58,7 +58,7 @@ func (s *scatter) read(bufs [][]byte) (n int, err error) {
 		}
 		return s.c.Read(bufs[0])
 	}
-	s.bufs = bufs[:min(len(bufs), maxVector)]
+	s.bufs = bufs
 	err = s.raw.Read(s.readv)
 	s.bufs = nil
 	switch {
@@ -73,9 +73,7 @@ func (s *scatter) read(bufs [][]byte) (n int, err error) {
 }
 
 func (s *scatter) readv(fd uintptr) (done bool) {
-	for s.err = unix.EINTR; errors.Is(s.err, unix.EINTR); {
-		s.n, s.err = unix.Readv(int(fd), s.bufs)
-	}
+	s.n, s.err = s.in.Readv(int(fd), s.bufs)
 	switch {
 	case s.err == nil:
 	case errors.Is(s.err, unix.EAGAIN):
@@ -89,12 +87,41 @@ func (s *scatter) readv(fd uintptr) (done bool) {
 	return true
 }
 
-// gatherTo sends several buffers, by one call of the system where c is a socket.
-func gatherTo(c net.Conn, bufs net.Buffers) error {
-	if lc, ok := c.(*evloop.Conn); ok {
-		_, err := lc.Writev(bufs)
+// write sends all of the buffers, whose slice it uses up, or what the connection takes
+// until its deadline.
+func (s *scatter) write(bufs [][]byte) error {
+	switch {
+	case s.loop != nil:
+		_, err := s.loop.Writev(bufs)
+		return err
+	case s.raw == nil:
+		_, err := (*net.Buffers)(&bufs).WriteTo(s.c)
 		return err
 	}
-	_, err := bufs.WriteTo(c)
-	return err
+	s.bufs, s.err = bufs, nil
+	err := s.raw.Write(s.writev)
+	s.bufs = nil
+	return errors.Join(err, s.err)
+}
+
+func (s *scatter) writev(fd uintptr) (done bool) {
+	for len(s.bufs) > 0 {
+		n, err := s.out.Writev(int(fd), s.bufs)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return false
+		case err != nil:
+			s.err = os.NewSyscallError("writev", err)
+			return true
+		}
+		for len(s.bufs) > 0 && n >= len(s.bufs[0]) {
+			n -= len(s.bufs[0])
+			s.bufs[0] = nil // an idle lane keeps no memory of its callers
+			s.bufs = s.bufs[1:]
+		}
+		if n > 0 {
+			s.bufs[0] = s.bufs[0][n:]
+		}
+	}
+	return true
 }

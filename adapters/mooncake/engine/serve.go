@@ -283,14 +283,14 @@ func (g *guest) read() error {
 		if !g.enter[0].acked {
 			head = nil
 		}
-		return writeBody(g.Conn.Conn, head, g.enter[0].b, ProgressTime)
+		return writeBody(g.in, head, g.enter[0].b, ProgressTime)
 	}
 	out, all := g.out[:0], uint64(0)
 	for i := range g.enter {
 		out, all = append(out, okStatus[:], g.enter[i].b), all+g.enter[i].size
 	}
 	_ = g.SetWriteDeadline(time.Now().Add(ProgressTime))
-	err := gatherTo(g.Conn.Conn, out)
+	err := g.in.write(out)
 	clear(out)
 	if g.out = out; err != nil {
 		return &progressError{"sending bodies", 0, all, err}

@@ -77,19 +77,20 @@ func ended(err error) error {
 
 // writeBody sends head and b, in one call of the system where they are short; each part
 // has its time, and so has all.
-func writeBody(c net.Conn, head, b []byte, progress time.Duration) error {
+func writeBody(out *scatter, head, b []byte, progress time.Duration) error {
 	all, done, end := uint64(len(b)), uint64(0), time.Now().Add(BodyTime)
+	var vec [2][]byte
 	for first := true; first || len(b) > 0; first = false {
 		n := min(len(b), part)
-		_ = c.SetWriteDeadline(until(progress, end))
-		var bufs net.Buffers
+		_ = out.c.SetWriteDeadline(until(progress, end))
+		bufs := vec[:0]
 		if first && len(head) > 0 {
 			bufs = append(bufs, head)
 		}
 		if n > 0 {
 			bufs = append(bufs, b[:n])
 		}
-		if err := gatherTo(c, bufs); err != nil {
+		if err := out.write(bufs); err != nil {
 			return &progressError{"sending a body", done, all, err}
 		}
 		done += uint64(n)

@@ -1,6 +1,6 @@
 //go:build race
 
-package evloop
+package vectored
 
 import (
 	"syscall"
@@ -12,14 +12,16 @@ import (
 // was sent before it came: readv is a call for each buffer then, and sends writes nothing
 // before a writev.
 
-func (c *Conn) readv(bufs [][]byte) (all int, err error) {
+// Readv fills the buffers from the first on with what is there. 0 is the end of what there
+// will be.
+func (c *Calls) Readv(fd int, bufs [][]byte) (all int, err error) {
 	for _, b := range bufs {
 		if len(b) == 0 {
 			continue
 		}
 		n := 0
 		for err = unix.EINTR; err == unix.EINTR; {
-			n, err = syscall.Read(c.fd, b)
+			n, err = syscall.Read(fd, b)
 		}
 		if err != nil && all > 0 {
 			return all, nil // it comes again
