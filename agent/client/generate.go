@@ -11,9 +11,9 @@ import (
 
 // Begin describes a generation request.
 type Begin struct {
-	ID     string // for logs; at most link.MaxText bytes are sent
-	Model  string // the served model's name
-	Prompt []int32
+	ID     string  // for logs; at most link.MaxText bytes are sent
+	Model  string  // the served model's name
+	Prompt []int32 // of more than link.MaxPrompt tokens the last are sent
 
 	// Req is the request's number, where the engine chooses it: the numbers of a group
 	// are those of all its sessions together. 0: the client counts.
@@ -65,6 +65,9 @@ type Phase struct {
 // Begin starts a generation request and returns its number, for Tokens, Finish
 // and Block.Req. BUSY: the daemon follows as many as it will.
 func (e *Engine) Begin(ctx context.Context, b Begin) (uint32, error) {
+	if e.grouped && len(b.Prompt) > link.MaxPrompt { // RESUME says where a cut prompt begins
+		return e.Resume(ctx, Resume{Begin: b})
+	}
 	if e.grouped && len(b.Prompt) > link.MaxPrompt { // so that positions count from the prompt's begin
 		return e.Resume(ctx, Resume{Begin: b})
 	}
@@ -83,6 +86,9 @@ func (e *Engine) Begin(ctx context.Context, b Begin) (uint32, error) {
 // number may be used at once. The channel gets the error that Begin would have
 // returned; nobody has to look. BUSY at once: more waits for the daemon than may.
 func (e *Engine) BeginAsync(b Begin) (req uint32, ended <-chan error, err error) {
+	if e.grouped && len(b.Prompt) > link.MaxPrompt {
+		return e.ResumeAsync(Resume{Begin: b})
+	}
 	x := e.beginning(b)
 	ended, err = async(e, "begin", link.TypeBegin, x)
 	return x.Req, ended, err

@@ -32,6 +32,16 @@ func (e *Engine) Resume(ctx context.Context, r Resume) (uint32, error) {
 	return x.Req, nil
 }
 
+// ResumeAsync is Resume that does not wait for the daemon, as BeginAsync is.
+func (e *Engine) ResumeAsync(r Resume) (req uint32, ended <-chan error, err error) {
+	if err := e.needGroup("resume"); err != nil {
+		return 0, nil, err
+	}
+	x := e.resuming(r)
+	ended, err = async(e, "resume", link.TypeResume, x)
+	return x.Req, ended, err
+}
+
 // resuming makes the message. Of what is too long the last tokens count.
 func (e *Engine) resuming(r Resume) link.Resume {
 	over := len(r.Prompt) + len(r.Decoded) - link.MaxPrompt
