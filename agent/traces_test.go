@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"meridian/agent/finding"
+	"meridian/agent/transfer"
 	"meridian/fabric"
 	"meridian/fabric/synthetic"
 	"meridian/wire"
@@ -194,5 +195,35 @@ func TestACollectorThatDoesNotAnswerHoldsUpNobody(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A block that goes on while it comes is shown as such: by its span and that of its attempt,
+// in the list of transfers, and by a counter.
+func TestTracesShowWhatGoesOnWhileItComes(t *testing.T) {
+	r := &receiver{}
+	srv := httptest.NewServer(r)
+	t.Cleanup(srv.Close)
+	dir := shortDir(t)
+	edge := startNode(t, dir, "edge", listener("tcp://127.0.0.1:0", "gate")+"[disagg]\nenabled = true\nfabric = \"link\"\nwrite_through = true\n")
+	far := startNode(t, dir, "far", listener("tcp://127.0.0.1:0", "gate"))
+	gate := startNode(t, dir, "gate", dialler(far.Ports()["link"][0], "far")+fmt.Sprintf("[[link.peer]]\nname = \"edge\"\naddress = %q\ntenants = [\"acme\"]\n", edge.Ports()["link"][0])+
+		"[gateway]\ncut_through_bytes = 1024\n[[route]]\nfrom = \"link\"\nfabric = \"link\"\npeer = \"far\"\n"+tracesTo(srv.URL+"/base"))
+	gate.ready(t)
+	edge.ready(t)
+	e := edge.engine(t)
+	gate.engine(t)
+	e.put(t, e.keys("cut", 1), 64<<10, wire.OutputCritical, 0)
+	until(t, "the block went on", func() bool { return gate.mover.BridgeStats().CutThrough == 1 })
+	until(t, "the spans came", func() bool { return len(r.tree("meridian.forward", "")) == 1 })
+	if got, want := r.tree("meridian.forward", "meridian.attempt", "outcome", "cut_through", "op", "code"), "[forwarded forwarded: cut-through OK]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+	list := gate.mover.Log.List(100, "far", false)
+	if !slices.ContainsFunc(list, func(x transfer.Record) bool { return x.Op == transfer.OpThrough && x.Bytes == 64<<10 && x.Via == "tcp" }) {
+		t.Errorf("%+v", list)
+	}
+	if v, _ := gate.series(t, `meridian_gateway_cut_through_total{from="link",outcome="forwarded",to="link"}`); v != "1" {
+		t.Errorf("the counter is at %q", v)
 	}
 }

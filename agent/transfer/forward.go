@@ -184,7 +184,7 @@ func (m *Mover) attempt(l *line, batch []*parcel) {
 	var hung error
 	for i, p := range batch {
 		err := arrived(&items[i])
-		m.attempted(l.to.name, p, &items[i], began, false)
+		m.attempted(l.to.name, p, &items[i], began, OpForward)
 		switch {
 		case err == nil:
 			m.arrivedAt(l.to, p, &items[i])
@@ -297,12 +297,12 @@ func (m *Mover) push(l *line, batch []*parcel, items []fabric.Item) {
 }
 
 // attempted accounts for one block of an attempt, which is a child of its span.
-func (m *Mover) attempted(to string, p *parcel, it *fabric.Item, began time.Time, through bool) {
+func (m *Mover) attempted(to string, p *parcel, it *fabric.Item, began time.Time, op Op) {
 	code := wire.CodeOf(it.Err)
 	m.cfg.Observer.Attempted(p.from.Fabric, family(to), code)
 	_, span := m.cfg.Tracer.Start(p.ctx, "meridian.attempt", trace.WithTimestamp(began), trace.WithAttributes(
 		attribute.String("fabric", family(to)), attribute.String("peer", peerOf(to)), attribute.String("transport", it.Via),
-		attribute.String("code", code.String()), attribute.Int("attempt", p.tries+1), attribute.Bool("cut_through", through)))
+		attribute.String("code", code.String()), attribute.Int("attempt", p.tries+1), attribute.String("op", string(op))))
 	if arrived(it) != nil {
 		span.SetStatus(otelcodes.Error, code.String())
 	}

@@ -227,7 +227,7 @@ func (m *Mover) cutOver(p *parcel) {
 	switch {
 	case !tried:
 	case err == nil:
-		m.attempted(x.to.name, p, &x.item, x.began, true)
+		m.attempted(x.to.name, p, &x.item, x.began, OpThrough)
 		m.cutCounted(p, x, CutForwarded)
 		m.arrivedAt(x.to, p, &x.item)
 		return
@@ -236,7 +236,7 @@ func (m *Mover) cutOver(p *parcel) {
 	default:
 		m.cutCounted(p, x, CutFellBack)
 		if !x.spoilt && !errors.Is(err, fabric.ErrStarved) {
-			m.attempted(x.to.name, p, &x.item, x.began, true)
+			m.attempted(x.to.name, p, &x.item, x.began, OpThrough)
 			p.blame(x.to, err)
 		}
 	}
