@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -440,6 +443,66 @@ func TestAPeersQuestionGoesWhereItsRoutesLead(t *testing.T) {
 	if r.seen.event("look there OK") != 1 || r.seen.event("look there ABSENT") != 2 {
 		t.Error(r.seen.events)
 	}
+}
+
+// What a peer's questions load counts for its share of the arena while it comes, and for
+// nobody else's: what is above it is absent for this peer, and another one gets it. Blocks of
+// a higher tier stay where they are.
+func TestAPeersQuestionHasItsShareOfTheArena(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := world(t, 1)[0]
+		r := newRig(t, from("there", "a"), map[string]fabric.Fabric{"a": f})
+		r.store.SetShares(blocks.Shares{Peer: 1.0 / 16, Peers: 1, Engine: 1, Tenant: 1}, 0)
+		const size, share = 1 << 20, 4 << 20
+		kept := r.keys("kept", 8)
+		r.put(kept, size, wire.OutputCritical)
+		keys := r.keys("k", 12)
+		r.give(f.Fabric, keys, size)
+		var most atomic.Uint64
+		hold := make(chan struct{})
+		f.pull = func(ctx context.Context, it []fabric.Item) {
+			most.Store(max(most.Load(), reservedByPeer(r.store)))
+			select {
+			case <-hold:
+			case <-ctx.Done():
+			}
+			f.Fabric.Pull(ctx, it)
+		}
+		var all sync.WaitGroup
+		for i := range 3 { // at the same time, each for other blocks
+			all.Go(func() { r.Look(t.Context(), app, r.ns, keys[4*i:4*i+4]) })
+		}
+		synctest.Wait()
+		if n := reservedByPeer(r.store); n == 0 || n > share {
+			t.Errorf("%d bytes are reserved for the peer, its share is %d", n, share)
+		}
+		close(hold)
+		all.Wait()
+		if n := most.Load(); n > share {
+			t.Errorf("%d bytes were reserved for the peer, its share is %d", n, share)
+		}
+		found, refused := r.seen.event("look there OK"), r.seen.event("look there FULL")
+		if found == 0 || refused == 0 || found+refused != len(keys) {
+			t.Errorf("%d found, %d refused: %v", found, refused, r.seen.events)
+		}
+		f.pull = nil
+		r.Look(t.Context(), fabric.Hop{Fabric: "there", Peer: "other"}, r.ns, r.keys("k", 3))
+		r.holds(r.keys("k", 3), size)
+		r.holds(kept, size)
+		if n := reservedByPeer(r.store); n != 0 {
+			t.Errorf("%d bytes are still counted", n)
+		}
+	})
+}
+
+// reservedByPeer is what the peer that has most has of its share of the arena.
+func reservedByPeer(st *blocks.Store) uint64 {
+	for _, row := range st.Quota() {
+		if row.Rule == (quota.Rule{Resource: quota.ArenaBytes, Kind: quota.Peer}) {
+			return row.Used
+		}
+	}
+	return 0
 }
 
 // A holder that never answers is not waited for, and a peer has few questions at a time.

@@ -1,7 +1,9 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 
 	"meridian/blocks"
@@ -12,6 +14,7 @@ import (
 // Job is what one call of Fetch wants.
 type Job struct {
 	Owner     blocks.Owner // of a transient load
+	For       blocks.Owner // whose share of the arena another load counts for; 0: the daemon's
 	NS        wire.Namespace
 	Keys      []wire.Key
 	Transient bool // for this owner alone: not published, freed at its release
@@ -89,7 +92,7 @@ func (m *Mover) Fetch(ctx context.Context, job Job) []error {
 		m.load(ctx, job, errs, job.Each)
 		return errs
 	}
-	job.Owner = m.owner // what is shared outlives the engine that asked first
+	job.Owner = cmp.Or(job.For, m.owner) // what is shared outlives the engine that asked first
 	todo := make([]int, len(job.Keys))
 	for i := range todo {
 		todo[i] = i
@@ -107,8 +110,10 @@ func (m *Mover) Fetch(ctx context.Context, job Job) []error {
 		}
 		todo = todo[:0]
 		for _, w := range others {
-			if errs[w.i] = w.wait(ctx); gaveUp(errs[w.i]) && ctx.Err() == nil {
-				todo, errs[w.i] = append(todo, w.i), nil // its caller left; this one is still there
+			errs[w.i] = w.wait(ctx)
+			left := gaveUp(errs[w.i]) || job.For != 0 && errors.Is(errs[w.i], wire.CodeFull)
+			if left && ctx.Err() == nil {
+				todo, errs[w.i] = append(todo, w.i), nil // its caller left, or has no share left; this one is still there
 				continue
 			}
 			job.each(w.i, errs[w.i])

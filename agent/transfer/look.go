@@ -1,11 +1,14 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -16,16 +19,21 @@ import (
 //
 // The fabric's peer that asks is never asked, and a question that a daemon has passed on
 // is not passed on again: so no two daemons wait for each other.
+//
+// What is loaded counts for the asker's share of the arena (quota.peer_arena_share) as long
+// as it comes, with what it pushes, and moves away no block above ThinkComplete.
 const (
 	looksAtATime = 16 // of all peers
 	looksOfPeer  = 4
+	lookOwners   = 256 // askers with a share of their own; the others have one together
 )
 
 // looks are the questions of peers that are being passed on.
 type looks struct {
 	mu  sync.Mutex
 	all int
-	of  map[string]int // by registry name of the peer
+	of  map[string]int          // by registry name of the peer
+	own map[string]blocks.Owner // by the peer's name
 
 	asked, found atomic.Uint64 // blocks
 }
@@ -43,14 +51,15 @@ func (m *Mover) Look(ctx context.Context, by fabric.Hop, ns wire.Namespace, keys
 		return
 	}
 	l := &m.looks
-	if !l.begin(by.Name()) {
+	owner := m.lookOwner(by)
+	if owner == 0 || !l.begin(by.Name()) {
 		m.cfg.Observer.Refused(wire.CodeBusy)
 		return
 	}
 	defer l.end(by.Name())
 	ctx, cancel := context.WithTimeout(fabric.WithHops(fabric.WithClass(ctx, fabric.ClassSoon), 1), m.cfg.LookWithin)
 	defer cancel()
-	errs := m.Fetch(ctx, Job{NS: ns, Keys: keys, Among: among})
+	errs := m.Fetch(ctx, Job{NS: ns, Keys: keys, Among: among, For: owner})
 	l.asked.Add(uint64(len(keys)))
 	for _, err := range errs {
 		if err == nil {
@@ -58,6 +67,27 @@ func (m *Mover) Look(ctx context.Context, by fabric.Hop, ns wire.Namespace, keys
 		}
 		m.cfg.Observer.Looked(by.Fabric, wire.CodeOf(err))
 	}
+}
+
+// lookOwner is who a peer's questions count for: the holder that its pushes count for. One
+// that was made stays, since a pull may end late.
+func (m *Mover) lookOwner(by fabric.Hop) blocks.Owner {
+	name := cmp.Or(by.Peer, by.Fabric)
+	l := &m.looks
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.own == nil {
+		l.own = map[string]blocks.Owner{}
+	}
+	if _, known := l.own[name]; !known && len(l.own) >= lookOwners {
+		name = "" // of no peer
+	}
+	o, known := l.own[name]
+	if !known || o == 0 {
+		o = m.cfg.Store.NewOwnerFor(quota.Holder{Kind: quota.Peer, Name: cmp.Or(name, "others")}, 0)
+		l.own[name] = o
+	}
+	return o
 }
 
 // among are the holders that may be asked for a peer.

@@ -32,7 +32,11 @@ func (m *Mover) pullInto(ctx context.Context, job Job, h *holder, items []fabric
 		sizes[k] = from[k].size
 	}
 	_, span := m.cfg.Tracer.Start(ctx, "meridian.reserve")
-	views, err := m.cfg.Store.Reserve(job.Owner, job.NS, sizes, reserveTTL)
+	tier := wire.OutputCritical
+	if job.For != 0 {
+		tier = wire.ThinkComplete // what it becomes: a peer's question moves nothing above it away
+	}
+	views, err := m.cfg.Store.ReserveTier(job.Owner, job.NS, tier, sizes, reserveTTL)
 	span.End()
 	if err != nil {
 		if len(items) > 1 {

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"meridian/blocks"
+	"meridian/blocks/quota"
 	"meridian/fabric"
 	"meridian/wire"
 )
@@ -22,9 +23,10 @@ var _ Store = (*blocks.Store)(nil)
 // Store is what the room needs of *blocks.Store.
 type Store interface {
 	NewOwner(pid int) blocks.Owner
+	NewOwnerFor(who quota.Holder, pid int) blocks.Owner
 	Peek(ns wire.Namespace, keys []wire.Key, v []blocks.View)
 	Touch(ns wire.Namespace, chain []wire.Key) int
-	Reserve(o blocks.Owner, ns wire.Namespace, size []uint32, ttl time.Duration) ([]blocks.View, error)
+	ReserveTier(o blocks.Owner, ns wire.Namespace, t wire.Tier, size []uint32, ttl time.Duration) ([]blocks.View, error)
 	Room(v blocks.View) []byte
 	Commit(o blocks.Owner, c []blocks.Commit)
 	Abort(o blocks.Owner, slots []uint32)
