@@ -47,7 +47,7 @@ FROM_AGENT: Final = {
 }
 OTHERS: Final = frozenset(range(1, 22)) | frozenset(range(32, 43)) - frozenset(FROM_AGENT)
 OTHERS_OF_GROUP: Final = frozenset(range(43, 54)) - frozenset(FROM_AGENT)
-GROUP_TYPES: Final = frozenset(range(43, 54))
+ADVICE: Final = frozenset((PHASE, PHASEAT, EVICTED))
 
 
 def fault(code: Code, text: str) -> NoReturn:
@@ -147,17 +147,18 @@ class End(NamedTuple):
 
 _END = struct.Struct("<HHII")
 END_OK: Final = End(0, 0, b"", "")
+_OK: Final = bytes(12)  # END_OK as it travels
 
 
 def parse_end(p: memoryview) -> End:
+    if p == _OK:
+        return END_OK
     code, text_len, retry_ms, n = _END.unpack_from(p)
     if text_len > MAX_TEXT or n > MAX_ITEMS:
         fault(Code.LENGTH, f"END with a text of {text_len} bytes and {n} statuses")
     at = 12 + 2 * n
     if len(p) != at + text_len:
         fault(Code.LENGTH, f"END of {len(p)} bytes, its counts say {at + text_len}")
-    if not code and len(p) == 12:
-        return END_OK
     return End(code, retry_ms, bytes(p[12:at]), text(p[at:]))
 
 

@@ -172,12 +172,10 @@ class Generation(Reserves):
             out.append(self._evictions.popleft())
         return np.concatenate(out)
 
-    def _advice(self, kind: int, fields: memoryview) -> bool:
+    def _advice(self, kind: int, fields: memoryview) -> None:
         if kind == frames.EVICTED:
             self._took_evicted(fields)
-            return True
-        if kind not in (frames.PHASE, frames.PHASEAT):
-            return False
+            return
         req, what, reason, inject_n, used = struct.unpack_from("<IBBHI", fields)
         pos, at = NO_POS, 12
         if kind == frames.PHASEAT:
@@ -186,7 +184,6 @@ class Generation(Reserves):
             fault(Code.LENGTH, f"PHASE with {inject_n} tokens has {len(fields)} bytes")
         self._make_room(self._advices)
         self._advices.append(Phase(req, what, reason, used, np.frombuffer(bytes(fields[at:]), "<i4"), pos))
-        return True
 
     def _took_evicted(self, fields: memoryview) -> None:
         n = int.from_bytes(fields[:4], "little")

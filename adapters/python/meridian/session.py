@@ -375,7 +375,9 @@ class Session:
         elif kind == frames.ERROR:
             code, text = frames.parse_error(fields)
             raise ClosedError(code, text)
-        elif not self._advice(kind, fields):
+        elif kind in frames.ADVICE:
+            self._advice(kind, fields)
+        else:
             pending = self._calls.get(req)
             if pending is None:
                 fault(Code.STATE, f"a frame of type {kind} answers request {req}, which does not run")
@@ -389,9 +391,8 @@ class Session:
         if ring is not None:
             self.ring.grow(ring)
 
-    def _advice(self, kind: int, fields: memoryview) -> bool:
-        """Takes advice. False: the frame is none."""
-        return False
+    def _advice(self, kind: int, fields: memoryview) -> None:
+        """Takes advice."""
 
     def _answer(self, pending: Pending[Any], kind: int, fields: memoryview) -> None:
         """Takes what a request is answered with before END."""
