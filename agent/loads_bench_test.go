@@ -68,3 +68,49 @@ func processor() time.Duration {
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for this process
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// BenchmarkFiveLoads prints when each of five fetches of eight blocks of 1 MiB ends that
+// one engine begins together: as a part of the time after which all have ended.
+func BenchmarkFiveLoads(b *testing.B) {
+	const loads = 5
+	prefill, decode := pairWith(b, "[kv_memory]\ncapacity_bytes = \"256MiB\"\n")
+	m := testManifest("acme")
+	m.BlockBytes = 1 << 20
+	p, e := prefill.engineOf(b, m), decode.engineOf(b, m)
+	all := make([][]wire.Key, loads)
+	for i := range all {
+		all[i] = e.keys(fmt.Sprint("load ", i), 8)
+		p.put(b, all[i], 1<<20, wire.OutputCritical, 0)
+	}
+	var at [loads]float64
+	for b.Loop() {
+		for _, keys := range all {
+			decode.store.Discard(e.ns, keys)
+		}
+		began := time.Now()
+		ended := make([]time.Duration, 0, loads)
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for _, keys := range all {
+			wg.Go(func() {
+				l, err := e.Acquire(b.Context(), e.space, keys, client.AcquireOptions{Fetch: true})
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				l.Release()
+				mu.Lock()
+				ended = append(ended, time.Since(began))
+				mu.Unlock()
+			})
+		}
+		wg.Wait()
+		for i := range at {
+			at[i] += float64(ended[i]) / float64(ended[loads-1])
+		}
+	}
+	for i := range at {
+		b.ReportMetric(100*at[i]/float64(b.N), fmt.Sprint("%-load-", i+1))
+	}
+	b.ReportMetric(0, "ns/op")
+}

@@ -120,6 +120,7 @@ func TestALoadThatIsClosedLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	until(t, func() bool { return n.srv.Stats().ParkedLoads == 1 })
 	go func() {
 		_, err := l.Next(ctx, new(client.Lease))
 		ended <- err
