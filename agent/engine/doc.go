@@ -18,6 +18,15 @@
 //	BEGIN, TOKENS, FINISH   the token stream, one scheduler.Core a session;
 //	         PHASE comes back as advice
 //
+// and in a group, which several sessions of one engine are:
+//
+//	PUTAT    PUT with positions in the request and pins
+//	RESERVE, FILL   room in the arena first, for keys that are not there; then
+//	         bytes from the ring, copied, hashed, published
+//	RESUME   BEGIN with what was decoded already
+//	HANDOFF  FINISH that keeps the request's blocks for a peer
+//	EVICTED  comes as advice: blocks of running requests that went
+//
 // Every request with a number gets exactly one END, after its answer. TOKENS and
 // CANCEL get none of their own. END of PUT carries a status an item and, in its
 // text, what is wrong with the first item that is refused. A refusal for a limit has a text with the value and the
@@ -30,8 +39,16 @@
 // A PUT item that names a request follows it: an item of tier OutputCritical
 // (prompt, output) keeps that tier until the request completes, one of tier
 // ThinkActive until it stops thinking; both are ThinkComplete afterwards. Blocks
-// that come later than that are published as ThinkComplete. The death of a
-// session aborts its requests.
+// that come later than that are published as ThinkComplete. An item of tier AUTO is
+// what its position says by the time at which it is published. The end of the group
+// aborts its requests.
+//
+// The store tells which of a running request's blocks it evicts, by notices; one
+// goroutine of the server takes them to the groups. A pin keeps a block from that. It is
+// of the group's owner, in the set of its request, and made in the moment of publication.
+//
+// Room of RESERVE is of the session's owner. The session remembers what each item is; the
+// store alone decides whether the room is still there.
 //
 // # The end of a session
 //
