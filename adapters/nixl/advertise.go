@@ -3,11 +3,13 @@ package nixl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"meridian/adapters/nixl/plane"
 	"meridian/fabric"
+	"meridian/wire"
 )
 
 // stores are the planes on which agents find each other by name.
@@ -42,12 +44,33 @@ func (n *Node) advertise(store plane.Store) {
 	}
 }
 
+// publishOf puts a helper's metadata into a store, one call at a time: the last one has
+// those of now.
+func (n *Node) publishOf(ctx context.Context, s *session, store plane.Store) error {
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	return store.Publish(ctx, s.agent, s.metadata())
+}
+
+// publishNow does so for the helper that serves.
+func (n *Node) publishNow(store plane.Store) error {
+	n.mu.Lock()
+	s := n.session
+	n.mu.Unlock()
+	if s == nil {
+		return fmt.Errorf("nixl: the helper has ended: %w", wire.CodeUnreachable)
+	}
+	ctx, cancel := context.WithTimeout(n.life, exchangeTime)
+	defer cancel()
+	return n.publishOf(ctx, s, store)
+}
+
 // keep has a helper's metadata in a store until the helper ends.
 func (n *Node) keep(s *session, store plane.Store) {
 	log := n.cfg.Helper.Log.With("agent", s.agent, "store", store.String())
 	first := true
 	for {
-		err := store.Publish(n.life, s.agent, s.metadata())
+		err := n.publishOf(n.life, s, store)
 		if n.life.Err() != nil {
 			return
 		}

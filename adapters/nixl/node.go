@@ -112,6 +112,8 @@ type Node struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
+	publishing sync.Mutex // our metadata
+
 	changing sync.Mutex // the peers
 	closed   bool       // under changing
 	roster   atomic.Pointer[roster]

@@ -83,6 +83,26 @@ func TestPeersComeAndGoWithoutARestart(t *testing.T) {
 	}
 }
 
+// A new peer of a store finds metadata there that have its window, when it is told of it.
+func TestANewPeerOfAStoreFindsItsWindow(t *testing.T) {
+	far, store := newLender(t, "far", 1<<20), newStore()
+	c := config(t)
+	c.TCPStore = store
+	n := newNode(t, c)
+	s := n.helperNow(t)
+	testbed.Until(t, "ours are there", func() bool { b, err := store.Get(t.Context(), s.agent); return err == nil && len(b) > 0 })
+	without := s.metadata()
+	_ = store.Publish(t.Context(), "far", far.blob)
+	n.list(t, PeerConfig{"far", ByTCPStore + "far"})
+	if got := <-far.box; got.peer != s.agent {
+		t.Fatalf("%q", got)
+	}
+	b, err := store.Get(t.Context(), s.agent)
+	if err != nil || !bytes.Equal(b, s.metadata()) || bytes.Equal(b, without) {
+		t.Errorf("%d bytes in the store, %d are the helper's, %d without the window: %v", len(b), len(s.metadata()), len(without), err)
+	}
+}
+
 // What a peer that is gone asks for is not done, and what it says is nobody's.
 func TestAPeerThatIsGoneIsNotHeard(t *testing.T) {
 	a := newLender(t, "agent-a", 1<<20)

@@ -102,8 +102,8 @@ func (p *peer) miss(why string) {
 	}
 }
 
-// give does nothing: publish does it for all.
-func (e *entry) give([]byte) error { return nil }
+// give puts ours into the store at once: what is there may be older than the peer's window.
+func (e *entry) give([]byte) error { return e.of.node.publishNow(e.store) }
 
 func (e *entry) close() {}
 
