@@ -55,6 +55,28 @@ func BenchmarkRead16(b *testing.B) {
 	})
 }
 
+// One ACQUIRE of 16 items and its answer, written and read, with checksums and without.
+func BenchmarkChecksums16(b *testing.B) {
+	buf := make([]byte, 0, 64<<10)
+	ask, answer := Acquire{Items: make([]Want, 16)}, Acquired{Items: make([]Place, 16)}
+	for name, plain := range map[string]bool{"with": false, "without": true} {
+		b.Run(name, func(b *testing.B) {
+			s := Splitter{Begun: true, Plain: plain}
+			var x Acquire
+			var y Acquired
+			b.ReportAllocs()
+			for b.Loop() {
+				_, ev, err := s.Next(AppendLocal(buf, plain, Frame{Type: TypeAcquire, Req: 1}, ask))
+				must(err)
+				must(x.Parse(ev.Payload))
+				_, ev, err = s.Next(AppendLocal(buf, plain, Frame{Type: TypeAcquired, Req: 1}, answer))
+				must(err)
+				must(y.Parse(ev.Payload))
+			}
+		})
+	}
+}
+
 func BenchmarkTokens256(b *testing.B) {
 	x := Tokens{Req: make([]uint32, 256), N: make([]uint8, 256), Tok: make([]int32, 256)}
 	for i := range x.N {
