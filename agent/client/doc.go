@@ -12,6 +12,17 @@
 //	}
 //	l.Release()
 //
+// Load is Acquire in parts, in the order asked, for an Engine with Options.Group. It may
+// wait for blocks that somebody is about to put, here or at a holder that it names:
+//
+//	var load client.Load
+//	err := e.LoadInto(ctx, &load, ns, keys, client.LoadOptions{Wait: true, Holder: prefill})
+//	for first, err := load.Next(ctx, &part); err == nil; first, err = load.Next(ctx, &part) {
+//		... part.Blocks are keys[first], keys[first+1], ...
+//		part.Release()
+//	}
+//	load.Close()
+//
 // # Reading mapped bytes
 //
 // Body points into memory that the daemon will use again. A timed lease lapses: a

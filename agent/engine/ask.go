@@ -198,15 +198,17 @@ func (a *asker) start() (wait time.Duration, over bool) {
 	return time.Hour, false // the end of a question kicks
 }
 
-// some are up to askKeys keys of a group, others each time, and who waits for each.
+// some are up to askKeys items of a group, others each time, by key. Whoever else waits
+// for a block that is found is woken when it is here.
 func (g *askGroup) some() map[wire.Key][]waiter {
 	by := make(map[wire.Key][]waiter, min(len(g.items), askKeys))
+	left := askKeys
 	for w := range g.items {
 		key := w.l.x.Items[w.i].Key
-		if len(by) == askKeys && by[key] == nil {
-			continue
-		}
 		by[key] = append(by[key], w)
+		if left--; left == 0 {
+			break
+		}
 	}
 	return by
 }

@@ -14,6 +14,8 @@
 //	PUT      blocks that lie in the staging ring are copied, hashed, published
 //	HAS      which blocks exist; with WantFetch also at other holders
 //	ACQUIRE  leases on mapped bytes; with WantFetch what is missing is pulled
+//	LOAD     the same in parts, in the order asked; it may wait for blocks, and name
+//	         who has them (load.go has the way of one)
 //	RENEW, RELEASE, PING, CANCEL
 //	BEGIN, TOKENS, FINISH   the token stream, one scheduler.Core a session;
 //	         PHASE comes back as advice
@@ -50,6 +52,19 @@
 // Room of RESERVE is of the session's owner. The session remembers what each item is; the
 // store alone decides whether the room is still there.
 //
+// # What a LOAD waits for
+//
+// An item with WAIT that is not here is parked: the store tells the server of what is
+// published while anybody waits (wait.go), and other holders are asked again, for all
+// LOADs together and in growing pauses (ask.go). A parked LOAD has no goroutine, does
+// not count as a request in flight, and is bounded by group. A block that is evicted
+// before its part has its lease is waited for again. Whatever ends a LOAD early ends
+// it at once, but that a fetch which runs is waited for: it may write to slots of the
+// engine's own.
+//
+// LOADs and ACQUIREs that fetch take turns in the order in which the session's reader
+// got them (Host.TakeTurn).
+//
 // # The end of a session
 //
 // However it ends, in this order: requests in flight are cancelled and waited
@@ -62,7 +77,8 @@
 // One a session reads its descriptor with blocking system calls and answers in
 // place: the runtime's poller would cost more than the whole request. A PUT
 // above inlinePut bytes, a fetch and a remote HAS get one of their own, at most
-// Limits.Reqs together. There is no ticking: the scheduler's next deadline arms a
+// Limits.Reqs together. One more steps a session's LOADs while any has something to
+// do, and one of the server asks holders while anything is asked for. There is no ticking: the scheduler's next deadline arms a
 // timer.
 //
 // # Imports

@@ -64,16 +64,17 @@ type load struct {
 	owner  blocks.Owner // of its leases, and of what is fetched for it alone
 	timer  *time.Timer  // ends its waiting
 
-	state []uint8
-	marks []uint8
-	errs  []error // of items that failed, or whose last fetch did
-	next  int     // the first item that was not in a part
-	held  int     // items that count in the group's parking
-	pins  []blocks.Lease
-	why   string    // for END: of the first item with more to say than its code
-	over  wire.Code // why it is to end before all is decided
-	done  bool
-	fetch fetching
+	state  []uint8
+	marks  []uint8
+	waitAt []int32 // of items in waits: their place there; under its lock
+	errs   []error // of items that failed, or whose last fetch did
+	next   int     // the first item that was not in a part
+	held   int     // items that count in the group's parking
+	pins   []blocks.Lease
+	why    string    // for END: of the first item with more to say than its code
+	over   wire.Code // why it is to end before all is decided
+	done   bool
+	fetch  fetching
 
 	busy   bool // somebody steps it; under loads.mu, as the rest
 	queued bool // in loads.ready
@@ -176,7 +177,7 @@ func (s *session) newLoad(f link.Frame, start time.Time, spaces []space, v []blo
 	l := &load{
 		s: s, req: f.Req, since: start, until: start.Add(min(time.Duration(x.DeadlineMS)*time.Millisecond, link.MaxDeadline)),
 		x:      link.Load{DeadlineMS: x.DeadlineMS, LeaseMS: x.LeaseMS, Hold: x.Hold, Holders: slices.Clone(x.Holders), Items: slices.Clone(x.Items)},
-		spaces: spaces, owner: s.holder(x.Hold), state: make([]uint8, n), marks: make([]uint8, n), errs: make([]error, n), busy: true,
+		spaces: spaces, owner: s.holder(x.Hold), state: make([]uint8, n), marks: make([]uint8, n), waitAt: make([]int32, n), errs: make([]error, n), busy: true,
 	}
 	for i := range v {
 		it := &l.x.Items[i]

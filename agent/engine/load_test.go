@@ -433,3 +433,26 @@ func TestPublishingAndEvictionRaceWithWaiting(t *testing.T) {
 	publishers.Wait()
 	n.nothingWaits(t)
 }
+
+// An engine that reads no parts is dropped like one that reads no other answers, its
+// LOADs with it, and another engine's go on meanwhile.
+func TestAnEngineThatReadsNoPartsIsDropped(t *testing.T) {
+	n := startNode(t, func(_ *blocks.Config, c *engine.Config) { c.Limits.SendTimeout = 50 * time.Millisecond })
+	e, ns := n.open(t)
+	silent, other := n.loader(t), n.loader(t)
+	var items []link.LoadItem
+	for range 1000 {
+		items = append(items, silent.item("x", link.WantWait))
+	}
+	for i := range 200 { // 32 KB of answers each
+		silent.load(uint64(2*i+11), items...)
+	}
+	other.load(3, other.items("xy", link.WantWait)...)
+	until(t, func() bool { return n.srv.Stats().ParkedLoads == 201 })
+	put(t, e, client.Block{NS: ns, Key: keyOf("x"), Body: body(1, 100)})
+	other.wants("3: 0 OK")
+	n.wait(1)
+	put(t, e, client.Block{NS: ns, Key: keyOf("y"), Body: body(1, 100)})
+	other.wants("3: 1 OK", "3: END OK")
+	n.idle(t)
+}

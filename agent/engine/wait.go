@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -55,11 +54,13 @@ func (w *waits) add(l *load, items []int32) {
 	w.n += len(items)
 	for _, i := range items {
 		id := l.id(i)
+		l.waitAt[i] = int32(len(w.by[id]))
 		w.by[id] = append(w.by[id], waiter{l, i})
 	}
 }
 
-// remove forgets items of a load.
+// remove forgets items of a load that were added. However many wait for the same
+// block, each is found at once.
 func (w *waits) remove(l *load, items []int32) {
 	if len(items) == 0 {
 		return
@@ -69,16 +70,14 @@ func (w *waits) remove(l *load, items []int32) {
 	for _, i := range items {
 		id := l.id(i)
 		list := w.by[id]
-		at := slices.Index(list, waiter{l, i})
-		if at < 0 {
-			continue
-		}
 		w.n--
 		if len(list) == 1 {
 			delete(w.by, id)
 			continue
 		}
-		list[at] = list[len(list)-1]
+		last := list[len(list)-1]
+		list[l.waitAt[i]] = last
+		last.l.waitAt[last.i] = l.waitAt[i]
 		list[len(list)-1] = waiter{}
 		w.by[id] = list[:len(list)-1]
 	}

@@ -5,6 +5,8 @@
 //	holders.go   who may have a block, and who of them is slow to answer
 //	find.go      asks all holders at once, and waits for none of them for long
 //	flight.go    one load for all who ask for the same block at once
+//	turn.go      loads of one asker are served in the order in which they came
+//	refer.go     a block whose holder the asker names: who that is, asked first and alone
 //	load.go      shares out what is missing over all holders and their lanes
 //	pull.go      one batch: reserve, pull, check, commit
 //	offload.go   one queue a destination for what went cold
@@ -20,9 +22,10 @@
 //
 //  1. fetch     blocks that another call is loading already are waited for
 //  2. ask       every holder that may know the namespace is asked at the same time
-//  3. share out a holder that answers gets batches at once, as many as it has
-//     lanes, and one more that is reserved while another is checked and
-//     committed; a holder that is done takes the next batch
+//  3. share out in turn: the first load of an asker that has something to pull at
+//     a holder pulls, later ones get what it leaves idle. A holder that answers
+//     gets batches at once, as many as it has lanes, and one more that is reserved
+//     while another is checked and committed; a holder that is done takes the next
 //  4. pull      the fabric writes header and body into reserved slots
 //  5. commit    what is right becomes visible, the rest is aborted
 //  6. heal      a block that failed is asked for again, of another holder first
