@@ -38,6 +38,12 @@
 // for a rank, a rank puts blocks of the scheduler's request, and each of them gets the
 // daemon's advice.
 //
+// Such an engine may also have the daemon choose a block's tier by its position
+// (Block.Auto), keep blocks for a peer (Block.Pin, Engine.Handoff) and go on with a
+// request that another daemon has followed (Engine.Resume). Engine.PutInPlace and
+// Engine.Reserve have it write bodies into the staging ring itself, and none for a key that is
+// stored already.
+//
 // # What an engine's step may call
 //
 // Tokens, BeginAsync, FinishAsync and Lease.Release never wait for the daemon, also

@@ -59,8 +59,7 @@ type batch struct {
 // in it, for the first block only. next is the first block that is not dealt with.
 func (e *Engine) putSome(ctx context.Context, blocks []Block, at int, errs []error) (b batch, next int, err error) {
 	if blocks[at].placed() {
-		if err := e.needGroup("put"); err != nil {
-			errs[at] = err
+		if errs[at] = e.needGroup("put"); errs[at] != nil {
 			e.Unstage(blocks[at].Body)
 			return batch{}, at + 1, nil
 		}

@@ -346,7 +346,7 @@ func TestReservationsThatTakeAllThereIs(t *testing.T) {
 	held := 1
 	for req := uint64(11); ; req += 2 {
 		x := link.Reserve{DeadlineMS: 1000, Items: []link.StoreItem{{Tier: wire.OutputCritical, Len: 1, Key: keyOf(fmt.Sprint("small", req))}}}
-		got, last = r.ask(req, message(link.TypeReserve, req, x))
+		_, last = r.ask(req, message(link.TypeReserve, req, x))
 		if last.Code != wire.CodeOK {
 			break
 		}
