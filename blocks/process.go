@@ -31,7 +31,7 @@ func openProcess(pid int) (Process, error) {
 // that matches INVALID, and is closed.
 func ProcessOf(fd int) (Process, error) {
 	p := pidfd(fd)
-	why := ""
+	var why string
 	// The kernel says EBADF to what is no pidfd, before it looks whose child it is.
 	err := unix.Waitid(unix.P_PIDFD, fd, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	switch {

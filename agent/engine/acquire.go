@@ -264,9 +264,12 @@ func (s *session) renew(f link.Frame, p []byte) error {
 		return err
 	}
 	start := time.Now()
-	code := wire.CodeOf(s.srv.cfg.Store.Renew(s.owner, x.Lease, link.LeaseFor(x.MS)))
-	s.answerEnd(f.Req, link.End{Code: code})
-	s.observe(link.TypeRenew, 1, start, code)
+	e := refusal(s.srv.cfg.Store.Renew(s.owner, x.Lease, link.LeaseFor(x.MS)))
+	if e.Code == wire.CodeLeaseLost {
+		e.Text = "the lease has lapsed, was released, or is another engine's"
+	}
+	s.answerEnd(f.Req, e)
+	s.observe(link.TypeRenew, 1, start, e.Code)
 	return nil
 }
 

@@ -17,8 +17,8 @@
 //	LOAD     the same in parts, in the order asked; it may wait for blocks, and name
 //	         who has them (load.go has the way of one)
 //	RENEW, RELEASE, PING, CANCEL
-//	BEGIN, TOKENS, FINISH   the token stream, one scheduler.Core a session;
-//	         PHASE comes back as advice
+//	BEGIN, TOKENS, FINISH   the token stream, one scheduler.Core a group; PHASE
+//	         comes back as advice
 //
 // and in a group, which several sessions of one engine are:
 //
@@ -28,6 +28,7 @@
 //	RESUME   BEGIN with what was decoded already
 //	HANDOFF  FINISH that keeps the request's blocks for a peer
 //	EVICTED  comes as advice: blocks of running requests that went
+//	PROCESS  a pidfd, for hold leases of a process that the daemon cannot see
 //
 // Every request with a number gets exactly one END, after its answer. TOKENS and
 // CANCEL get none of their own. END of PUT carries a status an item and, in its
@@ -35,6 +36,28 @@
 // limit, one of a foreign tenant has none. A TABLE entry of HAS with generation 0 is
 // held elsewhere, not here. A request whose number is 0, or even, is a fault of the
 // session.
+//
+// # A group
+//
+// Sessions of one user that say the same agent and incarnation in HELLO, with feature
+// GROUP, are one engine: a scheduler and its ranks. A group may have a secret, which
+// later sessions must bring. A session without GROUP is a group by itself. The
+// namespaces and their numbers, timed leases, generation requests, pins and the share
+// of every quota are the group's; the ring, hold leases, reservations and requests in
+// flight are a session's. A session that goes takes what is its own with it, the last
+// one all. A group has one owner in the store and each session another one of the same
+// family, so that any session renews and releases the leases of all.
+//
+// # Advice
+//
+// PHASE, PHASEAT and EVICTED go to every session of a group and wait for none: see
+// advice.go. Nothing that one session does not read holds another one up.
+//
+// # Descriptors from an engine
+//
+// Of a session with GROUP at most two descriptors are taken with one read, and closed
+// at the end of the frame that they came with, unless that is PROCESS. Of others the
+// kernel takes none.
 //
 // # Life of a block
 //

@@ -64,12 +64,12 @@ func (h *host) Fetch(ctx context.Context, f engine.Fetch) []error {
 	h.mu.Lock()
 	gate := h.gate
 	h.fetches++
-	own := h.onFetch
+	own, fetching := h.onFetch, h.fetching
 	h.mu.Unlock()
 	if own != nil {
 		return own(ctx, f)
 	}
-	h.fetching <- struct{}{}
+	fetching <- struct{}{}
 	errs := make([]error, len(keys))
 	if gate != nil {
 		select {
