@@ -1,7 +1,8 @@
 // Package bridge measures what the gateway costs: blocks that a peer of one fabric brings
 // to a daemon, and that go on to a peer of another one.
 //
-// Three bridges are measured: link to NIXL, Mooncake to NIXL, NIXL to link. Daemons are
+// Five bridges are measured: link to NIXL, Mooncake to NIXL, NIXL to link, and link to link,
+// where blocks go on while they come and where each is stored first. Daemons are
 // processes of their own with a configuration file. Applications of NIXL and Mooncake are
 // Python processes with the released wheels (drivers/); the link's other end is
 // adapters/link in the measuring process. All rates of a row are measured in one run, in
@@ -14,6 +15,12 @@
 //	H       the hash of one core, over the same payloads
 //	bridge  from the first byte at the source until each block is at the sink
 //	bound   1 / (1/leg1 + 1/leg2 + 1/(cores × H))
+//	one     link to link: for one block alone, from its first byte at the source until it
+//	        is at the sink
+//
+// The bound is that of a bridge whose parts do nothing at the same time: one whose blocks go
+// on while they come may be above it. Processor time is that of the gateway's daemon, without
+// its helper's.
 //
 // A block is at a sink of NIXL when the application has heard the notification that says
 // so, and at a sink of the link when its store has published the block. After each bridge
@@ -25,6 +32,7 @@
 //	link → NIXL       this process, daemons leg and gate, one Python process
 //	Mooncake → NIXL   daemons leg and gate, two Python processes
 //	NIXL → link       this process, daemons leg and gate, one Python process
+//	link → link       this process, with both ends, and daemons leg and gate
 //
 // leg has no route with from, and no sink; gate has both, and does leg2 too. A daemon with
 // a NIXL fabric has a meridian-ffi besides. gateway.queue_bytes holds all blocks of a
