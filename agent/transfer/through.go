@@ -17,8 +17,9 @@ import (
 // Cut-through: a block goes on while it comes, where its destination can hold it back until
 // this daemon has checked it (fabric.Streamer: the link). In order:
 //
-//	1 through  the block was let in and has a home: Loose keeps its slot from other uses
-//	2 begin    its bytes are next: a goroutine picks the destination, as for any block
+//	1 through  the block was let in and has a home
+//	2 begin    its bytes are next: Loose keeps the slot from other uses, and a goroutine
+//	           picks the destination, as for any block
 //	3 stream   the destination gets what is in place, and commits when stored has said
 //	           that the block is published here
 //	4 stored   as without cut-through: pinned, its time begins
@@ -41,7 +42,7 @@ const DefaultCutBytes = 1 << 20
 type cut struct {
 	what  fabric.Coming
 	grow  *fabric.Growing
-	quiet func() // the slot may be used otherwise
+	quiet func() // the slot may be used otherwise; nil where it was not begun
 
 	to    destination // that was tried; none: name ""
 	began time.Time
@@ -102,7 +103,7 @@ func (m *Mover) through(p *parcel, c fabric.Coming) *fabric.Growing {
 	if _, ok := f.(fabric.Streamer); !ok {
 		return nil
 	}
-	x := &cut{what: c, quiet: m.cfg.Store.Loose([]uint32{c.Slot})}
+	x := &cut{what: c}
 	x.grow = fabric.NewGrowing(func() { m.begin(p) })
 	m.bridge.mu.Lock()
 	defer m.bridge.mu.Unlock()
@@ -126,6 +127,7 @@ func (m *Mover) begin(p *parcel) {
 	g.cutting++
 	g.cuts[source]++
 	p.cut.runs = true
+	p.cut.quiet = m.cfg.Store.Loose([]uint32{p.cut.what.Slot}) // it is reserved: more of it is to come
 	m.trace(p)
 	m.wg.Go(func() { m.stream(p) })
 }
@@ -218,7 +220,9 @@ func (m *Mover) cutGoesOn(p *parcel) bool {
 func (m *Mover) cutOver(p *parcel) {
 	x := p.cut
 	p.cut = nil
-	x.quiet()
+	if x.quiet != nil {
+		x.quiet() // not before the slot is given back or published: until then it is the fabric's
+	}
 	tried := x.to.name != ""
 	err := arrived(&x.item)
 	m.bridge.mu.Lock()
