@@ -364,7 +364,7 @@ func TestStreamChecksWhatItIsAskedFor(t *testing.T) {
 		"a length":       {t.Context(), c.toFar, fabric.Item{NS: c.ns, Key: key0(c.ns), Head: head, M: fabric.Mem{B: body[:999]}}, wire.CodeInvalid},
 		"a namespace":    {t.Context(), c.toFar, fabric.Item{Key: key0(c.ns), Head: head, M: fabric.Mem{B: body}}, wire.CodeNSUnknown},
 		"a context":      {over, c.toFar, fabric.Item{NS: c.ns, Key: key0(c.ns), Head: head, M: fabric.Mem{B: body}}, wire.CodeCancelled},
-		"nobody to take": {t.Context(), Group{c.far.Node}, fabric.Item{NS: c.ns, Key: key0(c.ns), Head: head, M: fabric.Mem{B: body}}, wire.CodeUnreachable},
+		"nobody to take": {t.Context(), start(t, 8, 80, "", nil).Group(), fabric.Item{NS: c.ns, Key: key0(c.ns), Head: head, M: fabric.Mem{B: body}}, wire.CodeUnreachable},
 	} {
 		x.to.Stream(x.ctx, &x.it, fabric.NewGrowing(func() {}))
 		if wire.CodeOf(x.it.Err) != x.want {

@@ -33,11 +33,6 @@ const (
 	cutsOfSource = 16
 )
 
-// DefaultCutBytes is from what size on cut-through is tried: four DATA frames of the link.
-// Below it a frame or two are in flight when the last byte is there, and a push of
-// its own costs as much as there is to gain.
-const DefaultCutBytes = 1 << 20
-
 // cut is a block that goes on while it comes.
 type cut struct {
 	what  fabric.Coming
