@@ -1,6 +1,7 @@
 """Blocks at a real daemon: put, look-up, leases, and what is refused."""
 import gc
 import os
+import pathlib
 import threading
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from meridian import Code, OpenError, RequestError
 from meridian.records import HEAD
 
-from .real import BLOCK, Case, bodies, hashes, manifest
+from .real import BLOCK, SOCKET, Case, bodies, hashes, manifest
 
 
 class Blocks(Case):
@@ -186,3 +187,12 @@ class Blocks(Case):
         del other
         gc.collect()
         self.assertLessEqual(len(os.listdir("/proc/self/fd")), fds)
+
+    def test_the_first_example_of_the_page_runs(self):
+        page = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "python.md").read_text(encoding="utf-8")
+        example = page.split("```python\n")[1].split("```")[0]
+        self.assertIn("/run/meridian/engine.sock", example)
+        names = {"hashes": hashes(3), "kv": bodies(3, 262144)}
+        exec(example.replace("/run/meridian/engine.sock", SOCKET), names)
+        self.assertEqual(names["status"].tolist(), [0, 0, 0])
+        self.assertTrue((names["out"] == names["kv"]).all())
