@@ -44,6 +44,7 @@ class Groups(Case):
         lease.renew(ttl=20)
         lease._blocks = self.a
         lease.release()
+        self.a.ping()  # it has been given back, whoever asks next
         with self.assertRaises(RequestError) as raised:
             lease._blocks = self.b
             lease.renew()
