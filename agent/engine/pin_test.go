@@ -92,11 +92,15 @@ func (l *lostBlocks) add(list []client.Evicted) {
 	l.list = append(l.list, list...)
 }
 
-func (l *lostBlocks) keys() []wire.Key {
+func (l *lostBlocks) all() []client.Evicted {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return slices.Clone(l.list)
+}
+
+func (l *lostBlocks) keys() []wire.Key {
 	var keys []wire.Key
-	for _, x := range l.list {
+	for _, x := range l.all() {
 		keys = append(keys, x.Key)
 	}
 	return keys
@@ -147,7 +151,7 @@ func TestBlocksOfARunningRequestDoNotGoSilently(t *testing.T) {
 		if !sameKeys(l.keys(), want) || len(want) != asked-pinRoom {
 			t.Errorf("%s was told of %d blocks; %d are gone", name, len(l.keys()), len(want))
 		}
-		for _, x := range l.list {
+		for _, x := range l.all() {
 			if x.Req != req || x.NS != ns {
 				t.Fatalf("it was told %+v, want request %d in namespace %d", x, req, ns)
 			}
