@@ -2,21 +2,15 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"meridian/agent"
 	"meridian/bench/peers"
 	"meridian/wire"
 )
 
 func newBenchMooncakeCmd(a *app) *cobra.Command {
-	var opt peers.Options
-	var sizes, ops []string
-	var set string
+	var p peersFlags
 	var segment peers.Segment
 	c := &cobra.Command{
 		Use:   "mooncake",
@@ -48,31 +42,13 @@ buffer, and with --ops write writes, which destroy what is in it.`,
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	f := c.Flags()
-	f.StringSliceVar(&sizes, "sizes", nil, "block sizes, powers of two (default: 16KiB, 64KiB, 256KiB, 1MiB, 4MiB)")
-	f.StringSliceVar(&ops, "ops", nil, "directions: read, write (default: both; with --target: read)")
-	f.IntVar(&opt.Rounds, "rounds", 0, "rounds, of which the median is shown (default: 5)")
-	f.DurationVar(&opt.Round, "round", 0, "length of one measurement (default: 250ms)")
-	f.StringVar(&set, "set", "", "working set (default: above the last cache)")
-	f.BoolVar(&opt.Quick, "quick", false, "a smoke run: its figures say nothing")
-	f.BoolVar(&opt.Require, "require", false, "fail where Mooncake is not installed, as where $CI is set")
-	f.StringVar(&opt.Python, "python", filepath.Join(".tools", "py", "peers"), "folder of the Python packages of Mooncake")
-	f.BoolVar(&opt.Namespace, "namespace", false, "say in the report that this runs in a network namespace of its own")
+	p.add(c, peersWords{sizes: "16KiB, 64KiB, 256KiB, 1MiB, 4MiB", ops: "both; with --target: read", set: "working set", peer: "Mooncake", packages: "Mooncake"})
 	f.StringVar(&segment.Name, "target", "", "measure this segment, which somebody else serves: its name, as engines open it")
 	f.StringVar(&segment.Metadata, "metadata", peers.NoServer, "metadata server that knows the target, as engines take it")
 	c.RunE = a.longCommand(func(ctx context.Context, _ []string) (result, error) {
-		if err := parsePeers(&opt, sizes, ops, set); err != nil {
-			return nil, err
-		}
-		self, err := os.Executable()
+		opt, err := p.options(a, "mooncake", (*peers.Options).Transfer)
 		if err != nil {
 			return nil, err
-		}
-		opt.Transfer()
-		opt.Require = opt.Require || a.variables()["CI"] != ""
-		opt.Self, opt.Version = []string{self, benchProcess, peersProcess}, agent.BuildVersion()
-		opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "bench mooncake:", s) }
-		if err := opt.Check(); err != nil {
-			return nil, usage("%w", err)
 		}
 		if segment.Name != "" {
 			rep, err := peers.MeasureSegment(ctx, opt, segment)

@@ -2,20 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"meridian/agent"
 	"meridian/bench/peers"
 )
 
 func newBenchNIXLCmd(a *app) *cobra.Command {
-	var opt peers.Options
-	var sizes, ops []string
-	var set string
+	var p peersFlags
 	c := &cobra.Command{
 		Use:   "nixl",
 		Short: "Compare Meridian's NIXL helper with NIXL",
@@ -40,31 +34,12 @@ other work first: it takes two to three minutes and both processors.`,
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},
 	}
-	f := c.Flags()
-	f.StringSliceVar(&sizes, "sizes", nil, "block sizes, powers of two (default: 64KiB, 256KiB, 1MiB, 4MiB)")
-	f.StringSliceVar(&ops, "ops", nil, "directions: read, write (default: both)")
-	f.IntVar(&opt.Rounds, "rounds", 0, "rounds, of which the median is shown (default: 5)")
-	f.DurationVar(&opt.Round, "round", 0, "length of one measurement (default: 250ms)")
-	f.StringVar(&set, "set", "", "working set (default: above the last cache)")
-	f.BoolVar(&opt.Quick, "quick", false, "a smoke run: its figures say nothing")
-	f.BoolVar(&opt.Require, "require", false, "fail where NIXL is not installed, as where $CI is set")
-	f.StringVar(&opt.Python, "python", filepath.Join(".tools", "py", "peers"), "folder of the Python packages of NIXL")
-	f.StringVar(&opt.Helper, "helper", "", "path of meridian-ffi (default: beside this program)")
-	f.BoolVar(&opt.Namespace, "namespace", false, "say in the report that this runs in a network namespace of its own")
+	p.add(c, peersWords{sizes: "64KiB, 256KiB, 1MiB, 4MiB", ops: "both", set: "working set", peer: "NIXL", packages: "NIXL"})
+	c.Flags().StringVar(&p.opt.Helper, "helper", "", "path of meridian-ffi (default: beside this program)")
 	c.RunE = a.longCommand(func(ctx context.Context, _ []string) (result, error) {
-		if err := parsePeers(&opt, sizes, ops, set); err != nil {
-			return nil, err
-		}
-		self, err := os.Executable()
+		opt, err := p.options(a, "nixl", (*peers.Options).NIXL)
 		if err != nil {
 			return nil, err
-		}
-		opt.NIXL()
-		opt.Require = opt.Require || a.variables()["CI"] != ""
-		opt.Self, opt.Version = []string{self, benchProcess, peersProcess}, agent.BuildVersion()
-		opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "bench nixl:", s) }
-		if err := opt.Check(); err != nil {
-			return nil, usage("%w", err)
 		}
 		rep, err := peers.Run(ctx, opt)
 		return benchNIXLResult{peers.NewNIXLReport(rep)}, err

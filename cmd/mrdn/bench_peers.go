@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"meridian/agent"
-	"meridian/agent/config"
 	"meridian/bench/peers"
 	"meridian/internal/safefile"
 )
@@ -25,9 +22,8 @@ const peersProcess = "peers"
 const peersTimeout = 3 * time.Hour
 
 func newBenchPeersCmd(a *app) *cobra.Command {
-	var opt peers.Options
-	var sizes, ops []string
-	var set, out string
+	var p peersFlags
+	var out string
 	c := &cobra.Command{
 		Use:   "peers",
 		Short: "Compare Meridian with Mooncake, NIXL, Redis and plain sockets",
@@ -43,31 +39,14 @@ quarter of an hour, both processors and 8 GiB of memory.`,
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	f := c.Flags()
-	f.StringSliceVar(&opt.Only, "only", nil, "systems or groups of them (default: all)")
-	f.StringSliceVar(&sizes, "sizes", nil, "block sizes, powers of two (default: 4KiB to 64MiB)")
-	f.StringSliceVar(&ops, "ops", nil, "directions: read, write (default: both)")
-	f.IntVar(&opt.Rounds, "rounds", 0, "rounds, of which the median is shown (default: 5)")
-	f.DurationVar(&opt.Round, "round", 0, "length of one measurement (default: 250ms)")
-	f.StringVar(&set, "set", "", "working set of cold cells (default: above the last cache)")
-	f.BoolVar(&opt.Full, "full", false, "every batch, stream count and working set at every size")
-	f.BoolVar(&opt.Quick, "quick", false, "a smoke run: its figures say nothing")
-	f.BoolVar(&opt.Require, "require", false, "fail where a peer is not installed, as where $CI is set")
-	f.StringVar(&opt.Python, "python", filepath.Join(".tools", "py", "peers"), "folder of the Python packages of Mooncake and NIXL")
-	f.BoolVar(&opt.Namespace, "namespace", false, "say in the report that this runs in a network namespace of its own")
+	p.add(c, peersWords{sizes: "4KiB to 64MiB", ops: "both", set: "working set of cold cells", peer: "a peer", packages: "Mooncake and NIXL"})
+	f.StringSliceVar(&p.opt.Only, "only", nil, "systems or groups of them (default: all)")
+	f.BoolVar(&p.opt.Full, "full", false, "every batch, stream count and working set at every size")
 	f.StringVar(&out, "out", "", "folder for report.json and the plots; made if absent")
 	run := a.command(func(ctx context.Context, _ []string) (result, error) {
-		if err := parsePeers(&opt, sizes, ops, set); err != nil {
-			return nil, err
-		}
-		self, err := os.Executable()
+		opt, err := p.options(a, "peers", nil)
 		if err != nil {
 			return nil, err
-		}
-		opt.Require = opt.Require || a.variables()["CI"] != ""
-		opt.Self, opt.Version = []string{self, benchProcess, peersProcess}, agent.BuildVersion()
-		opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "bench peers:", s) }
-		if err := opt.Check(); err != nil {
-			return nil, usage("%w", err)
 		}
 		rep, err := peers.Run(ctx, opt)
 		if out != "" && len(rep.Cells) > 0 {
@@ -82,32 +61,6 @@ quarter of an hour, both processors and 8 GiB of memory.`,
 		return run(c, args)
 	}
 	return c
-}
-
-// parsePeers fills in what the flags say in words.
-func parsePeers(opt *peers.Options, sizes, ops []string, set string) error {
-	for _, s := range sizes {
-		n, err := config.ParseBytes(s)
-		if err != nil {
-			return usage("--sizes: %v", err)
-		}
-		opt.Sizes = append(opt.Sizes, n)
-	}
-	for _, s := range ops {
-		op := peers.Op(s)
-		if op != peers.Read && op != peers.Write {
-			return usage("--ops: %q is neither read nor write", s)
-		}
-		opt.Ops = append(opt.Ops, op)
-	}
-	if set != "" {
-		n, err := config.ParseBytes(set)
-		if err != nil {
-			return usage("--set: %v", err)
-		}
-		opt.Set = n
-	}
-	return nil
 }
 
 // writeReport writes a report and its plots into a folder.
