@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,22 +166,6 @@ func (a *app) hear(begin string) (from, rest string) {
 	return from, rest
 }
 
-func scan(t *testing.T, text string, into ...any) {
-	t.Helper()
-	if _, err := fmt.Sscan(text, into...); err != nil {
-		t.Fatal(text, err)
-	}
-}
-
-func content(n int, seed uint64) []byte {
-	b := make([]byte, n)
-	r := rand.New(rand.NewPCG(seed, 1))
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
-	return b
-}
-
 func helperPath(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "meridian-ffi")
@@ -216,7 +199,7 @@ func sharesBlocks(t *testing.T, a *app, h *house, meet func(from string)) {
 	testbed.Until(t, "the application knows the daemon's agent", func() bool { return a.Knows(from) })
 	var window uint64
 	var n int
-	scan(t, text, &window, &n)
+	testbed.Scan(t, text, &window, &n)
 	if n != 1<<20 {
 		t.Errorf("the window has %d bytes", n)
 	}
@@ -224,11 +207,11 @@ func sharesBlocks(t *testing.T, a *app, h *house, meet func(from string)) {
 	a.hear("mrdn lend-done ")
 
 	out, in := wire.KeyOf(h.space, []byte("out")), wire.KeyOf(h.space, []byte("in"))
-	body := content(50_000, 1)
+	body := testbed.Content(50_000, 1)
 	h.think(out, body)
 	_, text = a.hear(fmt.Sprintf("mrdn stored %v %v ", h.space, out))
 	var addr uint64
-	scan(t, text, &addr, &n)
+	testbed.Scan(t, text, &addr, &n)
 	want, err := wire.AppendPayload(nil, wire.ThinkActive, body) // the tier that it was put with
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +220,7 @@ func sharesBlocks(t *testing.T, a *app, h *house, meet func(from string)) {
 		t.Error("other bytes lie in the application's memory")
 	}
 
-	payload, err := wire.AppendPayload(nil, wire.ThinkActive, content(60_000, 2))
+	payload, err := wire.AppendPayload(nil, wire.ThinkActive, testbed.Content(60_000, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +268,7 @@ func TestADaemonWithoutNIXLStartsAndSaysWhy(t *testing.T) {
 		return false
 	})
 	key := wire.KeyOf(h.space, []byte("here"))
-	body := content(1000, 3)
+	body := testbed.Content(1000, 3)
 	if err := h.engine.Put(t.Context(), []client.Block{{NS: h.ns, Key: key, Tier: wire.ThinkActive, Body: body}})[0]; err != nil {
 		t.Fatal(err)
 	}
@@ -327,9 +310,9 @@ func TestAPutThatIsHalfWrittenOrHalfTold(t *testing.T) {
 	from, text := a.hear("mrdn window ")
 	var window uint64
 	var n int
-	scan(t, text, &window, &n)
+	testbed.Scan(t, text, &window, &n)
 	key := wire.KeyOf(h.space, []byte("half"))
-	payload, err := wire.AppendPayload(nil, wire.ThinkActive, content(60_000, 4))
+	payload, err := wire.AppendPayload(nil, wire.ThinkActive, testbed.Content(60_000, 4))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,13 +353,13 @@ func TestOneNotificationPutsSeveralBlocks(t *testing.T) {
 	from, text := a.hear("mrdn window ")
 	var window uint64
 	var n int
-	scan(t, text, &window, &n)
+	testbed.Scan(t, text, &window, &n)
 	const count, bad, each, body = notice.MaxLines, 7, 4096, 3000
 	var asked, told []string
 	var bodies [][]byte
 	var keys []wire.Key
 	for i := range count {
-		payload, err := wire.AppendPayload(nil, wire.ThinkActive, content(body, uint64(100+i)))
+		payload, err := wire.AppendPayload(nil, wire.ThinkActive, testbed.Content(body, uint64(100+i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -441,7 +424,7 @@ func TestADaemonNamesWhyNIXLCannotServe(t *testing.T) {
 				return false
 			})
 			key := wire.KeyOf(h.space, []byte(name))
-			if err := h.engine.Put(t.Context(), []client.Block{{NS: h.ns, Key: key, Tier: wire.ThinkActive, Body: content(1000, 3)}})[0]; err != nil {
+			if err := h.engine.Put(t.Context(), []client.Block{{NS: h.ns, Key: key, Tier: wire.ThinkActive, Body: testbed.Content(1000, 3)}})[0]; err != nil {
 				t.Fatal(err)
 			}
 		})

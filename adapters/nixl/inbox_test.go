@@ -89,19 +89,14 @@ func (r *inboxRig) says(c net.Conn, v plane.Verb, body []byte) {
 // closes waits until the daemon has closed a connection, and returns the last refusal.
 func (r *inboxRig) closes(c net.Conn) error {
 	r.t.Helper()
-	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
-		r.t.Error("the connection stays open")
-	}
-	var last error
-	testbed.Until(r.t, "a refusal is told", func() bool {
+	return testbed.Closed(r.t, c, func() (last error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(r.errs) > 0 {
 			last, r.errs = r.errs[len(r.errs)-1], nil
 		}
-		return last != nil
+		return last
 	})
-	return last
 }
 
 // knows says whether agentA is there.

@@ -293,7 +293,7 @@ func TestNotificationsBeyondTheirBoundAreDropped(t *testing.T) {
 		if err := store.AddNamespace(ns, [32]byte{1}); err != nil {
 			t.Fatal(err)
 		}
-		body := content(1000, 1)
+		body := testbed.Content(1000, 1)
 		o := store.NewOwner(0)
 		v, err := store.Reserve(o, ns, []uint32{uint32(len(body))}, time.Minute)
 		if err != nil {

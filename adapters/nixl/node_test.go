@@ -187,7 +187,7 @@ func TestContract(t *testing.T) {
 
 func payload(t *testing.T, n int, seed uint64) []byte {
 	t.Helper()
-	b, err := wire.AppendPayload(nil, wire.ThinkActive, content(n, seed))
+	b, err := wire.AppendPayload(nil, wire.ThinkActive, testbed.Content(n, seed))
 	if err != nil {
 		t.Fatal(err)
 	}

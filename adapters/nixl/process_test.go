@@ -94,7 +94,7 @@ func TestATransferEndsOnceHoweverItEnds(t *testing.T) {
 
 func transfersEndOnce(t *testing.T, f *faulty, call string) {
 	for round := range uint64(3) {
-		copy(f.mem, content(100, round))
+		copy(f.mem, testbed.Content(100, round))
 		if m := <-f.move("good"); !bytes.Equal(f.mem[1000:1100], f.mem[:100]) {
 			t.Errorf("%#v, and the bytes are others", m)
 		}

@@ -217,7 +217,7 @@ func TestARealAgentTakesAWindowThatCameLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		app.Load(blob.Blob)
-		in := content(n, uint64(number))
+		in := testbed.Content(n, uint64(number))
 		app.Put(0, in)
 		app.Write("house", 0, at+64, n, "it is there")
 		if got := <-box; got.peer != "app" {

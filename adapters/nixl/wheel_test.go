@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,15 +65,6 @@ func newProcess(t *testing.T, c HelperConfig, agent string) (*process, chan told
 	return p, box
 }
 
-func content(n int, seed uint64) []byte {
-	b := make([]byte, n)
-	r := rand.New(rand.NewPCG(seed, 1))
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
-	return b
-}
-
 // mapped is a window of 1 MiB that the helper has mapped, and its address there.
 func mapped(t *testing.T, p *process, number uint32, staging bool) (mem []byte, at uint64) {
 	t.Helper()
@@ -121,7 +111,7 @@ func agentAndWindow(t *testing.T, c HelperConfig) {
 	if name := app.Load(blob.Blob); name != "house" {
 		t.Fatalf("it loaded %q", name)
 	}
-	in := content(n, 1)
+	in := testbed.Content(n, 1)
 	app.Put(0, in)
 	app.Write("house", 0, at+64, n, "it is there")
 	if got := <-box; got.peer != "app" || string(got.text) != "it is there" {
@@ -130,7 +120,7 @@ func agentAndWindow(t *testing.T, c HelperConfig) {
 	if !bytes.Equal(mine[64:64+n], in) {
 		t.Error("it wrote other bytes into the window")
 	}
-	out := content(n, 2)
+	out := testbed.Content(n, 2)
 	copy(mine[200_000:], out)
 	app.Read("house", 500_000, at+200_000, n, "I have it")
 	if got := <-box; string(got.text) != "I have it" {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"meridian/adapters/mooncake/realengine"
+	"meridian/internal/testbed"
 	"meridian/wire"
 )
 
@@ -31,12 +32,12 @@ fabric = "mooncake"
 `)
 	n.meet()
 	there, back := keyOf("there"), keyOf("back")
-	body := content(50_000, 1)
+	body := testbed.Content(50_000, 1)
 	head := m.makes(body, wire.OutputCritical)
 	m.brings(h, there, len(head)+len(body))
 	same(t, "Mooncake to NIXL", append(head, body...), n.takes(there))
 
-	payload := payloadOf(t, wire.ThinkActive, content(70_000, 2))
+	payload := payloadOf(t, wire.ThinkActive, testbed.Content(70_000, 2))
 	n.brings(back, payload)
 	same(t, "NIXL to Mooncake", payload, m.takes(back))
 	h.shows(`meridian_gateway_blocks_total{from="mooncake",outcome="forwarded",to="nixl"} 1`)

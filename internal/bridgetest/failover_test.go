@@ -79,7 +79,7 @@ func TestEachBlockArrivesOnceWhenTheHelperIsKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		key, payload := keyOf(fmt.Sprint("b", i)), payloadOf(t, wire.ThinkActive, content(20_000+i, uint64(i)))
+		key, payload := keyOf(fmt.Sprint("b", i)), payloadOf(t, wire.ThinkActive, testbed.Content(20_000+i, uint64(i)))
 		payloads[key.String()] = payload
 		m.gives(h, key, payload)
 	}
@@ -125,7 +125,7 @@ func TestTheNextRouteIsTakenWhenAPeerIsKilled(t *testing.T) {
 	n.meet()
 	const half = 10
 	payload := func(i int) (wire.Key, []byte) {
-		return keyOf(fmt.Sprint("b", i)), payloadOf(t, wire.ThinkActive, content(20_000, uint64(i)))
+		return keyOf(fmt.Sprint("b", i)), payloadOf(t, wire.ThinkActive, testbed.Content(20_000, uint64(i)))
 	}
 	for i := range half {
 		key, p := payload(i)
@@ -169,7 +169,7 @@ func TestARingOfDaemonsEnds(t *testing.T) {
 		a.meets("c")
 		b.meets("c")
 		c.meets("a")
-		body := content(30_000, 1)
+		body := testbed.Content(30_000, 1)
 		a.store(keyOf("ring"), body)
 		if got := c.holds(keyOf("ring")); !bytes.Equal(got, payloadOf(t, wire.OutputCritical, body)) {
 			t.Error("other bytes at the end of the ring")
@@ -199,7 +199,7 @@ func TestARingOfDaemonsEnds(t *testing.T) {
 		a := start(t, "a", dials(b)+"[[route]]\npeer = \"b\"\nfabric = \"link\"\n"+toPeer("b")+writesThrough)
 		a.meets("b")
 		b.meets("a")
-		a.store(keyOf("pair"), content(30_000, 1))
+		a.store(keyOf("pair"), testbed.Content(30_000, 1))
 		b.holds(keyOf("pair"))
 		for _, h := range []*house{a, b} {
 			if v := h.metric(`meridian_gateway_attempts_total{from="link",reason="OK",to="link"}`); v != "0" {

@@ -13,6 +13,7 @@ import (
 
 	"meridian/adapters/mooncake/realengine"
 	"meridian/agent/adminpb"
+	"meridian/internal/testbed"
 	"meridian/wire"
 )
 
@@ -54,7 +55,7 @@ func TestAnApplicationThatTakesNothingUsesUpItsShare(t *testing.T) {
 	taken := map[wire.Key][]byte{}
 	refused := wire.Key{}
 	for i := 0; refused == (wire.Key{}); i++ {
-		key, payload := keyOf(fmt.Sprint("b", i)), payloadOf(t, wire.ThinkActive, content(size, uint64(i)))
+		key, payload := keyOf(fmt.Sprint("b", i)), payloadOf(t, wire.ThinkActive, testbed.Content(size, uint64(i)))
 		m.gives(h, key, payload)
 		answer := m.hear("mrdn put-")
 		switch {
@@ -73,7 +74,7 @@ func TestAnApplicationThatTakesNothingUsesUpItsShare(t *testing.T) {
 		t.Errorf("%d blocks were taken", len(taken))
 	}
 	h.lacks(refused)
-	edge.store(keyOf("other"), content(size, 100))
+	edge.store(keyOf("other"), testbed.Content(size, 100))
 	h.shows(`meridian_gateway_blocks_total{from="link",outcome="forwarded",to="nixl-synth"} 1`)
 	h.shows(`meridian_gateway_blocks_total{from="mooncake",outcome="refused",to="nixl"} 1`)
 
@@ -96,7 +97,7 @@ func TestNoByteThatWasNotCheckedReachesTheOtherWorld(t *testing.T) {
 	n := newNIXLApp(t, "decode")
 	h := start(t, "house", mooncakeTable(m.Engine)+nixlTable(t, n)+route("mooncake", "nixl"))
 	n.meet()
-	payload := payloadOf(t, wire.ThinkActive, content(50_000, 1))
+	payload := payloadOf(t, wire.ThinkActive, testbed.Content(50_000, 1))
 	payload[40]++
 	m.gives(h, keyOf("wrong"), payload)
 	if answer := m.hear("mrdn put-refused "); !strings.HasSuffix(answer, " CHECKSUM") {

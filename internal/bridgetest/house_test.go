@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -214,7 +213,7 @@ func (a *nixlApp) meet() {
 	var n int
 	from, text := a.hear("mrdn window ")
 	a.house = from
-	scan(a.t, text, &a.window, &n)
+	testbed.Scan(a.t, text, &a.window, &n)
 	a.Notify(from, fmt.Sprintf("mrdn lend %d %d", a.Addr, 4<<20))
 	a.hear("mrdn lend-done ")
 }
@@ -241,7 +240,7 @@ func (a *nixlApp) takes(key wire.Key) []byte {
 	_, text := a.hear(fmt.Sprintf("mrdn stored %v %v ", space, key))
 	var addr uint64
 	var n int
-	scan(a.t, text, &addr, &n)
+	testbed.Scan(a.t, text, &addr, &n)
 	return a.Get(int(addr-a.Addr), n)
 }
 
@@ -306,7 +305,7 @@ func (a *mooncakeApp) takes(key wire.Key) []byte {
 	a.t.Helper()
 	var addr uint64
 	var n int
-	scan(a.t, a.hear(fmt.Sprintf("mrdn stored %v %v ", space, key)), &addr, &n)
+	testbed.Scan(a.t, a.hear(fmt.Sprintf("mrdn stored %v %v ", space, key)), &addr, &n)
 	return a.Get(int(addr-a.Addr), n)
 }
 
@@ -343,22 +342,6 @@ func (a *mooncakeApp) asks(h *house, key wire.Key, n int) []byte {
 		Notify: fmt.Sprintf("mrdn get %v %v %d %d", space, key, a.Addr+(6<<20), n)})
 	a.hear(fmt.Sprintf("mrdn get-done %v %v ", space, key))
 	return a.Get(6<<20, n)
-}
-
-func scan(t *testing.T, text string, into ...any) {
-	t.Helper()
-	if _, err := fmt.Sscan(text, into...); err != nil {
-		t.Fatal(text, err)
-	}
-}
-
-func content(n int, seed uint64) []byte {
-	b := make([]byte, n)
-	r := rand.New(rand.NewPCG(seed, 1))
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
-	return b
 }
 
 func keyOf(name string) wire.Key { return wire.KeyOf(space, []byte(name)) }

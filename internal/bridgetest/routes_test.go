@@ -60,7 +60,7 @@ func TestRoutesAreAskedTestedAddedAndReloaded(t *testing.T) {
 		}
 		return strings.Join(append(out, "to "+e.GetFabric()+"/"+e.GetPeer(), wire.Code(e.GetCode()).String()), "; ")
 	}
-	edge.store(keyOf("one"), content(9000, 1))
+	edge.store(keyOf("one"), testbed.Content(9000, 1))
 	h.shows(`meridian_gateway_blocks_total{from="link",outcome="forwarded",to="nixl-synth"} 1`)
 	if got, want := fmt.Sprint(h.rules()), "[from=link -> prefer nixl-synth (file, 1 taken, 0 passed) from=link peer=away bytes=100000.. -> require link (file, 0 taken, 0 passed)]"; got != want {
 		t.Errorf("the routes are %s\nwant %s", got, want)
@@ -90,7 +90,7 @@ func TestRoutesAreAskedTestedAddedAndReloaded(t *testing.T) {
 	if err != nil || added.GetToml() != "[[route]]\nfrom = \"link/edge\"\nmax_bytes = 10000\nfabric = \"second\"\n" {
 		t.Error(added, err)
 	}
-	edge.store(keyOf("two"), content(8000, 2))
+	edge.store(keyOf("two"), testbed.Content(8000, 2))
 	h.shows(`meridian_gateway_blocks_total{from="link",outcome="forwarded",to="second"} 1`)
 	if got := h.rules(); len(got) != 3 || got[0] != "from=link/edge bytes=0..10000 -> prefer second (added, 1 taken, 0 passed)" {
 		t.Error(got)
@@ -132,7 +132,7 @@ func TestRoutesAreAskedTestedAddedAndReloaded(t *testing.T) {
 	if got := h.rules(); len(got) != 2 || got[0] != "from=link -> prefer second (file, 0 taken, 0 passed)" {
 		t.Error("after a reload that needs a restart:", got)
 	}
-	edge.store(keyOf("three"), content(7000, 3))
+	edge.store(keyOf("three"), testbed.Content(7000, 3))
 	testbed.Until(t, "the block goes by the route of the reload", func() bool {
 		return h.metric(`meridian_gateway_blocks_total{from="link",outcome="forwarded",to="second"}`) == "2"
 	})

@@ -37,7 +37,7 @@ func TestABlockGoesOnWhileItComes(t *testing.T) {
 	edge.meets("house")
 	h.meets("far")
 	for i := range 3 {
-		key, body := largeKey(fmt.Sprint("b", i)), content(4<<20-i, uint64(i))
+		key, body := largeKey(fmt.Sprint("b", i)), testbed.Content(4<<20-i, uint64(i))
 		edge.store(key, body)
 		same(t, "link to link", payloadOf(t, wire.OutputCritical, body), far.holds(key))
 	}
@@ -99,7 +99,7 @@ func TestABodyThatIsNoneDoesNotGoOn(t *testing.T) {
 			edge := startSized(t, "edge", "64MiB", "16MiB", large, dialsAt("house", way.Addr())+writesThrough)
 			edge.meets("house")
 			h.meets("far")
-			edge.mayStore(largeKey("bad"), content(4<<20, 1))
+			edge.mayStore(largeKey("bad"), testbed.Content(4<<20, 1))
 			testbed.Until(t, "the block was given up", func() bool { return h.metric(strings.TrimSuffix(through("dropped", 0), " 0")) != "0" })
 			h.idle()
 			far.idle()
@@ -120,7 +120,7 @@ func TestABodyThatIsNoneDoesNotGoOn(t *testing.T) {
 			}
 			way.CutAll()
 			testbed.Until(t, "a block goes on over the next connection", func() bool {
-				edge.mayStore(largeKey(fmt.Sprint("good", way.Stats().ToBack)), content(4<<20, 2))
+				edge.mayStore(largeKey(fmt.Sprint("good", way.Stats().ToBack)), testbed.Content(4<<20, 2))
 				return h.metric(`meridian_gateway_blocks_total{from="link",outcome="forwarded",to="link"}`) != "0"
 			})
 			if v := far.metric(`meridian_transfer_blocks_total{class="normal",direction="in",fabric="link",operation="push",outcome="ok"}`); v == "0" || v == "" {
@@ -148,7 +148,7 @@ func TestTheNextRouteHasABlockWhoseDestinationFreezes(t *testing.T) {
 	way.CutAll()
 	testbed.Until(t, "the house has connected anew", func() bool { return way.Stats().Open > 0 })
 	h.meets("far")
-	key, body := largeKey("frozen"), content(4<<20, 3)
+	key, body := largeKey("frozen"), testbed.Content(4<<20, 3)
 	edge.store(key, body) // returns when the house has the block
 	h.holds(key)
 	if v := h.metric(`meridian_gateway_blocks_total{from="link",outcome="forwarded",to="link"}`); v != "0" {

@@ -1,11 +1,14 @@
 // Package testbed is what tests of several rooms stand on: a wait that ends, a short
-// folder, the text of a panic. It may import the standard library only, and no code but
+// folder, made content, a connection's end, the text of a panic. It may import the standard library only, and no code but
 // tests may import it. It must never judge by how long something took.
 package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"testing"
@@ -43,6 +46,38 @@ func ShortDir(tb testing.TB) string {
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// Scan takes a text apart by fmt.Sscan, or ends the test.
+func Scan(tb testing.TB, text string, into ...any) {
+	tb.Helper()
+	if _, err := fmt.Sscan(text, into...); err != nil {
+		tb.Fatal(text, err)
+	}
+}
+
+// Content is n bytes that are the same for the same seed.
+func Content(n int, seed uint64) []byte {
+	b := make([]byte, n)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// Closed reads to the end of a connection that the other side closes, waits until take has
+// a refusal, and returns that.
+func Closed(tb testing.TB, c io.Reader, take func() error) (refusal error) {
+	tb.Helper()
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		tb.Error("the connection stays open")
+	}
+	Until(tb, "a refusal is told", func() bool {
+		refusal = take()
+		return refusal != nil
+	})
+	return refusal
 }
 
 // Panic is what f panics with; the test ends where it does not.

@@ -1,7 +1,10 @@
 package testbed
 
 import (
+	"bytes"
+	"errors"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -24,5 +27,27 @@ func TestAShortFolderGoesWithItsTest(t *testing.T) {
 func TestAPanicIsItsText(t *testing.T) {
 	if got := Panic(t, func() { panic("why") }); got != "why" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A connection that was closed gives what was refused last; one that stays open is an
+// error of the test.
+func TestAConnectionsEndComesWithItsRefusal(t *testing.T) {
+	refused := errors.New("refused")
+	calls := 0
+	got := Closed(t, strings.NewReader("rest"), func() error {
+		if calls++; calls < 3 {
+			return nil
+		}
+		return refused
+	})
+	if !errors.Is(got, refused) || calls != 3 {
+		t.Error(got, calls)
+	}
+}
+
+func TestContentIsThatOfItsSeed(t *testing.T) {
+	if a := Content(100, 1); !bytes.Equal(a, Content(100, 1)) || bytes.Equal(a, Content(100, 2)) || len(a) != 100 {
+		t.Errorf("% x", a)
 	}
 }
