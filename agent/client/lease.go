@@ -195,7 +195,7 @@ func (e *Engine) granted(c *call, l *Lease, ns NS, keys []wire.Key) error {
 // blockOf makes a block of a place. An error is a daemon that breaks the protocol.
 func (e *Engine) blockOf(b *Block, ns NS, key wire.Key, p *link.Place) error {
 	*b = Block{NS: ns, Key: key, Err: itemError(p.Status)}
-	if b.Err != nil {
+	if p.Status != wire.CodeOK {
 		return nil
 	}
 	body, head, gen, err := e.maps.place(p)
