@@ -62,6 +62,9 @@ func DialEngine(ctx context.Context, path string, o Options) (*Engine, error) {
 		if errors.As(err, &closed) {
 			return nil, err
 		}
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
 		return nil, &ClosedError{Code: codeOf(err), Cause: err}
 	}
 	e.start(hello)

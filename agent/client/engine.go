@@ -174,6 +174,9 @@ func (e *Engine) failBy(err error, shutdown func()) {
 		case errors.Is(err, io.EOF):
 			lost.Text = "the daemon has gone"
 		}
+		if err == io.EOF { // which is how a Load says that all of it came
+			lost.Cause = io.ErrUnexpectedEOF
+		}
 		err = lost
 	}
 	e.err = err

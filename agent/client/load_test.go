@@ -91,6 +91,47 @@ type raw []byte
 func (r raw) Length() int            { return len(r) }
 func (r raw) Append(b []byte) []byte { return append(b, r...) }
 
+// A daemon that goes in the middle of a load has not said that all of it came: neither
+// Next nor LoadAll takes the end of the connection for the end of the parts.
+func TestADaemonThatGoesIsNotTheEndOfALoad(t *testing.T) {
+	for name, goAway := range map[string]bool{"gone": false, "drained": true} {
+		for _, all := range []bool{false, true} {
+			path := serve(t, func(d *daemon) {
+				d.greetWith(link.FeatureGroup)
+				f, _, _ := d.next()
+				if goAway {
+					d.write(message(link.TypeGoAway, 0, link.GoAway{}))
+				}
+				d.write(message(link.TypeLoaded, f.Req, link.Loaded{Items: []link.Place{{Status: wire.CodeAbsent}}}))
+			})
+			e, err := client.DialEngine(ctx, path, aGroup)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := client.LoadOptions{Wait: true}
+			if all {
+				var got *client.Loaded
+				if got, err = e.LoadAll(ctx, 0, make([]wire.Key, 3), o); err == nil {
+					t.Errorf("%s: LoadAll of 3 blocks has %d, and no error", name, len(got.Blocks))
+				}
+			} else {
+				l, err2 := e.Load(ctx, 0, make([]wire.Key, 3), o)
+				for err = err2; err == nil; {
+					var part client.Lease
+					_, err = l.Next(ctx, &part)
+					part.Release()
+				}
+				l.Close()
+			}
+			var closed *client.ClosedError
+			if errors.Is(err, io.EOF) || !errors.As(err, &closed) {
+				t.Errorf("%s, all %v: %v", name, all, err)
+			}
+			e.Close()
+		}
+	}
+}
+
 // Close of a load that has not ended cancels it, and what comes all the same is given
 // back, whether it came before or after.
 func TestWhatComesAfterCloseIsGivenBack(t *testing.T) {
