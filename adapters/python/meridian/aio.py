@@ -100,12 +100,20 @@ class AsyncEngine:
         pending.then = tell
         try:
             await asyncio.wait_for(news, max(pending.until - self._loop.time(), 0.0))
-        except (asyncio.TimeoutError, asyncio.CancelledError) as e:
+        except asyncio.TimeoutError:
+            if pending.ready():
+                return  # it came at the last moment
             pending.cancel()
             self._watch()
-            if isinstance(e, asyncio.CancelledError):
-                raise
             raise RequestError(pending.op, Code.DEADLINE, "no answer in time") from None
+        except asyncio.CancelledError:
+            if pending.done:  # in the same turn of the loop: nobody takes what it was granted
+                self.engine.unwanted(pending)
+                self.engine.flush()
+            else:
+                pending.cancel()
+            self._watch()
+            raise
         finally:
             pending.then = None
 
@@ -131,11 +139,12 @@ class AsyncEngine:
             self._watch()
             while not load.done or load.ready_part:
                 await self._until(load)
-                for part in load.came():
-                    yield part
+                while load.ready_part:  # one at a time: what is not taken is given back
+                    yield load.take()
             load.wait(0)
         finally:
             load.cancel()
+            self.engine.flush()
             self._watch()
 
     async def stage(self, n: int, size: int, timeout: float = TIMEOUT) -> Staged:

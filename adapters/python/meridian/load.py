@@ -68,6 +68,17 @@ class Load(Pending["list[Lease]"]):
         """Whether a part waits to be taken."""
         return bool(self._parts)
 
+    def take(self) -> Lease:
+        """The next part that came; there is one where ready_part says so."""
+        return self._parts.popleft()
+
+    def cancel(self) -> None:
+        """Takes the load back. Parts that nobody took are given back, whether they came before or after."""
+        if self._done:
+            self.session.unwanted(self)
+        else:
+            super().cancel()
+
     def came(self) -> "list[Lease]":
         """The parts that came since the last look, without waiting."""
         out = []
