@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -44,10 +45,15 @@ func (h host) TakeTurn(session, ticket uint64) engine.Turn {
 }
 
 // FindRemote asks the other holders, or one. A holder that could not answer is told by
-// its code: not to know is not to know that it is absent.
+// its code: not to know is not to know that it is absent. INCARNATION: the one that was
+// named is gone for good.
 func (h host) FindRemote(ctx context.Context, ns wire.Namespace, at engine.Holder, keys []wire.Key) []proto.Have {
 	out := make([]proto.Have, len(keys))
 	for i, f := range h.a.mover.FindAt(ctx, ns, transfer.Hint(at), keys) {
+		if at != (engine.Holder{}) && errors.Is(f.Err, wire.CodeIncarnation) {
+			out[i].Status = wire.CodeIncarnation
+			continue
+		}
 		if f.Err != nil {
 			out[i].Status = wire.CodeOf(f.Err)
 			continue

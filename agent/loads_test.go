@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -162,6 +163,75 @@ func TestALoadOutlivesTheHolderThatItNames(t *testing.T) {
 	l.Close()
 	b.put(t, keys[3:], size, wire.OutputCritical, 0)
 	takeAll(t, both, keys)
+	nothingWaits(t, decode)
+}
+
+// A holder that starts anew while a load waits for it alone ends the load, and one that
+// began later than the daemon knows is waited for.
+func TestALoadDoesNotWaitForAHolderThatHasStartedAnew(t *testing.T) {
+	dir := shortDir(t)
+	prefill := startNode(t, dir, "prefill", listener("unix://"+dir+"/link", "decode"))
+	decode := startNode(t, dir, "decode", dialler("unix://"+dir+"/link", "prefill"))
+	decode.ready(t)
+	b := decode.loader(t, 1)
+	keys := b.keys("k", 2)
+	old := prefill.here()
+	later := old
+	later.Inc += uint64(time.Hour)
+	o := client.LoadOptions{Wait: true, Holder: old, Deadline: patience}
+	load := func(o client.LoadOptions) *client.Load {
+		l, err := b.Load(t.Context(), b.space, keys, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	one := load(o)
+	o.Fetch = true
+	any := load(o)
+	o.Fetch, o.Holder = false, later
+	early := load(o)
+	until(t, "all wait", func() bool { st := decode.engines.Stats(); return st.Asking == 6 && st.InFlight == 0 })
+	if err := prefill.Close(); err != nil {
+		t.Fatal(err)
+	}
+	prefill = startNode(t, dir, "prefill", listener("unix://"+dir+"/link", "decode"))
+	if now := prefill.here(); now.Agent != old.Agent || now.Inc <= old.Inc {
+		t.Fatalf("it is %+v now, was %+v", now, old)
+	}
+	absent := func(l *client.Load) {
+		t.Helper()
+		defer l.Close()
+		n := 0
+		for {
+			var part client.Lease
+			_, err := l.Next(t.Context(), &part)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range part.Blocks {
+				n++
+				if !errors.Is(part.Blocks[i].Err, wire.CodeAbsent) {
+					t.Errorf("block %d: %v", n, part.Blocks[i].Err)
+				}
+			}
+			part.Release()
+		}
+		if n != len(keys) || !strings.Contains(l.Why(), "a later one") {
+			t.Errorf("%d blocks, %q", n, l.Why())
+		}
+	}
+	absent(one)
+	o.Holder = old
+	absent(load(o)) // at once
+	until(t, "the others wait", func() bool { st := decode.engines.Stats(); return st.Asking == 4 && st.InFlight == 0 })
+	a := prefill.engine(t)
+	a.put(t, keys, 64<<10, wire.OutputCritical, 0)
+	takeAll(t, any, keys)
+	takeAll(t, early, keys) // published here by now
 	nothingWaits(t, decode)
 }
 

@@ -92,9 +92,10 @@ type Peered interface {
 type Referrer interface {
 	// Refer names the listed peer that has proved to be that agent, in that incarnation,
 	// and can be called now. handle makes a handle of a reference that the peer gave out.
-	// The error matches CodeUnreachable where there is no such peer, and CodeStale where
-	// there is one, which is named, and it runs in another incarnation. It answers at once from memory,
-	// and connects to nobody.
+	// The error matches CodeUnreachable where there is no such peer. Where there is one,
+	// which is named, and it runs in another incarnation, the error matches CodeIncarnation
+	// if that is a later one, so that the one asked for never comes back, and else CodeStale.
+	// It answers at once from memory, and connects to nobody.
 	Refer(agent [16]byte, inc uint64) (peer string, handle func(slot, gen uint32) Handle, err error)
 }
 

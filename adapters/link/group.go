@@ -145,6 +145,8 @@ func (g Group) Refer(agent [16]byte, inc uint64) (peer string, handle func(slot,
 		s := p.use()
 		switch {
 		case s == nil || s.peer.agent != agent:
+		case s.peer.inc > inc: // they rise with each start
+			peer, err = p.cfg.Name, &fabric.Error{Code: wire.CodeIncarnation, Fabric: label, Text: "peer " + p.cfg.Name + " has started anew"}
 		case s.peer.inc != inc:
 			peer, err = p.cfg.Name, &fabric.Error{Code: wire.CodeStale, Fabric: label, Text: "peer " + p.cfg.Name + " runs in another incarnation"}
 		default:

@@ -196,6 +196,9 @@ func TestAPeerIsFoundByItsAgentAndIncarnation(t *testing.T) {
 	if peer, _, err := g.Refer(agentID(3), 22); !errors.Is(err, wire.CodeStale) || peer != "p1" {
 		t.Errorf("another incarnation: %q, %v", peer, err)
 	}
+	if peer, _, err := g.Refer(agentID(3), 20); !errors.Is(err, wire.CodeIncarnation) || peer != "p1" {
+		t.Errorf("an earlier incarnation: %q, %v", peer, err)
+	}
 	if peer, _, err := g.Refer(agentID(9), 21); !errors.Is(err, wire.CodeUnreachable) || peer != "" {
 		t.Errorf("an unknown agent: %q, %v", peer, err)
 	}

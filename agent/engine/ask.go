@@ -227,8 +227,8 @@ func (a *asker) ask(id askID, g *askGroup, by map[wire.Key][]waiter) {
 	defer a.mu.Unlock()
 	found := false
 	for k := range haves {
-		if k >= len(keys) || haves[k].Status != wire.CodeOK {
-			continue
+		if k >= len(keys) || haves[k].Status != wire.CodeOK && haves[k].Status != wire.CodeIncarnation {
+			continue // of a holder that is gone for good the fetch brings the verdict
 		}
 		for _, w := range by[keys[k]] {
 			if _, still := g.items[w]; still {

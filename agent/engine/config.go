@@ -29,7 +29,8 @@ type Host interface {
 	// which they came; tickets rise with it. The turn ends with Leave.
 	TakeTurn(session, ticket uint64) Turn
 	// FindRemote asks other holders, or one alone; one entry a key, ABSENT where nobody
-	// has it. A holder that is no configured peer is not asked.
+	// has it. A holder that is no configured peer is not asked. INCARNATION: the holder has
+	// started anew, so what it was named for never comes; Fetch's error matches it then.
 	FindRemote(ctx context.Context, ns wire.Namespace, at Holder, keys []wire.Key) []link.Have
 	// Offload is told which think blocks went cold. It returns at once and keeps
 	// no reference to keys.

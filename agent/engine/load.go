@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -311,8 +312,8 @@ func (l *load) take(ev *loadEvents) {
 		case l.state[a.i] != itemNeeded:
 		case a.err == nil:
 			l.state[a.i] = itemHere
-		case it.Flags&link.WantWait == 0:
-			l.fail(a.i, a.err)
+		case it.Flags&link.WantWait == 0, it.Flags&link.WantFetch == 0 && errors.Is(a.err, wire.CodeIncarnation):
+			l.fail(a.i, a.err) // in the second case nobody who may be asked will ever have it
 		default:
 			l.errs[a.i] = a.err
 			l.fetch.askAgain(l, a.i)

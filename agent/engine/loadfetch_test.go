@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"meridian/agent/client"
@@ -208,6 +209,48 @@ func TestAHintGoesToTheHolder(t *testing.T) {
 	h.give(c, 0)
 	h.finish(c)
 	r.wants("3: 3 OK", "3: END OK")
+	n.idle(t)
+}
+
+// A holder that has started anew ends what waits for it alone, and not what others may
+// bring.
+func TestAHolderThatHasStartedAnewIsNotWaitedFor(t *testing.T) {
+	n := startNode(t, nil)
+	var gone atomic.Bool
+	errGone := fmt.Errorf("started anew: %w: %w", wire.CodeAbsent, wire.CodeIncarnation)
+	n.host.mu.Lock()
+	n.host.onFind = func(_ wire.Namespace, at engine.Holder, keys []wire.Key) []link.Have {
+		code := wire.CodeAbsent
+		if gone.Load() && at != (engine.Holder{}) {
+			code = wire.CodeIncarnation
+		}
+		return slices.Repeat([]link.Have{{Status: code}}, len(keys))
+	}
+	n.host.onFetch = func(_ context.Context, f engine.Fetch) []error {
+		if gone.Load() {
+			return slices.Repeat([]error{errGone}, len(f.Keys))
+		}
+		return slices.Repeat([]error{wire.CodeAbsent}, len(f.Keys))
+	}
+	n.host.mu.Unlock()
+	r := n.loader(t)
+	holders := []link.Holder{{Agent: [16]byte{1}, Inc: 11}}
+	ask := func(req uint64, flags uint16) {
+		it := r.item("a", flags|link.WantWait)
+		it.Holder = 1
+		r.write(message(link.TypeLoad, req, link.Load{DeadlineMS: 60_000, Holders: holders, Items: []link.LoadItem{it}}))
+	}
+	ask(3, 0)
+	ask(5, link.WantFetch)
+	until(t, func() bool { st := n.srv.Stats(); return st.Asking == 2 && st.InFlight == 0 })
+	gone.Store(true)
+	r.wants("3: 0 ABSENT", "3: END OK "+errGone.Error())
+	ask(7, 0)
+	r.wants("7: 0 ABSENT", "7: END OK "+errGone.Error())
+	until(t, func() bool { st := n.srv.Stats(); return st.Asking == 1 && st.InFlight == 0 })
+	e, ns := n.open(t)
+	put(t, e, client.Block{NS: ns, Key: keyOf("a"), Body: body(1, 100)})
+	r.wants("5: 0 OK", "5: END OK")
 	n.idle(t)
 }
 

@@ -71,7 +71,7 @@ func (m *Mover) FetchFrom(ctx context.Context, job Job, at Hint, refs []wire.Ref
 	name, handle, err := m.refer(job.NS, at)
 	if err != nil {
 		o := HintUnknown
-		if errors.Is(err, wire.CodeStale) {
+		if err != errNoSuchHolder {
 			o = HintOther
 		}
 		m.hinted[o].Add(uint64(len(job.Keys)))
@@ -115,6 +115,7 @@ func (m *Mover) FindAt(ctx context.Context, ns wire.Namespace, at Hint, keys []w
 // refer finds the registry name of the peer that a hint names. A peer that is not
 // known, and one that may not be asked for the namespace, are the same to an engine.
 func (m *Mover) refer(ns wire.Namespace, at Hint) (name string, handle func(slot, gen uint32) fabric.Handle, err error) {
+	err = errNoSuchHolder
 	for _, of := range m.cfg.Fabrics.Names() {
 		f, ok := m.cfg.Fabrics.Get(of)
 		r, refers := f.(fabric.Referrer)
@@ -128,21 +129,22 @@ func (m *Mover) refer(ns wire.Namespace, at Hint) (name string, handle func(slot
 		case peer == "" || !ok || usable(to, ns) != nil:
 		case why == nil:
 			return name, handle, nil
+		case errors.Is(why, wire.CodeIncarnation):
+			err = errLaterIncarnation
 		case errors.Is(why, wire.CodeStale):
 			err = errOtherIncarnation
 		}
-	}
-	if err == nil {
-		err = errNoSuchHolder
 	}
 	return "", nil, err
 }
 
 // What an engine is told of a hint that leads nowhere. They match ABSENT: the block
-// is not there, as far as this daemon may look.
+// is not there, as far as this daemon may look. One that also matches INCARNATION says
+// that it never will be.
 var (
 	errNoSuchHolder     = &hintError{wire.CodeAbsent, "no peer that may be asked is that holder"}
 	errOtherIncarnation = &hintError{wire.CodeStale, "the holder runs in another incarnation"}
+	errLaterIncarnation = &hintError{wire.CodeIncarnation, "the holder runs in another incarnation, a later one"}
 	errNotThere         = &hintError{wire.CodeAbsent, "the holder has no such block"}
 	errAnotherBlock     = &hintError{wire.CodeStale, "the holder has another block in that slot"}
 )

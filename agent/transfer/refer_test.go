@@ -25,6 +25,8 @@ func (p *peers) Refer(agent [16]byte, inc uint64) (string, func(slot, gen uint32
 	switch {
 	case !strings.Contains("abc", name):
 		return "", nil, wire.CodeUnreachable
+	case inc < 7:
+		return name, nil, wire.CodeIncarnation
 	case inc != 7:
 		return name, nil, wire.CodeStale
 	}
@@ -150,6 +152,10 @@ func TestAHintedHolderIsAskedFirstAndAlone(t *testing.T) {
 			map[string]string{"a": "x", "b": "x", "c": "x"}, map[HintOutcome]uint64{HintUnknown: 1}},
 		{"another incarnation, alone", Hint{[16]byte{'b'}, 8}, ref, false, "x", []wire.Code{wire.CodeAbsent}, "the holder runs in another incarnation",
 			nil, map[HintOutcome]uint64{HintOther: 1}},
+		{"an earlier incarnation, alone", Hint{[16]byte{'b'}, 6}, ref, false, "x", []wire.Code{wire.CodeAbsent}, "the holder runs in another incarnation, a later one",
+			nil, map[HintOutcome]uint64{HintOther: 1}},
+		{"an earlier incarnation", Hint{[16]byte{'b'}, 6}, ref, true, "x", []wire.Code{0}, "",
+			map[string]string{"a": "x", "b": "x", "c": "x"}, map[HintOutcome]uint64{HintOther: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
