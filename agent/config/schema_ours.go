@@ -32,7 +32,7 @@ var ourTables = []table[Config]{
 		key("max_group_sessions", func(c *Config) *int { return &c.Engine.MaxGroupSessions }, integers, 40, between(1, 1024), "Sessions of one engine at the same time: its scheduler and a worker for each rank."),
 		key("max_pin", func(c *Config) *time.Duration { return &c.Engine.MaxPin }, durations, time.Minute, between(time.Second, time.Hour), "Longest that an engine may pin a block: until a peer has pulled it, its request ends, or this time is over. More counts as this. Pinned bytes are of the engine's share: quota.engine_arena_share."),
 		key("max_parked_loads", func(c *Config) *int { return &c.Engine.MaxParkedLoads }, integers, 10_000, between(1, 1_000_000), "Loads of one engine that wait for blocks at the same time: one more is BUSY."),
-		key("max_parked_blocks", func(c *Config) *int { return &c.Engine.MaxParkedBlocks }, integers, 1<<18, between(1, 1<<26), "Blocks that the waiting loads of one engine wait for, of some 150 bytes each."),
+		key("max_parked_blocks", func(c *Config) *int { return &c.Engine.MaxParkedBlocks }, integers, 1<<18, between(1, 1<<26), "Blocks that the waiting loads of one engine wait for, of some 150 bytes each. With those that they do not wait for, such loads may have four times as many, of some 70 bytes each."),
 	}},
 	{"security", "Who may use the engine socket.", []field[Config]{
 		key("tenants", func(c *Config) *[]string { return &c.Security.Tenants }, strs, []string{"default"}, rule[[]string]{"names without control characters", nil}, "Tenants that local engines may open, and peers of this host where none is listed. Empty: none, so that no engine can work.").Live(),

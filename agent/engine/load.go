@@ -145,14 +145,14 @@ func (s *session) load(f link.Frame, p []byte) error {
 func (s *session) enterLoad(f link.Frame, start time.Time, spaces []space, v []blocks.View) {
 	l := s.newLoad(f, start, spaces, v)
 	if l.held > 0 {
-		if err := s.group.parking.enter(l.held, &s.srv.cfg.Limits); err != nil {
+		if err := s.group.parking.enter(l.held, len(l.state), &s.srv.cfg.Limits); err != nil {
 			s.refuse(f, len(v), start, err)
 			return
 		}
 	}
 	if err := l.fetch.enter(l); err != nil {
 		if l.held > 0 {
-			s.group.parking.leave(l.held)
+			s.group.parking.leave(l.held, len(l.state))
 		}
 		s.refuse(f, len(v), start, err)
 		return
@@ -543,7 +543,7 @@ func (l *load) finish(e *link.End) {
 	}
 	l.pins = nil
 	if l.held > 0 {
-		s.group.parking.leave(l.held)
+		s.group.parking.leave(l.held, len(l.state))
 	}
 	s.loads.mu.Lock()
 	delete(s.loads.by, l.req) // after it a CANCEL finds nothing, so it comes right before the answer

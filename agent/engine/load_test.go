@@ -325,6 +325,33 @@ func TestABlockThatGoesBeforeItsGrantIsWaitedForAgain(t *testing.T) {
 	n.nothingWaits(t)
 }
 
+// What a load does not wait for is remembered as long as the load too.
+func TestWhatIsRememberedOfLoadsThatWaitIsBounded(t *testing.T) {
+	n := startNode(t, func(_ *blocks.Config, ec *engine.Config) { ec.Limits.ParkedLoads, ec.Limits.ParkedItems = 100, 5 })
+	n.open(t)
+	r := n.loader(t)
+	beside := func(absent int) []link.LoadItem {
+		items := []link.LoadItem{r.item("a", link.WantWait)}
+		for range absent {
+			items = append(items, r.item("b", 0))
+		}
+		return items
+	}
+	const full = "END BUSY LOADs of this engine that wait would have 21 blocks in all, the limit is 20, 4 times engine.max_parked_blocks: BUSY"
+	r.load(3, beside(18)...)
+	r.load(5, beside(1)...)
+	r.wants("5: " + full)
+	r.load(7, beside(0)...)
+	r.write(message(link.TypeCancel, 3, link.Empty{}))
+	r.wants("3: END CANCELLED") // and gives its share back
+	r.load(9, beside(18)...)
+	other := n.loader(t) // another group has its own share
+	other.load(3, beside(1)...)
+	other.ping()
+	r.load(11, beside(0)...)
+	r.wants("11: " + full)
+}
+
 func TestWhatAGroupWaitsForIsBounded(t *testing.T) {
 	n := startNode(t, func(_ *blocks.Config, ec *engine.Config) { ec.Limits.ParkedLoads, ec.Limits.ParkedItems = 2, 5 })
 	e, ns := n.open(t)

@@ -105,14 +105,21 @@ func (w *waits) waiting() int {
 	return w.n
 }
 
-// parking bounds what a group's LOADs wait for.
+// parkedWith is how many items LOADs that wait may have in all, those that are here or
+// decided included, for each that Limits.ParkedItems lets them wait for: they are
+// remembered as long as their LOAD, some 70 bytes each.
+const parkedWith = 4
+
+// parking bounds what a group's LOADs wait for, and what is remembered of them.
 type parking struct {
 	mu           sync.Mutex
 	loads, items int
+	all          int // items, also those that are not waited for
 }
 
-// enter counts a LOAD that waits for so many items, or says which limit is reached.
-func (p *parking) enter(items int, most *Limits) error {
+// enter counts a LOAD that waits for so many items of all, or says which limit is
+// reached.
+func (p *parking) enter(items, all int, most *Limits) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -120,18 +127,23 @@ func (p *parking) enter(items int, most *Limits) error {
 		return fmt.Errorf("%d LOADs of this engine wait for blocks, the limit engine.max_parked_loads is %d: %w", p.loads, most.ParkedLoads, wire.CodeBusy)
 	case p.items+items > most.ParkedItems:
 		return fmt.Errorf("LOADs of this engine would wait for %d blocks, the limit engine.max_parked_blocks is %d: %w", p.items+items, most.ParkedItems, wire.CodeBusy)
+	case p.all+all > parkedWith*most.ParkedItems:
+		return fmt.Errorf("LOADs of this engine that wait would have %d blocks in all, the limit is %d, %d times engine.max_parked_blocks: %w",
+			p.all+all, parkedWith*most.ParkedItems, parkedWith, wire.CodeBusy)
 	}
 	p.loads++
 	p.items += items
+	p.all += all
 	return nil
 }
 
 // leave takes a LOAD out.
-func (p *parking) leave(items int) {
+func (p *parking) leave(items, all int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.loads--
 	p.items -= items
+	p.all -= all
 }
 
 func (p *parking) counts() (loads, items int) {
