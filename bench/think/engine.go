@@ -31,6 +31,7 @@ type run struct {
 	batch []scheduler.Input
 	ctx   context.Context
 	n     Counts
+	left  int     // requests that waited when the last one came
 	depth []Depth // nil: not wanted
 }
 
@@ -103,7 +104,9 @@ func (r *run) play() error {
 			if err := r.arrive(next); err != nil {
 				return err
 			}
-			next++
+			if next++; next == len(r.reqs) {
+				r.left = r.queue.Stats().Waiting
+			}
 		}
 		r.moved()
 		r.queue.Schedule(queue.Time(r.now), &s)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -107,28 +106,49 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// capacity is how many requests a second an arm completes while more wait than it can
-// serve: between a fifth and four fifths of all completions.
+// capacity is the highest rate, in requests a second, that an arm can serve: at which no
+// more than one in waitShare of its slots' requests waits when the last one comes. It is
+// found by halving, to a 500th.
 func (o *Options) capacity(ctx context.Context, arm Arm) (float64, error) {
-	reqs := o.Workload.draw(o.Seed, o.Requests, 1e9)
-	r, err := newRun(ctx, o, arm, reqs)
-	if err != nil {
-		return 0, err
+	serves := func(rate float64) (bool, error) {
+		r, err := newRun(ctx, o, arm, o.Workload.draw(o.Seed, o.Requests, rate))
+		if err != nil {
+			return false, err
+		}
+		err = r.play()
+		return r.left <= max(o.Slots/waitShare, 1), err
 	}
-	if err := r.play(); err != nil {
-		return 0, err
+	low, high := 0.0, 1.0
+	for {
+		ok, err := serves(high)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			break
+		}
+		if low, high = high, 2*high; high > 1e6 {
+			return 0, fmt.Errorf("%d requests are too few to find what can be served: they do not fill %d slots", o.Requests, o.Slots)
+		}
 	}
-	var done []float64
-	for i := range r.reqs {
-		done = append(done, r.reqs[i].done.Seconds())
+	for high-low > high/500 {
+		ok, err := serves((low + high) / 2)
+		switch {
+		case err != nil:
+			return 0, err
+		case ok:
+			low = (low + high) / 2
+		default:
+			high = (low + high) / 2
+		}
 	}
-	slices.Sort(done)
-	a, b := len(done)/5, len(done)*4/5
-	if a == b || done[b] <= done[a] {
-		return 0, fmt.Errorf("%d requests are too few to find what can be served", o.Requests)
+	if low == 0 {
+		return 0, fmt.Errorf("not even %v requests a second can be served", high)
 	}
-	return float64(b-a) / (done[b] - done[a]), nil
+	return low, nil
 }
+
+const waitShare = 50
 
 // Run plays each arm at each load with the requests of each seed. The same options give
 // the same report.

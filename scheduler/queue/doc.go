@@ -51,7 +51,8 @@
 // others. A reader reads at [Config].OutputPace, so an answer that is ahead of him can be
 // away for a time; that it stays in memory and takes no token would help nobody. A request
 // that has waited for [Config].Aging comes first whatever the policy, in one of four
-// admissions, so none waits for ever; an answer whose reader has enough does not wait.
+// admissions, and whoever is preempted first yields to it, so none waits for ever; an
+// answer whose reader has enough does not wait. fcfs needs none of that.
 //
 // A preempted request is offloaded where [Config].Offload is set, and its blocks are
 // loaded when its turn comes; else they are dropped and computed anew. An offloaded

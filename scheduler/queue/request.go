@@ -142,6 +142,9 @@ func (c *Config) worse(a, b *entry, now Time) bool {
 
 // yields reports whether a running request makes room for one that waits.
 func (c *Config) yields(running, waits *entry, now Time) bool {
+	if waits.old {
+		return true
+	}
 	switch c.Policy {
 	case OutputFirst: // thinking is nothing that anybody looks at
 		return running.thinking() && !waits.thinking()
