@@ -27,8 +27,8 @@ func newBenchBridgeCmd(a *app) *cobra.Command {
 		Long: `Measures five bridges, each through one daemon: blocks of the link that go on to
 an application of NIXL, blocks of an application of Mooncake that go on to one of
 NIXL, blocks of NIXL that go on over the link, and blocks of the link that go on
-over the link, while they come (link-link) and stored first (link-link-stored); of
-these two also how long one block alone takes. In the same run, in turn, it
+over the link, while they come (link-link) and stored first (link-link-stored).
+For these two also how long one block alone takes. In the same run, in turn, it
 measures leg1, what the source brings into a daemon that sends nothing on; leg2,
 what a daemon off-loads to the sink; and the hash of one core. The bound is
 1/(1/leg1 + 1/leg2 + 1/(cores x hash)). After each measurement the sink compares

@@ -18,12 +18,12 @@ func newBenchMooncakeCmd(a *app) *cobra.Command {
 		Long: `Moves the same blocks from one process's memory to another's by transfer engines
 of Mooncake's protocol: Mooncake's own with itself, at its best (pool of 4
 connections); Meridian's initiator with Mooncake's target, and the other way
-round; and Meridian's with itself. mooncake-relay is Mooncake's with itself again,
+round; and Meridian's with itself. mooncake-relay is Mooncake's with itself,
 through the relay of one daemon of Meridian, which takes and sends each byte once
-more: its ratio to mooncake is what a relay between two engines costs. Plain sockets are the bound. Batches have 16
-blocks; with one stream, and with four. Every round runs all of them in turn, and
-ratios are medians of the ratios of one round. Each proves first that the bytes
-it moves are right.
+more: its ratio to mooncake is what a relay between two engines costs. Plain
+sockets are the bound. Batches have 16 blocks; with one stream, and with four.
+Every round runs all of them in turn, and ratios are medians of the ratios of one
+round. Each proves first that the bytes it moves are right.
 
 A transfer engine checks no content. copy-hash is what it costs on one core to
 take blocks out of a window, copied and hashed, when they become Meridian's.

@@ -36,7 +36,7 @@ var daemonRooms = []string{"agent", "agent/engine", "agent/llama", "agent/openai
 	"adapters/nixl", "adapters/nixl/control", "adapters/nixl/hub", "adapters/nixl/plane", "blocks", "blocks/quota",
 	"blocks/spaces", "blocks/window", "fabric", "fabric/lent", "fabric/synthetic", "scheduler", "internal/child", "internal/halfopen", "internal/httpguard", "internal/loglimit", "internal/logwriter"}
 
-var goStatement = regexp.MustCompile(`(?m)^\s*(go |.*\b(wg|running|flown)\.Go\(|.*\ba\.background\()`)
+var goStatement = regexp.MustCompile(`(?m)^\s*(go |.*\b(wg|running|flown|finisher)\.Go\(|.*\ba\.background\()`)
 
 // Each file of the daemon that starts a goroutine is a row: who adds one says who
 // ends it, and what bounds it.
