@@ -1,6 +1,7 @@
 package nixl_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -55,9 +56,41 @@ func TestADaemonSharesBlocksWithAnAgentThatSendsItsMetadata(t *testing.T) {
 	}
 	a.Kill()
 	testbed.Until(t, "the agent's end is seen", func() bool { return peer().GetState() == adminpb.PeerState_PEER_STATE_CONNECTING })
-	b := wheel.Listen(t, "app", 1<<16)
+	b := &app{Agent: wheel.Listen(t, "app", 8<<20), t: t}
 	b.Send(at)
 	testbed.Until(t, "the next one of its name is connected", func() bool { return peer().GetState() == adminpb.PeerState_PEER_STATE_READY })
+	movesAfterARestart(t, b, h, at)
+}
+
+// movesAfterARestart has an agent that came back under its name bring a block and take
+// one: what is left of the process before it, endpoints and prepared lists, is in
+// nobody's way.
+func movesAfterARestart(t *testing.T, b *app, h *house, at string) {
+	t.Helper()
+	from, text := b.hear("mrdn window ")
+	b.Fetch(from, at)
+	testbed.Until(t, "the next one knows the daemon's agent", func() bool { return b.Knows(from) })
+	var window uint64
+	var n int
+	testbed.Scan(t, text, &window, &n)
+	b.Notify(from, fmt.Sprintf("mrdn lend %d %d", b.Addr, 4<<20))
+	b.hear("mrdn lend-done ")
+	key := wire.KeyOf(h.space, []byte("after the restart"))
+	payload, err := wire.AppendPayload(nil, wire.ThinkActive, testbed.Content(60_000, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Put(4<<20, payload)
+	b.Write(from, 4<<20, window, len(payload), fmt.Sprintf("mrdn put %v %v %d %d", h.space, key, window, len(payload)))
+	b.hear(fmt.Sprintf("mrdn put-done %v %v ", h.space, key))
+	if !bytes.Equal(h.body(key), payload[wire.HeaderLen:]) {
+		t.Error("the engine reads other bytes than the next one brought")
+	}
+	b.Notify(from, fmt.Sprintf("mrdn get %v %v %d %d", h.space, key, b.Addr+(5<<20), 1<<20))
+	b.hear(fmt.Sprintf("mrdn get-done %v %v ", h.space, key))
+	if got := b.Get(5<<20, len(payload)); !bytes.Equal(got, payload) {
+		t.Error("the next one got other bytes")
+	}
 }
 
 // An unmodified agent and the daemon find each other by name, on a hub that is another
