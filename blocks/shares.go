@@ -18,9 +18,11 @@ import (
 // EngineGuaranteed is divided equally among the engines that are connected, and
 // TenantGuaranteed among the tenants that have a namespace. What one of them does
 // not use of its part is left free by the others, and by peers. So a single engine,
-// or tenant, may have everything; of several, none starves the rest. The daemon's
-// own owners, whose reservations become an engine's blocks, leave an engine's part
-// to no one.
+// or tenant, may have everything; of several, none starves the rest. Where engines
+// connect after another took more than its part, less is left than what is
+// guaranteed: the engines that are below their parts share it. The daemon's own
+// owners, whose reservations become an engine's blocks, leave an engine's part to no
+// one.
 type Shares struct {
 	Peer, Peers, Engine, Tenant        float64
 	EngineGuaranteed, TenantGuaranteed float64
@@ -297,11 +299,35 @@ func (c *Core) leaves(who quota.Holder, used, need uint64, share float64, unused
 	if others == 0 || need <= left-min(others, left) {
 		return nil // without others the arena itself is the limit
 	}
-	kind := quota.Engine
+	kind, most := quota.Engine, used+left-min(others, used+left)
 	if who.Kind == quota.Tenant {
 		kind = quota.Tenant
 	}
-	return c.beyond(quota.Rule{Resource: quota.GuaranteedBytes, Kind: kind}, who, used, need, used+left-min(others, used+left))
+	if who.Kind == quota.Engine {
+		if most = max(most, c.stillDue(who, used, left)); used+need <= most {
+			return nil
+		}
+	}
+	return c.beyond(quota.Rule{Resource: quota.GuaranteedBytes, Kind: kind}, who, used, need, most)
+}
+
+// stillDue is what an engine may have of its guaranteed part where less is left than
+// all engines' parts together, because others took more while fewer were connected: what
+// is left is shared by those below their parts. Without it engines that came later, and
+// use nothing, would keep the rest from everybody.
+func (c *Core) stillDue(who quota.Holder, used, left uint64) uint64 {
+	part := c.guaranteed(c.cfg.Shares.EngineGuaranteed, c.shares.engines)
+	if used >= part {
+		return 0
+	}
+	n, has := uint64(1), used
+	for i := range c.shares.all {
+		if h := &c.shares.all[i]; h.who.Kind == quota.Engine && h.who != who && h.used < part {
+			n++
+			has += h.used
+		}
+	}
+	return min(part, (left+has)/n)
 }
 
 // guaranteed is the part of one of n holders in a guaranteed share.
