@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,8 +57,25 @@ func TestAHolderMadeFromTheProtocolPageIsUnderstood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What became of a lane that goes on is said when its next request comes.
-	for _, name := range append(cases, "whole", "whole") {
+	// A lane may end between ready and the request, when the case before has ended it: such a
+	// request never comes to the holder, and its case is tried again.
+	said := map[string]int{}
+	for left := cases; len(left) > 0; {
+		before := len(left)
+		tryHolder(t, p, ns, whole, left)
+		verdicts(t, lines, said, said["whole"]+2)
+		left = slices.DeleteFunc(slices.Clone(left), func(name string) bool { return said[name] > 0 })
+		if len(left) == before {
+			t.Fatalf("the holder has not tried %q", left)
+		}
+	}
+}
+
+// tryHolder asks the holder for each case, and then twice for a whole block: what became
+// of a lane that goes on is said when its next request comes.
+func tryHolder(t *testing.T, p *Peer, ns wire.Namespace, whole []byte, cases []string) {
+	t.Helper()
+	for _, name := range append(slices.Clone(cases), "whole", "whole") {
 		ready(t, p)
 		it := []fabric.Item{{NS: ns, Key: wire.KeyOf(ns, []byte(name)), M: fabric.Mem{B: make([]byte, wire.HeaderLen+100)}}}
 		push := strings.HasPrefix(name, "push") || strings.HasPrefix(name, "delivered") || name == "homeless"
@@ -80,8 +98,12 @@ func TestAHolderMadeFromTheProtocolPageIsUnderstood(t *testing.T) {
 			t.Errorf("%s: OK with another body", name)
 		}
 	}
-	said := map[string]int{}
-	for said["whole"] < 2 {
+}
+
+// verdicts reads what the holder says until it has told of so many whole blocks.
+func verdicts(t *testing.T, lines <-chan string, said map[string]int, wholes int) {
+	t.Helper()
+	for said["whole"] < wholes {
 		select {
 		case line := <-lines:
 			verdict, rest, _ := strings.Cut(line, "  ")
@@ -91,11 +113,6 @@ func TestAHolderMadeFromTheProtocolPageIsUnderstood(t *testing.T) {
 			}
 		case <-time.After(20 * time.Second):
 			t.Fatalf("the holder said no more than %v", said)
-		}
-	}
-	for _, name := range cases {
-		if said[name] == 0 {
-			t.Errorf("%s: the holder has not tried it", name)
 		}
 	}
 }
