@@ -271,11 +271,14 @@ func TestAnotherTenantsBlocksCannotBeNamed(t *testing.T) {
 	}
 	r.end(r.next(), 3)
 
-	// A tenant that is not allowed learns nothing, whether its namespace exists or
-	// not.
+	// A tenant that is not allowed learns nothing else, whether its namespace exists
+	// or not.
 	forbidden := n.dial(t, client.Options{})
 	_, err = forbidden.Open(ctx, manifest("stranger"))
 	is(t, err, wire.CodeNSUnknown)
+	if want := "tenant is not in security.tenants"; !strings.Contains(err.Error(), want) {
+		t.Errorf("the refusal is %q, want %q in it", err, want)
+	}
 	l, err := forbidden.Acquire(ctx, 0, []wire.Key{keyOf("a")}, client.AcquireOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -52,9 +52,10 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Before anything else is said: a tenant that may not be here learns nothing.
+	// Before anything else is looked at: of a tenant that may not be here the engine
+	// learns nothing but that.
 	if !(*s.srv.tenants.Load())[m.Tenant] {
-		return 0, wire.CodeNSUnknown
+		return 0, fmt.Errorf("the manifest's tenant is not in security.tenants: %w", wire.CodeNSUnknown)
 	}
 	g := s.group
 	g.opening.Lock()

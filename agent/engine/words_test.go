@@ -109,7 +109,7 @@ func TestARefusedRequestIsToldTheLimit(t *testing.T) {
 		words []string
 	}{
 		{"a namespace more", ask(link.TypeOpen, link.Open{Manifest: sized(1).Append(nil)}), wire.CodeTooMany, []string{"1 namespaces are open", "limit of an engine is 1"}},
-		{"a foreign tenant", ask(link.TypeOpen, link.Open{Manifest: manifest("nobody").Append(nil)}), wire.CodeNSUnknown, nil},
+		{"a foreign tenant", ask(link.TypeOpen, link.Open{Manifest: manifest("nobody").Append(nil)}), wire.CodeNSUnknown, []string{"tenant is not in security.tenants"}},
 		{"HAS of too many", ask(link.TypeHas, link.Has{DeadlineMS: 1, Items: wants}), wire.CodeTooLarge, []string{"3 items", "limit of a request is 2"}},
 		{"ACQUIRE of too many", ask(link.TypeAcquire, link.Acquire{DeadlineMS: 1, Items: wants}), wire.CodeTooLarge, []string{"3 items", "limit of a request is 2"}},
 		{"BEGIN", ask(link.TypeBegin, link.Begin{Req: 5}), wire.CodeOK, nil},

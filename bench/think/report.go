@@ -87,7 +87,10 @@ func (r Report) Rows() (head []string, rows [][]string) {
 		for i, a := range l.Arms {
 			of := func(v, change Interval) string {
 				s := fmt.Sprintf("%.2f s", v.Mean/1000)
-				if i > 0 {
+				switch {
+				case i > 0 && r.Seeds < 2: // no interval of one value
+					s += fmt.Sprintf(" (%+.0f %%)", 100*change.Mean)
+				case i > 0:
 					s += fmt.Sprintf(" (%+.0f±%.0f %%)", 100*change.Mean, 50*(change.High-change.Low))
 				}
 				return s
@@ -101,10 +104,14 @@ func (r Report) Rows() (head []string, rows [][]string) {
 
 // Note says what the figures are.
 func (r Report) Note() string {
-	note := fmt.Sprintf("Virtual time, means of %d seeds of %d requests, %s workload, step costs %s, %d slots, %d KV tokens. "+
-		"chat and thinkers: p95 from arrival to the first visible token, and its change against %s with a 95 %% interval. "+
+	of, spread := fmt.Sprintf("means of %d seeds", r.Seeds), " with a 95 % interval"
+	if r.Seeds < 2 {
+		of, spread = "one seed", "; of one seed there is no interval"
+	}
+	note := fmt.Sprintf("Virtual time, %s of %d requests, %s workload, step costs %s, %d slots, %d KV tokens. "+
+		"chat and thinkers: p95 from arrival to the first visible token, and its change against %s%s. "+
 		"late: visible tokens over %.0f ms after the one before, of readers at %.0f ms a token. whole: p95 from arrival to the last token. anew: tokens computed again.",
-		r.Seeds, r.Requests, r.Workload.Name, r.Cost.Name, r.Slots, r.KVTokens, r.Arms[0].Name, r.BoundMS, r.OutputPaceMS)
+		of, r.Requests, r.Workload.Name, r.Cost.Name, r.Slots, r.KVTokens, r.Arms[0].Name, spread, r.BoundMS, r.OutputPaceMS)
 	for _, s := range r.Sanity {
 		note += fmt.Sprintf(" M/D/1 at %v: %+.1f %% of theory.", s.Utilisation, 100*s.Error)
 	}

@@ -9,7 +9,7 @@
         with e.acquire(space, keys, fetch=True) as lease:
             status = lease.copy_into(out)                # a code a block: OK, or a miss
 
-README.md beside this package has the rest. It needs numpy, and Linux.
+docs/python.md of Meridian's repository has the rest. It needs numpy, and Linux.
 """
 from .blocks import Space
 from .engine import Engine

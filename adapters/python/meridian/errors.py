@@ -67,7 +67,9 @@ class MeridianError(Exception):
     code: int
 
     def __init__(self, code: int, text: str = "") -> None:
-        super().__init__(f"{name_of(code)}: {text}" if text else name_of(code))
+        name = name_of(code)
+        short = text.removesuffix(f": {name}")  # the daemon's texts end with the code
+        super().__init__(f"{name}: {short}" if text else name)
         self.code = code
         self.text = text
 

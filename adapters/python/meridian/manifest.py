@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import unicodedata
+from typing import Sequence
 
 import numpy as np
 
@@ -74,13 +75,29 @@ class Manifest:
         """The key of a block: 32 bytes. engine_hash is the engine's own hash of the block and all before it, of any length."""
         return blake3(self.namespace + engine_hash)
 
-    def keys(self, hashes: U8) -> Records:
-        """Keys of n blocks: hashes of shape (n, length) to an array of shape (n,) and dtype V32."""
+    def keys(self, hashes: "U8 | Sequence[bytes]") -> Records:
+        """Keys of n blocks: hashes of shape (n, length), or n bytes objects of one length, to an array of shape (n,) and dtype V32.
+
+        ValueError: another dtype than u8, whose values would lose bytes; another shape; lengths that differ.
+        """
+        if not isinstance(hashes, np.ndarray):
+            hashes = _rows(hashes)
+        if hashes.dtype != np.uint8 or hashes.ndim != 2:
+            raise ValueError(f"hashes are (n, length) of u8, not {hashes.shape} of {hashes.dtype}")
         n, size = hashes.shape
         messages = np.empty((n, 32 + size), np.uint8)
         messages[:, :32] = np.frombuffer(self.namespace, np.uint8)
         messages[:, 32:] = hashes
         return blake3_many(messages).view(KEY).reshape(-1)
+
+
+def _rows(hashes: Sequence[bytes]) -> U8:
+    """Hashes of one length as an array of shape (n, length)."""
+    sizes = sorted({len(h) for h in hashes})
+    if len(sizes) > 1:
+        raise ValueError(f"hashes of one call have one length, these have from {sizes[0]} to {sizes[-1]} bytes")
+    rows: U8 = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), sizes[0] if sizes else 0)
+    return rows
 
 
 def _check(field: str, value: object, kind: type) -> None:

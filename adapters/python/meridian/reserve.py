@@ -12,7 +12,7 @@ from .blocks import Space, deadline_ms, lease_ms
 from .errors import Code, MeridianError
 from .frames import fault
 from .group import needs_group
-from .records import CODE, FILL_ITEM, U16, U32, Keys, keys_array
+from .records import CODE, FILL_ITEM, U8, U16, U32, Buffer, Keys, keys_array
 from .session import TIMEOUT, Pending
 from .store import OUTPUT_CRITICAL, Staged, Store, Stored, store_items, stored
 
@@ -54,13 +54,26 @@ class Reservation:
             raise
         return pending
 
-    def fill(self, items: "U32 | Sequence[int]", staged: Staged, *, lens: "U32 | Sequence[int] | None" = None, last: bool = False,
-             timeout: float = TIMEOUT) -> Stored:
-        """Publishes bodies that lie in the staging ring: items are indices of reserve. last: the rest is given back.
+    def fill(self, items: "U32 | Sequence[int]", bodies: "Staged | U8 | Sequence[Buffer]", *, lens: "U32 | Sequence[int] | None" = None,
+             last: bool = False, timeout: float = TIMEOUT) -> Stored:
+        """Publishes bodies: items are indices of reserve, one a body. last: the rest is given back.
 
+        bodies, lens: as put; what stage returned is not copied here.
         statuses: OK; EXISTS, another was faster; INVALID; LEASE_LOST, the reservation is no more.
         """
-        return self.start_fill(items, staged, lens=lens, last=last, timeout=timeout).wait()
+        if isinstance(bodies, Staged):
+            return self.start_fill(items, bodies, lens=lens, last=last, timeout=timeout).wait()
+        which = np.asarray(items, "<u4")
+        if len(which) != len(bodies):
+            raise ValueError(f"{len(which)} items for {len(bodies)} bodies")
+
+        def send(at: int, staged: Staged, short: "U32 | Sequence[int] | None", left: float) -> Pending[Stored]:
+            return self.start_fill(which[at:at + len(staged)], staged, lens=short, timeout=left)
+
+        done = self._store.in_parts(bodies, lens, timeout, send)
+        if last:
+            self.close()
+        return done
 
     def close(self) -> None:
         """Gives back what was not filled, without waiting for the answer. Again: nothing."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import struct
 import time
-from typing import Final, NamedTuple, Sequence
+from typing import Callable, Final, NamedTuple, Sequence
 
 import numpy as np
 
@@ -58,6 +58,10 @@ class Staged:
     def free(self) -> None:
         """Gives the room back without a put. Again, and after a put was sent: nothing."""
         self._blocks.ring.release(self.piece)
+
+
+# Starts the request of bodies that are staged: index of the first, its room, lengths, seconds left.
+Send = Callable[[int, Staged, "U32 | Sequence[int] | None", float], Pending[Stored]]
 
 
 class Store(Loads):
@@ -157,18 +161,26 @@ class Store(Loads):
         array = keys_array(keys)
         if len(array) != len(bodies):
             raise ValueError(f"{len(array)} keys for {len(bodies)} bodies")
+
+        def send(at: int, staged: Staged, short: "U32 | Sequence[int] | None", left: float) -> Pending[Stored]:
+            to = at + len(staged)
+            where = pos if pos is None or np.ndim(pos) == 0 else np.asarray(pos)[at:to]
+            return self.start_put(space, array[at:to], staged, lens=short, tier=tier, req=req, pos=where, pin=pin, timeout=left)
+
+        return self.in_parts(bodies, lens, timeout, send)
+
+    def in_parts(self, bodies: "U8 | Sequence[Buffer]", lens: "U32 | Sequence[int] | None", timeout: float, send: Send) -> Stored:
+        """Copies bodies into the staging ring, as many at a time as fit; send starts the request of those from an index on."""
         end = time.monotonic() + timeout
-        statuses = np.zeros(len(array), CODE)
+        statuses = np.zeros(len(bodies), CODE)
         why = ""
         sent: list[tuple[int, Pending[Stored]]] = []
         at = 0
-        while at < len(array):
+        while at < len(bodies):
             n, size = self._part(bodies, at)
             staged = self.stage(n, max(size, 1), max(end - time.monotonic(), 0.0))
             short = _fill(staged, bodies, at, lens)
-            where = pos if pos is None or isinstance(pos, int) else pos[at:at + n]
-            sent.append((at, self.start_put(space, array[at:at + n], staged, lens=short, tier=tier, req=req, pos=where, pin=pin,
-                                            timeout=max(end - time.monotonic(), 0.001))))
+            sent.append((at, send(at, staged, short, max(end - time.monotonic(), 0.001))))
             at += n
         for begin, pending in sent:
             part = pending.wait()

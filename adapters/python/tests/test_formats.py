@@ -7,7 +7,7 @@ import unittest
 
 import numpy as np
 
-from meridian import Code, Manifest, MeridianError, frames, records
+from meridian import Code, Manifest, MeridianError, RequestError, frames, records
 from meridian.blake3 import blake3, blake3_many
 from meridian.crc import crc32c
 
@@ -139,6 +139,22 @@ class Formats(unittest.TestCase):
         for wrong in (raw[:95], [raw[:31], raw[31:64]], np.zeros((3, 31), np.uint8), np.zeros(96, np.uint8)):
             with self.assertRaises(ValueError):
                 records.keys_array(wrong)
+
+    def test_hashes_lose_no_bytes_on_the_way_to_keys(self):
+        m = Manifest(tenant="t", model="m")
+        raw = [os.urandom(32) for _ in range(3)]
+        want = [m.key(h) for h in raw]
+        for form in (raw, np.frombuffer(b"".join(raw), np.uint8).reshape(3, 32)):
+            self.assertEqual([k.tobytes() for k in m.keys(form)], want)
+        self.assertEqual(len(m.keys([])), 0)
+        for wrong in (np.zeros((3, 4), np.uint64), np.zeros(96, np.uint8), [b"12", b"123"]):
+            with self.assertRaisesRegex(ValueError, "hashes"):
+                m.keys(wrong)
+
+    def test_an_error_says_its_code_once(self):
+        e = RequestError("handoff", Code.INVALID, "keep_ms is 0: INVALID")
+        self.assertEqual(str(e), "INVALID: handoff: keep_ms is 0")
+        self.assertEqual((e.code, e.text), (Code.INVALID, "keep_ms is 0: INVALID"))
 
     def test_texts_are_cut_between_characters(self):
         self.assertEqual(frames.clip("é" * 200), "é".encode() * 128)

@@ -68,6 +68,7 @@ class Groups(Case):
         self.a.ping()
         keys = self.keys(3)  # of the prompt, of thinking, of both
         self.assertTrue(self.b.put(self.space, keys, bodies(3), req=req, pos=[0, 33, 20], tier=AUTO).kept)
+        self.assertTrue(self.b.put(self.space, keys[:1], bodies(1), req=req, pos=np.int64(0), tier=AUTO).kept)
         self.assertEqual(self.a.has(self.space, keys)["tier"].tolist(), [2, 1, 2])
         self.a.finish(req)
         self.assertEqual(self.a.has(self.space, keys)["tier"].tolist(), [0, 0, 0])
@@ -96,6 +97,22 @@ class Groups(Case):
         with self.b.acquire(self.space, mine) as lease:
             self.assertEqual(lease.status.tolist(), [0, 0, 0, Code.ABSENT])
             self.assertTrue((lease.body(1) == want[0]).all() and (lease.body(2) == want[1]).all())
+
+    def test_fill_takes_arrays_as_put_does(self):
+        keys, kv = self.keys(3), bodies(3)
+        with self.a.reserve(self.space, keys, BLOCK) as r:
+            with self.assertRaisesRegex(ValueError, "3 items for 2 bodies"):
+                r.fill(r.wanted, kv[:2])
+            self.assertEqual(r.fill(r.wanted[:2], kv[:2]).statuses.tolist(), [0, 0])
+            self.assertEqual(r.fill([2], [kv[2].tobytes()], last=True).statuses.tolist(), [0])
+            self.assertEqual(r.number, 0)
+        with self.b.acquire(self.space, keys) as lease:
+            out = np.empty_like(kv)
+            self.assertEqual(lease.copy_into(out).tolist(), [0, 0, 0])
+            self.assertTrue((out == kv).all())
+        with self.a.reserve(self.space, keys, BLOCK) as known:
+            self.assertEqual(known.statuses.tolist(), [Code.EXISTS] * 3)
+            self.assertTrue(known.fill(known.wanted, kv[known.wanted], last=True).kept)
 
     def test_a_load_waits_until_a_block_is_put(self):
         keys, kv = self.stored(2)
