@@ -19,7 +19,7 @@ import (
 const limit = 5 * time.Minute
 
 // thinker is the model of which the tests know the think tokens.
-const thinker = "[security]\ntenants = [\"acme\"]\n[model.thinker]\nthink_start_token_ids = [1]\nthink_end_token_ids = [2]\n"
+const thinker = "[security]\ntenants = [\"acme\", \"default\"]\n[model.thinker]\nthink_start_token_ids = [1]\nthink_end_token_ids = [2]\n"
 
 // python is a command with the package and numpy on its path.
 func python(t testing.TB, args ...string) *exec.Cmd {
