@@ -57,7 +57,7 @@ func newBenchLinkCmd(a *app) *cobra.Command {
 	var baseline, ratios string
 	c := &cobra.Command{
 		Use:   "link",
-		Short: "Measure pulls over loopback TCP and mapped reads, compared with raw sockets",
+		Short: "Measure pulls over loopback and mapped reads beside raw sockets",
 		Long: `Measures verified pulls between two processes over loopback TCP and compares
 them with plain sockets and with the hash alone, in the same run; an engine's
 mapped read compared with a bare socket round trip; and an urgent pull while
@@ -130,5 +130,5 @@ func (r benchResult) grid(bool) grid {
 	for _, c := range r.Compared {
 		rows = append(rows, []string{"ratio: " + c[0], "", "", c[1], c[2] + " in the baseline: " + c[3]})
 	}
-	return grid{head: head, rows: rows, note: r.Note()}
+	return grid{head: head, rows: rows, note: folded(r.Note())}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,28 +25,30 @@ func newBenchBridgeCmd(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bridge",
 		Short: "Measure what goes from one fabric to another through a daemon",
-		Long: `Measures five bridges, each through one daemon: blocks of the link that go on to
-an application of NIXL, blocks of an application of Mooncake that go on to one of
-NIXL, blocks of NIXL that go on over the link, and blocks of the link that go on
-over the link, while they come (link-link) and stored first (link-link-stored).
-For these two also how long one block alone takes. In the same run, in turn, it
-measures leg1, what the source brings into a daemon that sends nothing on; leg2,
-what a daemon off-loads to the sink; and the hash of one core. The bound is
-1/(1/leg1 + 1/leg2 + 1/(cores x hash)). After each measurement the sink compares
-header and body of every block with what was sent.
+		Long: `Measures five bridges, each through one daemon: blocks of the link that go on
+to an application of NIXL, blocks of an application of Mooncake that go on to
+one of NIXL, blocks of NIXL that go on over the link, and blocks of the link
+that go on over the link, while they come (link-link) and stored first
+(link-link-stored); of these two also how long one block alone takes. In the
+same run, in turn, it measures leg1, what the source brings into a daemon that
+sends nothing on; leg2, what a daemon off-loads to the sink; and the hash of
+one core. The bound is 1/(1/leg1 + 1/leg2 + 1/(cores x hash)). After each
+measurement the sink compares header and body of every block with what was
+sent.
 
-The last column says whether a bridge reaches the goal of 80 % of the bound; that
-is a report and never a failure. Applications are the released wheels of NIXL and
-Mooncake; a bridge whose part is not installed is skipped and named. make
-bench-bridge installs them, and gives all of it one network namespace with one
-congestion control. Stop other work first: it takes some minutes, both processors
-and 4 GiB of memory.`,
+The last column says whether a bridge reaches the goal of 80 % of the bound;
+that is a report and never a failure. Applications are the released wheels of
+NIXL and Mooncake; a bridge whose part is not installed is skipped and named.
+make bench-bridge installs them, and gives all of it one network namespace with
+one congestion control. Stop other work first: it takes some minutes, both
+processors and 4 GiB of memory.`,
 		Example:     "  mrdn bench bridge\n  mrdn bench bridge --only nixl-link --sizes 1MiB --rounds 9 --json\n  mrdn bench bridge --quick",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	f := c.Flags()
-	f.StringSliceVar(&opt.Only, "only", bridge.Names(), "bridges, FROM-TO")
+	f.StringSliceVar(&opt.Only, "only", bridge.Names(), "bridges, FROM-TO: "+strings.Join(bridge.Names(), ", "))
+	f.Lookup("only").DefValue = "all"
 	f.StringSliceVar(&sizes, "sizes", []string{"64KiB", "256KiB", "1MiB", "4MiB"}, "block sizes")
 	f.StringVar(&size, "bytes", "128MiB", "bytes of one measurement")
 	f.IntVar(&opt.Rounds, "rounds", 5, "rounds, of which the median is shown")
@@ -93,5 +96,5 @@ type benchBridgeResult struct{ bridge.Report }
 
 func (r benchBridgeResult) grid(bool) grid {
 	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: r.Note()}
+	return grid{head: head, rows: rows, note: folded(r.Note())}
 }

@@ -22,9 +22,9 @@ func newBenchCacheCmd(a *app) *cobra.Command {
 		Short: "Compare which blocks the store keeps with LRU, S3-FIFO and Belady",
 		Long: `Replays request traces through the block store's own bookkeeping and through
 plain LRU, S3-FIFO and Belady's policy, which knows the future, and shows the
-share of block references that hit. With --tiers it replays them in time, with a
-share of requests that think, and shows what the tiers of blocks are worth: hits,
-and evicted prompt and output blocks of requests that ran.
+share of block references that hit. With --tiers it replays them in time, with
+a share of requests that think, and shows what the tiers of blocks are worth:
+hits, and evicted prompt and output blocks of requests that ran.
 
 Nothing is measured: the same flags give the same report on every machine. The
 traces are the two that were published with Mooncake (FAST '25), or those of
@@ -95,5 +95,5 @@ type benchCacheResult struct {
 
 func (r benchCacheResult) grid(bool) grid {
 	head, rows := r.Rows(r.tiers)
-	return grid{head: head, rows: rows, note: r.Note(r.tiers)}
+	return grid{head: head, rows: rows, note: folded(r.Note(r.tiers))}
 }

@@ -22,7 +22,7 @@ func newBenchLoadCmd(a *app) *cobra.Command {
 	var quick bool
 	c := &cobra.Command{
 		Use:   "load",
-		Short: "Measure an engine's load of a large prompt from other nodes, and its PUT",
+		Short: "Measure an engine's load of a prompt from other nodes, and its PUT",
 		Long: `Measures what an engine gets from its daemon: the load of 1 GiB of blocks from
 one holder and from two, and a PUT of as many, through the engine socket. Each
 daemon is a process with a configuration of its own. cold is the first load
@@ -88,5 +88,5 @@ type benchLoadResult struct{ loadbench.Report }
 
 func (r benchLoadResult) grid(bool) grid {
 	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: r.Note()}
+	return grid{head: head, rows: rows, note: folded(r.Note())}
 }

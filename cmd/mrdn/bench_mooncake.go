@@ -15,15 +15,15 @@ func newBenchMooncakeCmd(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "mooncake",
 		Short: "Compare Meridian's transfer engine with Mooncake's",
-		Long: `Moves the same blocks from one process's memory to another's by transfer engines
-of Mooncake's protocol: Mooncake's own with itself, at its best (pool of 4
-connections); Meridian's initiator with Mooncake's target, and the other way
-round; and Meridian's with itself. mooncake-relay is Mooncake's with itself,
-through the relay of one daemon of Meridian, which takes and sends each byte once
-more: its ratio to mooncake is what a relay between two engines costs. Plain
-sockets are the bound. Batches have 16 blocks; with one stream, and with four.
-Every round runs all of them in turn, and ratios are medians of the ratios of one
-round. Each proves first that the bytes it moves are right.
+		Long: `Moves the same blocks from one process's memory to another's by transfer
+engines of Mooncake's protocol: Mooncake's own with itself, at its best (pool
+of 4 connections); Meridian's initiator with Mooncake's target, and the other
+way round; and Meridian's with itself. mooncake-relay is Mooncake's with itself
+again, through the relay of one daemon of Meridian, which takes and sends each
+byte once more: its ratio to mooncake is what a relay between two engines
+costs. Plain sockets are the bound. Batches have 16 blocks; with one stream,
+and with four. Every round runs all of them in turn, and ratios are medians of
+the ratios of one round. Each proves first that the bytes it moves are right.
 
 A transfer engine checks no content. copy-hash is what it costs on one core to
 take blocks out of a window, copied and hashed, when they become Meridian's.
@@ -31,8 +31,8 @@ take blocks out of a window, copied and hashed, when they become Meridian's.
 The last column says which goal a row has met or missed; that is a report and
 never a failure. Mooncake is skipped and named where it is not installed; make
 bench-mooncake installs it, and gives all of it one network namespace with one
-congestion control. Stop other work first: it takes some minutes, both processors
-and 7 GiB of memory.
+congestion control. Stop other work first: it takes some minutes, both
+processors and 7 GiB of memory.
 
 With --target it measures Meridian's initiator with a segment that somebody else
 serves, such as transfer_engine_bench in its mode target: reads of its first
@@ -79,12 +79,12 @@ type benchMooncakeResult struct{ peers.TransferReport }
 
 func (r benchMooncakeResult) grid(bool) grid {
 	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: r.Note()}
+	return grid{head: head, rows: rows, note: folded(r.Note())}
 }
 
 type benchSegmentResult struct{ peers.SegmentReport }
 
 func (r benchSegmentResult) grid(bool) grid {
 	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: r.Note()}
+	return grid{head: head, rows: rows, note: folded(r.Note())}
 }

@@ -19,9 +19,9 @@ requests posted again, the target's progress thread every millisecond, polls
 with pauses); and Meridian's helper with such a target, in transfers as the
 fabric makes them. UCX goes over tcp, and over cma, which is the kernel's copy
 between two processes. Batches have 16 blocks; with one stream, and with four.
-Every round runs all of them in turn, and ratios are medians of the ratios of one
-round. Each proves first that the bytes it moves are right, and the helper tells
-which transport UCX has chosen.
+Every round runs all of them in turn, and ratios are medians of the ratios of
+one round. Each proves first that the bytes it moves are right, and the helper
+tells which transport UCX has chosen.
 
 Neither checks content. The row commit is what it costs on one core to make a
 block of what was moved: a copy and a hash.
@@ -51,5 +51,5 @@ type benchNIXLResult struct{ peers.NIXLReport }
 
 func (r benchNIXLResult) grid(bool) grid {
 	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: r.Note()}
+	return grid{head: head, rows: rows, note: folded(r.Note())}
 }

@@ -85,5 +85,5 @@ type benchPeersResult struct{ peers.Report }
 
 func (r benchPeersResult) grid(bool) grid {
 	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: r.Note()}
+	return grid{head: head, rows: rows, note: folded(r.Note())}
 }

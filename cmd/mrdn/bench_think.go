@@ -21,11 +21,11 @@ func newBenchThinkCmd(a *app) *cobra.Command {
 	ratio := opt.Workload.ReasoningRatio
 	c := &cobra.Command{
 		Use:   "think",
-		Short: "Compare policies of scheduling for requests that think, in virtual time",
+		Short: "Compare scheduling policies for requests that think, simulated",
 		Long: `Plays random requests, of which a share thinks before it answers, through the
-real phase router and the real queue of a batch engine, with each policy and with
-stock's (vLLM V1's loop), and shows how long answers take. Only the duration of
-an engine's step is a model; the report names its parameters.
+real phase router and the real queue of a batch engine, with each policy and
+with stock's (vLLM V1's loop), and shows how long answers take. Only the
+duration of an engine's step is a model; the report names its parameters.
 
 All arms have the same requests and decode the same tokens. Loads are shares of
 what stock can serve. Each change is a mean over the seeds, compared seed by
@@ -33,7 +33,7 @@ seed, with its 95 % interval. The report has a comparison with queueing theory,
 too. The same flags give the same report on every machine.
 
 The whole of it takes some minutes; --seeds 3 is a first look.`,
-		Example:     "  mrdn bench think --seeds 3\n  mrdn bench think --workload answer-heavy --kv-tokens 120000 --loads 0.95,1.1 --out results\n  mrdn bench think --rate 2.5 --reasoning-ratio 0.7 --json",
+		Example:     "  mrdn bench think --seeds 3\n  mrdn bench think --workload answer-heavy --kv-tokens 120000 \\\n      --loads 0.95,1.1 --out results\n  mrdn bench think --rate 2.5 --reasoning-ratio 0.7 --json",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},
 	}
@@ -48,7 +48,8 @@ The whole of it takes some minutes; --seeds 3 is a first look.`,
 	f.IntVar(&opt.Warm, "warm", opt.Warm, "of them, the first ones that are not counted")
 	f.IntVar(&opt.Seeds, "seeds", opt.Seeds, "seeds")
 	f.Uint64Var(&opt.Seed, "seed", opt.Seed, "the first seed")
-	f.Float64SliceVar(&opt.Loads, "loads", opt.Loads, "loads, as shares of what stock can serve")
+	f.Float64SliceVar(&opt.Loads, "loads", opt.Loads, "`LOADS`, as shares of what stock can serve")
+	f.Lookup("loads").DefValue = "0.7,0.85,0.95,1.05"
 	f.Float64Var(&opt.Rate, "rate", 0, "requests a second, instead of loads")
 	f.DurationVar(&opt.FirstAnswer, "slo-first-answer", opt.FirstAnswer, "SLO from arrival to the first token")
 	f.DurationVar(&opt.ThinkPace, "slo-think-token", opt.ThinkPace, "SLO of a thinking token")
@@ -104,5 +105,5 @@ type benchThinkResult struct{ think.Report }
 
 func (r benchThinkResult) grid(bool) grid {
 	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: r.Note()}
+	return grid{head: head, rows: rows, note: folded(r.Note())}
 }

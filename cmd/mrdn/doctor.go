@@ -150,9 +150,10 @@ func (r doctorResult) grid(wide bool) grid {
 				continue
 			}
 		}
-		g.rows = append(g.rows, []string{f.Severity.String(), f.Where, f.ID, f.Subject}, []string{"          " + f.Reason})
+		g.rows = append(g.rows, []string{f.Severity.String(), f.Where, f.ID, f.Subject})
+		g.line("          " + f.Reason)
 		if f.Fix != "" {
-			g.rows = append(g.rows, []string{"          fix: " + f.Fix})
+			g.line("          fix: " + f.Fix)
 		}
 	}
 	g.note = fmt.Sprintf("%s, %s, %d fine", count(r.Errors, "error"), count(r.Warnings, "warning"), fine)

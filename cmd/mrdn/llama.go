@@ -221,7 +221,7 @@ prompt given to either OpenAI front is prefilled on the one node and decoded on
 the other; its KV goes between them as checked blocks. Everything listens on
 loopback or on Unix sockets. Two hosts are joined by configuration instead: see
 [llama] in docs/config.md, and docs/examples/llama.md.`,
-		Example:     "  mrdn llama up --fetch\n  mrdn llama up --server ./llama-server --model m.gguf --args=-ngl,99\n  mrdn llama up --decode 127.0.0.1:8080 --think '<think>,</think>' --max-think 200",
+		Example:     "  mrdn llama up --fetch\n  mrdn llama up --server ./llama-server --model m.gguf --args=-ngl,99\n  mrdn llama up --decode 127.0.0.1:8080 \\\n      --think '<think>,</think>' --max-think 200",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: writing},
 	}
@@ -300,15 +300,15 @@ func newLlamaRunCmd(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run PROMPT",
 		Short: "Answer one prompt with prefill on one node and decode on another",
-		Long: `Starts the two nodes of "mrdn llama up", answers one prompt, and stops them. With
---compare the same prompt is answered by the prefill node going on by itself and
-by a llama-server without Meridian, and the answers are held against each other:
-time to the first token, tokens a second, bytes moved, cached tokens, and whether
-the tokens are equal. Against the prefill node they are bit-equal; a cold
-llama-server computes the last prompt token in another batch shape, so that its
-log-probabilities differ in their last bits, and with them, rarely, a token. The
-decode node computes a prompt of at most 32 tokens itself (the key
-llama.remote_prefill_tokens), and the table says "no split".`,
+		Long: `Starts the two nodes of "mrdn llama up", answers one prompt, and stops them.
+With --compare the same prompt is answered by the prefill node going on by
+itself and by a llama-server without Meridian, and the answers are held against
+each other: time to the first token, tokens a second, bytes moved, cached
+tokens, and whether the tokens are equal. Against the prefill node they are
+bit-equal; a cold llama-server computes the last prompt token in another batch
+shape, so that its log-probabilities differ in their last bits, and with them,
+rarely, a token. The decode node computes a prompt of at most 32 tokens itself
+(the key llama.remote_prefill_tokens), and the table says "no split".`,
 		Example:     "  mrdn llama run 'Once upon a time' --fetch\n  mrdn llama run \"$(cat notes.txt)\" --compare --json",
 		Args:        exactly("PROMPT"),
 		Annotations: map[string]string{accessKey: readOnly},
@@ -353,11 +353,11 @@ func newBenchLlamaCmd(a *app) *cobra.Command {
 		Use:   "llama",
 		Short: "Measure what a prefill/decode pair of llama.cpp nodes saves",
 		Long: `Starts two nodes and llama-servers without Meridian, and shows: that what is
-decoded on the other node is bit-equal; how long the first token of a long prompt
-takes when its blocks are at the other node, and when they are computed; how many
-prompt tokens an agent's steps cost that alternate between the nodes; and what a
-second user with the same system prompt finds in the cache. It takes some
-minutes; stop other work first.`,
+decoded on the other node is bit-equal; how long the first token of a long
+prompt takes when its blocks are at the other node, and when they are computed;
+how many prompt tokens an agent's steps cost that alternate between the nodes;
+and what a second user with the same system prompt finds in the cache. It takes
+some minutes; stop other work first.`,
 		Example:     "  mrdn bench llama --fetch\n  mrdn bench llama --prompts 5 --longest 500 --json",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},

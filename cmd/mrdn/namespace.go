@@ -19,8 +19,8 @@ func newNamespaceCmd(a *app) *cobra.Command {
 		Long: `Lists the namespaces that are open at the daemon, or of which it has blocks: of
 which tenant and model they are, and who has each open. That is the daemon by a
 [[namespace]] of its configuration, engines, and peers that open namespaces, as
-those of the link do. With -o json each has its manifest, which is what its
-number is made of.`,
+those of the link do. -o wide shows the whole number of each. With -o json each
+has its manifest, which is what its number is made of.`,
 		Example:     "  mrdn namespace list\n  mrdn namespace list -o json",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},
@@ -92,7 +92,7 @@ func (r namespacesResult) grid(wide bool) grid {
 		g.head = append(g.head, "ROLE")
 	}
 	for _, n := range r.Namespaces {
-		row := []string{n.Namespace, n.Tenant, n.Model, config.FormatBytes(uint64(n.BlockBytes)), n.holders()}
+		row := []string{short(n.Namespace, wide), n.Tenant, n.Model, config.FormatBytes(uint64(n.BlockBytes)), n.holders()}
 		if wide {
 			row = append(row, n.Role)
 		}

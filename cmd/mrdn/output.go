@@ -99,6 +99,15 @@ func wrapped(text string, width int) []string {
 	return lines
 }
 
+// folded wraps each line of a note at words, to what a terminal has.
+func folded(note string) string {
+	var out []string
+	for line := range strings.SplitSeq(note, "\n") {
+		out = append(out, wrapped(line, columns)...)
+	}
+	return strings.Join(out, "\n")
+}
+
 // raw is a result whose table form is bytes as they are: the body of a block,
 // a completion script.
 type raw interface {

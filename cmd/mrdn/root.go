@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -109,6 +110,10 @@ Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable,
 	)
 	root.SetHelpCommand(newHelpCmd(root))
 	describe(root)
+	root.SetUsageTemplate(strings.NewReplacer(
+		"{{.LocalFlags.FlagUsages |", fmt.Sprintf("{{.LocalFlags.FlagUsagesWrapped %d |", columns),
+		"{{.InheritedFlags.FlagUsages |", fmt.Sprintf("{{.InheritedFlags.FlagUsagesWrapped %d |", columns),
+	).Replace(root.UsageTemplate()))
 	return root
 }
 
