@@ -148,7 +148,11 @@ func TestARestartedDaemonGoesOnCounting(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := <-x.phases
-			now := append([]client.Phase{first}, drain(x)...)
+			now := []client.Phase{first}
+			if cut >= 40 && cut <= 45 { // the callback runs beside us: what is due is waited for
+				now = append(now, <-x.phases)
+			}
+			now = append(now, drain(x)...)
 			switch {
 			case cut <= 45 && first.Kind != client.EnterThink, cut > 45 && first.Kind != client.ExitThink:
 				t.Errorf("resumed with %s", first.Kind)
