@@ -30,6 +30,7 @@ type Options struct {
 	Warm        int // of them, the first ones are not counted
 	Seeds       int
 	Seed        uint64    // of the first
+	Sanity      int       // requests of the comparison with queueing theory; below some 100,000 it is noise
 	Loads       []float64 // of what the first arm can serve
 	Rate        float64   // requests a second, instead of Loads; 0: by Loads
 	FirstAnswer time.Duration
@@ -44,7 +45,7 @@ func Defaults() Options {
 	o := Options{
 		Workload: Reference(), Cost: H100(),
 		Slots: 256, StepTokens: 2048, KVTokens: 390_000, BlockTokens: 16,
-		Requests: 6000, Warm: 1500, Seeds: 20, Seed: 1, Loads: []float64{0.7, 0.85, 0.95, 1.05},
+		Requests: 6000, Warm: 1500, Seeds: 20, Seed: 1, Sanity: 400_000, Loads: []float64{0.7, 0.85, 0.95, 1.05},
 		FirstAnswer: time.Second, ThinkPace: 80 * time.Millisecond, OutputPace: 50 * time.Millisecond, Bound: 100 * time.Millisecond,
 	}
 	o.Arms = Arms(&o)
@@ -80,6 +81,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("no arm")
 	case o.Requests < 1 || o.Requests > 1<<20 || o.Warm < 0 || o.Warm >= o.Requests:
 		return fmt.Errorf("%d requests, of which %d are not counted: at most %d, and some must be left", o.Requests, o.Warm, 1<<20)
+	case o.Sanity < 1 || o.Sanity > 1<<24:
+		return fmt.Errorf("%d requests for the comparison with theory: at least 1, at most %d", o.Sanity, 1<<24)
 	case o.Seeds < 1 || o.Seeds > 1000:
 		return fmt.Errorf("%d seeds: from 1 to 1,000", o.Seeds)
 	case o.BlockTokens < 1 || o.KVTokens < o.BlockTokens:
@@ -162,7 +165,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		FirstAnswerMS: ms(o.FirstAnswer), ThinkPaceMS: ms(o.ThinkPace), OutputPaceMS: ms(o.OutputPace), BoundMS: ms(o.Bound), Arms: o.Arms,
 	}
 	var err error
-	if rep.Sanity, err = sanity(ctx, o.Seed); err != nil {
+	if rep.Sanity, err = sanity(ctx, o.Seed, o.Sanity); err != nil {
 		return rep, err
 	}
 	rates := []float64{o.Rate}

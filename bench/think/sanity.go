@@ -18,9 +18,7 @@ type Sanity struct {
 	Error       float64 `json:"relative_error"`
 }
 
-const sanityRequests = 400_000
-
-func sanity(ctx context.Context, seed uint64) ([]Sanity, error) {
+func sanity(ctx context.Context, seed uint64, requests int) ([]Sanity, error) {
 	const prompt = 100
 	o := Options{
 		Workload: Workload{ChatPrompt: Span{prompt, prompt}, ChatAnswer: Span{1, 1}, Prompt: Span{1, 1}, Think: Span{1, 1}, Answer: Span{1, 1}},
@@ -30,7 +28,7 @@ func sanity(ctx context.Context, seed uint64) ([]Sanity, error) {
 	service := o.Cost.step(prompt, 0)
 	var all []Sanity
 	for _, rho := range []float64{0.5, 0.8} {
-		r, err := newRun(ctx, &o, Arm{Config: queue.Config{Policy: queue.FCFS}}, o.Workload.draw(seed, sanityRequests, rho/service.Seconds()))
+		r, err := newRun(ctx, &o, Arm{Config: queue.Config{Policy: queue.FCFS}}, o.Workload.draw(seed, requests, rho/service.Seconds()))
 		if err != nil {
 			return nil, err
 		}

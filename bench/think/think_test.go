@@ -18,12 +18,12 @@ func small() Options {
 	o := Defaults()
 	o.Slots, o.StepTokens, o.KVTokens = 16, 512, 16_000
 	o.Workload.Think, o.Workload.Answer = Span{100, 1500}, Span{50, 300}
-	o.Requests, o.Warm, o.Seeds, o.Loads = 500, 50, 3, []float64{1.2}
+	o.Requests, o.Warm, o.Seeds, o.Loads, o.Sanity = 500, 50, 3, []float64{1.2}, 1000
 	return o
 }
 
 func TestTheModelAgreesWithQueueingTheory(t *testing.T) {
-	rows, err := sanity(t.Context(), 1)
+	rows, err := sanity(t.Context(), 1, 200_000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +146,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		"thinking of 9 to 3":   func(o *Options) { o.Workload.Think = Span{9, 3} },
 		"of which 500":         func(o *Options) { o.Warm = o.Requests },
 		"0 seeds":              func(o *Options) { o.Seeds = 0 },
+		"0 requests for":       func(o *Options) { o.Sanity = 0 },
 		"load of 0":            func(o *Options) { o.Loads = []float64{0} },
 		"rate of -1":           func(o *Options) { o.Rate = -1 },
 		"a step takes time":    func(o *Options) { o.Cost = Cost{MoveGBs: 1} },
