@@ -195,7 +195,7 @@ func (e *Engine) granted(c *call, l *Lease, ns NS, keys []wire.Key) error {
 // blockOf makes a block of a place. An error is a daemon that breaks the protocol.
 func (e *Engine) blockOf(b *Block, ns NS, key wire.Key, p *link.Place) error {
 	*b = Block{NS: ns, Key: key, Err: itemError(p.Status)}
-	if p.Status != wire.CodeOK {
+	if granted := p.Status == wire.CodeOK; !granted {
 		return nil
 	}
 	body, head, gen, err := e.maps.place(p)

@@ -58,11 +58,10 @@ type batch struct {
 // putSome stages blocks from at on and sends them. It waits for a ring, and for room
 // in it, for the first block only. next is the first block that is not dealt with.
 func (e *Engine) putSome(ctx context.Context, blocks []Block, at int, errs []error) (b batch, next int, err error) {
-	if blocks[at].placed() {
-		if errs[at] = e.needGroup("put"); errs[at] != nil {
-			e.Unstage(blocks[at].Body)
-			return batch{}, at + 1, nil
-		}
+	if blocks[at].placed() && !e.grouped {
+		errs[at] = e.needGroup("put")
+		e.Unstage(blocks[at].Body)
+		return batch{}, at + 1, nil
 	}
 	if err := e.needRing(ctx, len(blocks[at].Body)); errors.Is(err, wire.CodeTooLarge) {
 		errs[at] = err
