@@ -8,23 +8,13 @@ import (
 	"meridian/wire/link"
 )
 
-// begin answers BEGIN. BUSY: as many requests run as the scheduler tracks.
-// INVALID: the number is 0 or runs already.
+// begin answers BEGIN.
 func (s *session) begin(f link.Frame, p []byte) error {
 	x := &s.in.begin
 	if err := s.parse(x, p); err != nil {
 		return err
 	}
-	var err error
-	switch {
-	case s.srv.draining.Load():
-		err = errLeaving
-	case x.Req == 0:
-		err = fmt.Errorf("request number 0 means none: %w", wire.CodeInvalid)
-	default:
-		err = s.group.life.begin(x.Req, scheduler.Input{Model: x.Model, Tokens: x.Prompt})
-	}
-	s.answerEnd(f.Req, refusal(err))
+	s.arrive(f, x.Req, scheduler.Input{Model: x.Model, Tokens: x.Prompt})
 	return nil
 }
 
@@ -34,17 +24,23 @@ func (s *session) resume(f link.Frame, p []byte) error {
 	if err := s.parse(x, p); err != nil {
 		return err
 	}
+	s.arrive(f, x.Req, scheduler.Input{Model: x.Model, Tokens: x.Prompt, First: x.First, Decoded: x.Decoded})
+	return nil
+}
+
+// arrive starts a request and sends END. BUSY: as many requests run as the scheduler
+// tracks. INVALID: the number is 0 or runs already.
+func (s *session) arrive(f link.Frame, req uint32, in scheduler.Input) {
 	var err error
 	switch {
 	case s.srv.draining.Load():
 		err = errLeaving
-	case x.Req == 0:
+	case req == 0:
 		err = fmt.Errorf("request number 0 means none: %w", wire.CodeInvalid)
 	default:
-		err = s.group.life.begin(x.Req, scheduler.Input{Model: x.Model, Tokens: x.Prompt, First: x.First, Decoded: x.Decoded})
+		err = s.group.life.begin(req, in)
 	}
 	s.answerEnd(f.Req, refusal(err))
-	return nil
 }
 
 // tokens handles TOKENS, which has no answer but PHASE.

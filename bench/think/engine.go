@@ -32,16 +32,11 @@ type run struct {
 	ctx   context.Context
 	n     Counts
 	left  int     // requests that waited when the last one came
-	depth []Depth // nil: not wanted
+	depth []depth // nil: not wanted
 }
 
-// Depth is what a queue had at an instant.
-type Depth struct {
-	Second  int `json:"s"`
-	Running int `json:"running"`
-	Waiting int `json:"waiting"`
-	Blocks  int `json:"blocks"`
-}
+// depth is how many requests waited in a second of virtual time.
+type depth struct{ second, waiting int }
 
 // line is a path that carries one request's blocks after the other's.
 type line struct {
@@ -133,8 +128,8 @@ func (r *run) play() error {
 func (r *run) sample() {
 	st := r.queue.Stats()
 	r.n.sample(st)
-	if at := int(r.now / time.Second); r.depth != nil && r.depth[len(r.depth)-1].Second < at {
-		r.depth = append(r.depth, Depth{at, st.Running, st.Waiting, st.Blocks})
+	if at := int(r.now / time.Second); r.depth != nil && r.depth[len(r.depth)-1].second < at {
+		r.depth = append(r.depth, depth{at, st.Waiting})
 	}
 }
 

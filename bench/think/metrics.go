@@ -44,7 +44,7 @@ type Figures struct {
 	Makespan     float64     `json:"makespan_s"`
 	Counts
 
-	depth        []Depth   // of the first seed
+	depth        []depth   // of the first seed
 	chat, reason []float64 // ms to the first visible token, sorted; likewise
 }
 

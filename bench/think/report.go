@@ -138,7 +138,7 @@ func (r Report) Plots() map[string]string {
 		for i, a := range l.Arms {
 			line := plot.Line{Name: a.Name, Color: 2 * i, Bare: true}
 			for _, d := range a.Seeds[0].depth {
-				line.Points = append(line.Points, plot.Point{X: float64(d.Second), Y: float64(d.Waiting)})
+				line.Points = append(line.Points, plot.Point{X: float64(d.second), Y: float64(d.waiting)})
 			}
 			depth.Lines = append(depth.Lines, line)
 		}

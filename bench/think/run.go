@@ -216,7 +216,7 @@ func (o *Options) load(ctx context.Context, rate float64) ([][]Figures, error) {
 				r, err := newRun(ctx, o, o.Arms[j.arm], o.Workload.draw(o.Seed+uint64(j.seed), o.Requests, rate))
 				if err == nil {
 					if j.seed == 0 {
-						r.depth = []Depth{{}}
+						r.depth = []depth{{}}
 					}
 					err = r.play()
 				}
