@@ -12,14 +12,13 @@ import numpy as np
 from . import frames
 from .errors import ClosedError, Code, OpenError, RequestError
 from .frames import fault
-from .lease import Lease
+from .lease import NO_LEASE, Lease
 from .manifest import Manifest
 from .records import HAVE, PLACE, WANT, Keys, Records, keys_array
 from .session import TIMEOUT, Pending, Session
 
 FETCH: Final = 1
 TRANSIENT: Final = 2
-NO_LEASE: Final = bytes(16)
 RELEASE_AT_ONCE: Final = 64  # released leases that wait for a request to travel with
 
 

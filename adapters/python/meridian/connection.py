@@ -25,6 +25,8 @@ SEND_TIMEOUT: Final = 5.0  # seconds that the daemon may take for all bytes of a
 BUFFER: Final = 256 << 10
 KEEP: Final = 256 << 10  # bytes that wait for the kernel, above which advice is dropped
 MAX_UNSENT: Final = 4 << 20  # bytes that wait for the kernel, above which who sends a request waits
+SPIN: Final = 60_000  # nanoseconds that a read looks for bytes before it sleeps: an idle processor takes as long to wake
+MAX_SLEEPS: Final = 64  # reads that sleep at once, after those that looked in vain
 MAX_PENDING_FDS: Final = 4 * frames.MAX_SEGS
 
 _NONE: Final = (1, 0)  # bounds that no length keeps
@@ -36,6 +38,9 @@ _READ: Final = int(socket.MSG_CMSG_CLOEXEC)
 _NOW: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _READ_NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _LOST: Final = int(socket.MSG_CTRUNC)
+
+# What recvmsg_into returns: length, ancillary data, flags, address.
+_Message = tuple[int, list[tuple[int, int, bytes]], int, object]
 
 # What handles a frame: type, req, fields. It may raise a MeridianError, which ends the connection.
 Handler = Callable[[int, int, memoryview], None]
@@ -70,6 +75,8 @@ class Socket:
         self._view = memoryview(self._buf)
         self._low = self._high = 0
         self._first = True
+        self._misses = 0  # reads in a row that looked in vain
+        self._sleeps = 0  # reads that are to sleep at once
         self._writing = threading.RLock()
         self._rest = b""
 
@@ -165,6 +172,7 @@ class Socket:
         False: nothing came. ClosedError and ProtocolError end the connection.
         """
         flags = _READ
+        got = None
         if self._rest:
             if not self.nudge(min(timeout, QUANTUM)):
                 return False
@@ -177,7 +185,9 @@ class Socket:
                     return False
             flags = _READ_NOW
         try:
-            n, notes, came, _ = self.sock.recvmsg_into((self._view[self._high:],), _ANCILLARY, flags)
+            if flags == _READ:
+                got = self._spin()
+            n, notes, came, _ = got or self.sock.recvmsg_into((self._view[self._high:],), _ANCILLARY, flags)
         except BlockingIOError:
             return False
         except OSError as e:
@@ -196,6 +206,25 @@ class Socket:
         if self.fds and self._low == self._high:
             self.drop_fds()  # they came with frames that take none
         return True
+
+    def _spin(self) -> _Message | None:
+        """Looks for SPIN for what comes, without sleeping; None: nothing has. Each miss in a row makes more of the next reads sleep at once."""
+        if self._sleeps:
+            self._sleeps -= 1
+            return None
+        into, receive, clock = (self._view[self._high:],), self.sock.recvmsg_into, time.monotonic_ns
+        end = clock() + SPIN
+        while True:
+            try:
+                got = receive(into, _ANCILLARY, _READ_NOW)
+            except BlockingIOError:
+                if clock() < end:
+                    continue
+                self._misses += 1
+                self._sleeps = min(1 << self._misses, MAX_SLEEPS)
+                return None
+            self._misses = 0
+            return got
 
     def _frames(self) -> None:
         """Handles the whole frames of the buffer and makes room for the next."""

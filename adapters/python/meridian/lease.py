@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Final, Sequence
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from .records import CODE, U8, U16, Bools, Buffer, Records, flat
 
 if TYPE_CHECKING:
     from .blocks import Blocks
+
+
+NO_LEASE: Final = bytes(16)  # where nothing was granted
 
 
 class Lease:
@@ -125,7 +128,7 @@ class Lease:
     def release(self, later: bool = False) -> None:
         """Gives the blocks back, without waiting for the answer; later: with the session's next request. Again: nothing."""
         blocks, self._blocks = self._blocks, None
-        if blocks is not None and any(self.id):
+        if blocks is not None and self.id != NO_LEASE:
             blocks.give_back(self.id, later)
 
     def __enter__(self) -> "Lease":

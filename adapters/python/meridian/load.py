@@ -10,11 +10,11 @@ from typing import Any, Final, Iterator, Sequence, Union
 import numpy as np
 
 from . import frames
-from .blocks import FETCH, NO_LEASE, TRANSIENT, Blocks, Space, deadline_ms, lease_ms, records
+from .blocks import FETCH, TRANSIENT, Blocks, Space, deadline_ms, lease_ms, records
 from .errors import Code, RequestError
 from .frames import End, fault
 from .group import needs_group
-from .lease import Lease
+from .lease import NO_LEASE, Lease
 from .records import HOLDER, LOAD_ITEM, PLACE, U16, Keys, Records, keys_array
 from .session import TIMEOUT, Pending
 

@@ -16,13 +16,14 @@ import numpy as np
 
 from .errors import ClosedError, Code
 from .frames import fault
-from .records import HEAD, SEG, U8, U64, Bools, Records
+from .records import HEAD, SEG, U8, U32, U64, Bools, Records
 
 HEADER_LEN: Final = 32  # of an MRDN header, in front of each body
 SEGMENT, GENERATIONS, STAGING = 1, 2, 3
 _F_GET_SEALS: Final = 1034
 _F_SEAL_SHRINK: Final = 2
 _WORD: Final = np.dtype("<u4")
+_ONES: Final = 0xFFFFFFFF
 # First words of a place that is OK, with a tier and attest of at most 2.
 _GOOD: Final = frozenset(tier << 16 | attest << 24 for tier in range(3) for attest in range(3))
 _NO_FD = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -55,6 +56,12 @@ class Maps:
     def __init__(self) -> None:
         self.bytes: dict[int, U8] = {}
         self.gens: dict[int, U64] = {}
+        self._words: U32 = np.empty((16, 1), np.uint32)  # of the reader: see _plainly_right
+        self._parts = self._split()
+
+    def _split(self) -> tuple[U32, U32, U32, U32]:
+        w = self._words
+        return w[:8], w[8:], w[5], w[15]
 
     def clear(self) -> None:
         """Forgets all maps: what nobody has an array of is unmapped."""
@@ -109,17 +116,21 @@ class Maps:
             self._check_one(int(number), places[places["seg"] == number])
 
     def _plainly_right(self, places: Records) -> bool:
-        """Whether all are OK, of one tier, in one segment of less than 4 GiB and not close to its end: three reductions tell.
+        """Whether all are OK, of one tier, in one segment of less than 4 GiB and not close to its end: one reduction tells.
 
         False says nothing: each is then looked at for itself.
         """
-        words = np.ascontiguousarray(places.view(_WORD).reshape(-1, 8).T)  # status, tier, attest | slot | gen | seg | len | gen_off | off, low and high
-        most: list[int] = np.maximum.reduce(words, 1).tolist()
-        least: list[int] = np.minimum.reduce(words, 1).tolist()
-        data, gens = self.bytes.get(most[3]), self.gens.get(most[3])
-        return (data is not None and gens is not None and most[0] == least[0] and most[0] in _GOOD and least[3] == most[3] and not most[7]
-                and least[6] >= HEADER_LEN and most[6] + most[4] <= len(data) and most[5] + 8 <= gens.nbytes
-                and not int(np.bitwise_or.reduce(words[5])) & 7)
+        if self._words.shape[1] != len(places):
+            self._words = np.empty((16, len(places)), np.uint32)
+            self._parts = self._split()
+        words, inverse, gen_offs, odds = self._parts
+        words[:] = places.view(_WORD).reshape(-1, 8).T  # status, tier, attest | slot | gen | seg | len | gen_off | off, low and high
+        np.invert(words, inverse)  # the most of these is what the least of those is
+        np.left_shift(gen_offs, 29, odds)  # 0: a multiple of 8
+        head, _, _, seg, size, gen_off, off, high, not_head, _, _, not_seg, _, _, not_off, odd = np.maximum.reduce(self._words, 1).tolist()
+        data, gens = self.bytes.get(seg), self.gens.get(seg)
+        return (data is not None and gens is not None and head == not_head ^ _ONES and head in _GOOD and seg == not_seg ^ _ONES and not high and not odd
+                and not_off ^ _ONES >= HEADER_LEN and off + size <= len(data) and gen_off + 8 <= gens.nbytes)
 
     def _check_one(self, number: int, places: Records) -> None:
         data, gens = self.bytes.get(number), self.gens.get(number)

@@ -227,18 +227,17 @@ class Session:
 
     def _release_frames(self) -> bytes:
         """RELEASE of what waits to be given back; its END belongs to no call."""
-        out = b""
-        while some := self._take_releases():
-            out += frames.frame(frames.RELEASE, self._number(), (len(some).to_bytes(4, "little"), *some), self._sock.plain)
+        out, waiting = b"", self._releases
+        while waiting:
+            some: list[bytes] = []
+            try:
+                while len(some) < frames.MAX_ITEMS:  # of one message; others may queue more meanwhile, or take
+                    some.append(waiting.popleft())
+            except IndexError:
+                pass
+            if some:
+                out += frames.frame(frames.RELEASE, self._number(), (len(some).to_bytes(4, "little"), *some), self._sock.plain)
         return out
-
-    def _take_releases(self) -> list[bytes]:
-        """At most as many leases as go into one message; others may queue more meanwhile."""
-        some: list[bytes] = []
-        with contextlib.suppress(IndexError):
-            while len(some) < frames.MAX_ITEMS:
-                some.append(self._releases.popleft())
-        return some
 
     def send_cancel(self, req: int) -> None:
         if self.error is None:
