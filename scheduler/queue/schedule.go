@@ -7,10 +7,12 @@ func (q *Queue) Schedule(now Time, s *Step) {
 	now = q.now(now)
 	s.reset()
 	q.preempt(now, s, q.growth())
-	q.displace(now, s)
+	var room [MaxAdmit]int32
+	next := q.candidates(now, room[:0])
+	q.displace(now, s, next)
 	q.decode(s)
 	left := q.prefill(s, q.cfg.StepTokens-len(s.Decode))
-	q.admit(now, s, left)
+	q.admit(now, s, left, next)
 }
 
 // growth is how many blocks those that decode need more.
@@ -69,22 +71,19 @@ func (q *Queue) evict(now Time, s *Step, at int) {
 // displace preempts requests in favour of the one that is admitted next, where the policy
 // says that it matters more, until that has a slot and room or nobody is left whom it
 // displaces. Blocks that are being offloaded count as room to come.
-func (q *Queue) displace(now Time, s *Step) {
-	if q.cfg.Policy == FCFS || len(q.waiting) == 0 {
+func (q *Queue) displace(now Time, s *Step, next []int32) {
+	if q.cfg.Policy == FCFS || len(next) == 0 {
 		return
 	}
-	var best [1]int32
-	for _, i := range q.candidates(now, best[:0]) {
-		e := &q.all[i]
-		need := q.need(e.ctx + 1)
-		for len(s.Preempt) < MaxPreempt && len(q.running) > 1 && (q.slots() < 1 || need > q.free()+q.leaving) {
-			at := q.worst(now)
-			v := &q.all[q.running[at]]
-			if !q.cfg.settled(v, now) || !q.cfg.yields(v, e, now) {
-				return
-			}
-			q.evict(now, s, at)
+	e := &q.all[next[0]]
+	need := q.need(e.ctx + 1)
+	for len(s.Preempt) < MaxPreempt && len(q.running) > 1 && (q.slots() < 1 || need > q.free()+q.leaving) {
+		at := q.worst(now)
+		v := &q.all[q.running[at]]
+		if !q.cfg.settled(v, now) || !q.cfg.yields(v, e, now) {
+			return
 		}
+		q.evict(now, s, at)
 	}
 }
 
@@ -126,12 +125,8 @@ func (q *Queue) prefill(s *Step, tokens int) int {
 }
 
 // admit takes requests in while there is room.
-func (q *Queue) admit(now Time, s *Step, tokens int) {
-	if len(q.waiting) == 0 {
-		return
-	}
-	var best [MaxAdmit]int32
-	for _, i := range q.candidates(now, best[:0]) {
+func (q *Queue) admit(now Time, s *Step, tokens int, next []int32) {
+	for _, i := range next {
 		e := &q.all[i]
 		if e.todo > 0 && tokens == 0 {
 			return
@@ -139,15 +134,21 @@ func (q *Queue) admit(now Time, s *Step, tokens int) {
 		if q.cfg.Policy == OutputFirst && e.thinking() && !q.mayThink() {
 			continue
 		}
-		need, kept := q.need(e.ctx+1), int(q.cfg.Headroom*float64(q.cfg.Blocks))
-		if len(q.running)+q.loading == 0 {
-			kept = 0
-		}
-		if q.slots() < 1 || need+kept > q.free() {
+		need := q.need(e.ctx + 1)
+		if q.slots() < 1 || need+q.kept(e) > q.free() {
 			return
 		}
 		tokens -= q.enter(now, s, i, need, tokens)
 	}
+}
+
+// kept is how many blocks a request that is admitted leaves to those that run. Under
+// output-first who does not think need leave none: thinking makes room.
+func (q *Queue) kept(e *entry) int {
+	if len(q.running)+q.loading == 0 || q.cfg.Policy == OutputFirst && !e.thinking() {
+		return 0
+	}
+	return int(q.cfg.Headroom * float64(q.cfg.Blocks))
 }
 
 // enter admits one, and returns the tokens of the step that it takes.
