@@ -1,6 +1,7 @@
 package think
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ const modelName = "bench"
 type run struct {
 	cfg   *Options
 	cost  *Cost
-	queue *queue.Queue
+	queue loop
 	core  *scheduler.Core
 	ready scheduler.Ready
 	reqs  []request
@@ -53,32 +54,31 @@ type moving struct {
 type request struct {
 	arrival
 	phase    scheduler.Phase
-	context  int           // tokens
-	computed int           // of them
-	decoded  int           // tokens
-	thoughts time.Duration // its thinking ended
-	first    time.Duration // its first token of any kind was made; 0: none yet
-	answered time.Duration // and its first visible one
-	read     time.Duration // when its reader has the last token that was made
-	late     int           // visible tokens that came later than the bound after the one before
-	gaps     []float32     // between visible tokens, ms
+	forced   scheduler.Reason // its thinking was cut short, if so why
+	context  int              // tokens
+	computed int              // of them
+	decoded  int              // tokens
+	thoughts time.Duration    // its thinking ended
+	first    time.Duration    // its first token of any kind was made; 0: none yet
+	answered time.Duration    // and its first visible one
+	read     time.Duration    // when its reader has the last token that was made
+	late     int              // visible tokens that came later than the bound after the one before
+	gaps     []float32        // between visible tokens, ms
 	done     time.Duration
 }
 
 func newRun(ctx context.Context, o *Options, arm Arm, reqs []arrival) (*run, error) {
-	c := arm.Config
-	c.Slots, c.StepTokens, c.Blocks, c.BlockTokens = o.Slots, o.StepTokens, o.KVTokens/o.BlockTokens, o.BlockTokens
-	c.Requests = max(len(reqs), 1)
-	q, err := queue.New(c)
+	q, err := arm.loop(o, max(len(reqs), 1))
 	if err != nil {
 		return nil, err
 	}
-	models, err := scheduler.NewModels([]scheduler.Model{{Name: modelName, Start: []int32{tokStart}, End: []int32{tokEnd}, EOS: []int32{tokEOS}, MaxThink: 1 << 30}})
+	most := cmp.Or(arm.ThinkCap, uint32(1<<30))
+	models, err := scheduler.NewModels([]scheduler.Model{{Name: modelName, Start: []int32{tokStart}, End: []int32{tokEnd}, EOS: []int32{tokEOS}, MaxThink: most}})
 	if err != nil {
 		return nil, err
 	}
 	r := &run{cfg: o, cost: &o.Cost, queue: q, ctx: ctx, reqs: make([]request, len(reqs))}
-	r.core = scheduler.New(scheduler.Config{Models: models, MaxRequests: len(reqs) + 1, MaxThink: 1 << 30})
+	r.core = scheduler.New(scheduler.Config{Models: models, MaxRequests: len(reqs) + 1, MaxThink: most})
 	for i := range reqs {
 		r.reqs[i].arrival = reqs[i]
 	}
@@ -225,6 +225,8 @@ func (r *run) follow(in []scheduler.Input) error {
 			if int(e.Used) != q.think {
 				return fmt.Errorf("request %d thought %d tokens, the router counted %d", e.ID, q.think, e.Used)
 			}
+		case scheduler.ForceBudget: // the engine appends the end marker in its next step
+			q.think, q.forced = int(e.Used)+len(e.Inject), e.Reason
 		case scheduler.Completed:
 			q.phase = scheduler.Complete
 		case scheduler.Refused:

@@ -7,14 +7,35 @@ import (
 	"sync"
 	"time"
 
+	"meridian/scheduler"
 	"meridian/scheduler/queue"
 )
 
 // Arm is a way of scheduling.
 type Arm struct {
-	Name   string       `json:"name"`
-	What   string       `json:"what"`
-	Config queue.Config `json:"-"`
+	Name     string       `json:"name"`
+	What     string       `json:"what"`
+	ThinkCap uint32       `json:"think_cap,omitempty"` // thinking is cut there; 0: never
+	Config   queue.Config `json:"-"`
+	Mini     *MiniConfig  `json:"-"` // MinivLLM's loop in place of the queue; nil: the queue
+}
+
+// loop is what decides about steps: the queue, or the loop of another engine.
+type loop interface {
+	Add(now queue.Time, r queue.Request) error
+	Schedule(now queue.Time, s *queue.Step)
+	Ran(now queue.Time, id queue.ID, prefilled, decoded int, p scheduler.Phase)
+	Moved(now queue.Time, id queue.ID)
+	Stats() queue.Stats
+}
+
+func (a *Arm) loop(o *Options, requests int) (loop, error) {
+	if a.Mini != nil {
+		return newMini(*a.Mini, o.KVTokens/o.BlockTokens, o.BlockTokens)
+	}
+	c := a.Config
+	c.Slots, c.StepTokens, c.Blocks, c.BlockTokens, c.Requests = o.Slots, o.StepTokens, o.KVTokens/o.BlockTokens, o.BlockTokens, requests
+	return queue.New(c)
 }
 
 // Options of a run.
@@ -60,11 +81,12 @@ func Arms(o *Options) []Arm {
 	with := func(c queue.Config, f func(*queue.Config)) queue.Config { f(&c); return c }
 	room := func(c *queue.Config) { c.Headroom, c.Offload = 0.05, true }
 	return []Arm{
-		{"stock", "vLLM V1's loop: running requests first, prompts in chunks, first come first served, who came last is recomputed", of(queue.FCFS)},
-		{"stock+offload", "the same with 5 % of the blocks kept for those that run, and offload in place of recomputing", with(of(queue.FCFS), room)},
-		{"output-first", "who does not think, or answers already, first; headroom and offload", with(of(queue.OutputFirst), room)},
-		{"reason-first", "thinking first, answers at the pace of their readers; headroom and offload", with(of(queue.ReasonFirst), room)},
-		{"slo-slack", "the least slack to its SLO first; headroom and offload", with(of(queue.SLOSlack), room)},
+		{Name: "stock", What: "vLLM V1's loop: running requests first, prompts in chunks, first come first served, who came last is recomputed", Config: of(queue.FCFS)},
+		{Name: "minivllm", What: "MinivLLM's loop: a step is whole prompts or decodes, prompts first; who came last is recomputed, and is the next one", Mini: miniFor(o)},
+		{Name: "stock+offload", What: "stock with 5 % of the blocks kept for those that run, and offload in place of recomputing", Config: with(of(queue.FCFS), room)},
+		{Name: "output-first", What: "who does not think, or answers already, first; headroom and offload", Config: with(of(queue.OutputFirst), room)},
+		{Name: "reason-first", What: "thinking first, answers at the pace of their readers; headroom and offload", Config: with(of(queue.ReasonFirst), room)},
+		{Name: "slo-slack", What: "the least slack to its SLO first; headroom and offload", Config: with(of(queue.SLOSlack), room)},
 	}
 }
 
@@ -97,8 +119,7 @@ func (o *Options) Check() error {
 			return fmt.Errorf("a load of %v: above 0, at most 10", l)
 		}
 	}
-	longest := max(o.Workload.ChatPrompt.Most+o.Workload.ChatAnswer.Most, o.Workload.Prompt.Most+o.Workload.Think.Most+o.Workload.Answer.Most)
-	if longest >= o.KVTokens {
+	if longest := o.Workload.longest(); longest >= o.KVTokens {
 		return fmt.Errorf("a request may have %d tokens, the cache has %d", longest, o.KVTokens)
 	}
 	for _, a := range o.Arms {

@@ -50,10 +50,11 @@ func TestWhatPoliciesAreFor(t *testing.T) {
 		t.Fatalf("stock was under no pressure: %+v", stock.Seeds[0])
 	}
 	for name, a := range by {
-		if name != "stock" && a.Recomputed.Mean > stock.Recomputed.Mean/10 {
+		recomputes := name == "stock" || name == "minivllm"
+		if !recomputes && a.Recomputed.Mean > stock.Recomputed.Mean/10 {
 			t.Errorf("%s computed %v tokens again, stock %v", name, a.Recomputed.Mean, stock.Recomputed.Mean)
 		}
-		if a.Offloaded.Mean == 0 != (name == "stock") {
+		if a.Offloaded.Mean == 0 != recomputes {
 			t.Errorf("%s offloaded %v bytes", name, a.Offloaded.Mean)
 		}
 	}

@@ -65,6 +65,11 @@ func (w *Workload) check() error {
 	return nil
 }
 
+// longest is how many tokens a request may have.
+func (w *Workload) longest() int {
+	return max(w.ChatPrompt.Most+w.ChatAnswer.Most, w.Prompt.Most+w.Think.Most+w.Answer.Most)
+}
+
 // arrival is a request of the workload: how long each part will be is the request's own
 // affair, so that every arm decodes the same tokens.
 type arrival struct {
