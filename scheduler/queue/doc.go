@@ -55,6 +55,9 @@
 // admissions, and whoever is preempted first yields to it, so none waits for ever; an
 // answer whose reader has enough does not wait. fcfs needs none of that.
 //
+// Under all but fcfs, requests in the background are admitted after all others, preempted
+// before them, and yield their place to them; among themselves the policy decides.
+//
 // A preempted request is offloaded where [Config].Offload is set, and its blocks are
 // loaded when its turn comes; else they are dropped and computed anew. An offloaded
 // answer has its turn a second before its reader would notice.

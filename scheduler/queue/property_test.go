@@ -53,6 +53,7 @@ type load struct {
 	left   map[ID][2]int // tokens to think and to answer
 	moving map[ID]Time
 	next   ID
+	back   bool // some are in the background
 	done   int
 }
 
@@ -67,7 +68,7 @@ func newLoad(t *testing.T, c Config, seed uint64) *load {
 
 func (l *load) add(prompt, think, answer int) (ID, error) {
 	l.next++
-	err := l.q.Add(l.now, Request{ID: l.next, Prompt: prompt, Cached: l.r.IntN(prompt), Thinks: think > 0})
+	err := l.q.Add(l.now, Request{ID: l.next, Prompt: prompt, Cached: l.r.IntN(prompt), Thinks: think > 0, Background: l.back && l.next%4 == 0})
 	if err == nil {
 		l.left[l.next] = [2]int{think, answer}
 	}
@@ -171,6 +172,7 @@ func TestEveryRequestEndsWithinTheBudgets(t *testing.T) {
 			}
 			c.StepTokens = c.Slots + r.IntN(40)
 			l := newLoad(t, c, seed)
+			l.back = seed%2 == 1
 			for range 2000 {
 				if l.r.IntN(6) == 0 {
 					_, _ = l.add(1+l.r.IntN(c.Blocks*c.BlockTokens), l.r.IntN(3)*l.r.IntN(20), 1+l.r.IntN(20)) // some are refused
@@ -250,6 +252,46 @@ func TestAnswersDoNotWaitForThinking(t *testing.T) {
 	// 15 tokens take 150 ms, its prompt one step, and an offload that makes room 30 ms.
 	if first > 300*time.Millisecond || behind < 2*first {
 		t.Errorf("an answer takes %v, first come first served %v", first, behind)
+	}
+}
+
+// Who is in the background comes to its end too, whatever floods the queue; others do not
+// wait for it.
+func TestTheBackgroundWaitsAndIsNotStarved(t *testing.T) {
+	for _, p := range Policies() {
+		c := Config{Policy: p, Slots: 4, StepTokens: 40, Blocks: 40, BlockTokens: 4, Requests: 100, Offload: true, Aging: 2 * time.Second, MinResidency: 50 * time.Millisecond}
+		l := newLoad(t, c, 1)
+		fill := func() {
+			for len(l.q.waiting) < 20 {
+				if _, err := l.add(10, 0, 15); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		fill()
+		l.next = 1 << 20
+		l.back = true
+		for l.next%4 != 3 {
+			l.next++
+		}
+		id, err := l.add(10, 0, 15)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.back = false
+		for n := 0; ; n++ {
+			if _, runs := l.left[id]; !runs {
+				if behind := p != FCFS; behind != (l.now > Time(c.Aging)) {
+					t.Errorf("%s: it ended after %v", p, time.Duration(l.now))
+				}
+				break
+			}
+			if n > 100_000 {
+				t.Fatalf("%s: it is starved", p)
+			}
+			fill()
+			l.one()
+		}
 	}
 }
 

@@ -116,7 +116,7 @@ func (q *Queue) Add(now Time, r Request) error {
 		q.all = append(q.all, entry{})
 	}
 	q.arrived++
-	q.all[i] = entry{id: r.ID, arrived: now, order: q.arrived, thinks: r.Thinks, ctx: r.Prompt, todo: r.Prompt - r.Cached, began: now}
+	q.all[i] = entry{id: r.ID, arrived: now, order: q.arrived, thinks: r.Thinks, back: r.Background, ctx: r.Prompt, todo: r.Prompt - r.Cached, began: now}
 	q.byID[r.ID] = i
 	q.all[i].reckon(&q.cfg)
 	q.wait(now, i)

@@ -14,6 +14,9 @@ type Request struct {
 	Prompt int  // tokens, at least 1
 	Cached int  // of them, from the front, that the prefix cache has; never all
 	Thinks bool // it is expected to think before it answers
+	// Background: nobody looks at its tokens. All others come before it, and it yields
+	// its place to them. fcfs makes no difference.
+	Background bool
 }
 
 // Errors of Add. ErrTooLong and ErrFull come with the numbers.
@@ -43,6 +46,7 @@ type entry struct {
 	state   state
 	phase   scheduler.Phase
 	thinks  bool
+	back    bool // in the background
 	away    bool // its blocks are offloaded
 	old     bool // it has waited for Aging, and it is the turn of one that has
 	ctx     int  // tokens that are computed, or were before they were dropped
@@ -88,8 +92,19 @@ func (e *entry) ahead(now Time) time.Duration {
 	return time.Duration(e.due - now)
 }
 
+// behind is added to the class of a request in the background: more than any class.
+const behind = 4
+
 // place says where a request stands in the order of admission from now on.
 func (c *Config) place(e *entry) rank {
+	r := c.placeInClass(e)
+	if e.back && c.Policy != FCFS {
+		r.class += behind
+	}
+	return r
+}
+
+func (c *Config) placeInClass(e *entry) rank {
 	switch c.Policy {
 	case OutputFirst:
 		if e.thinking() {
@@ -119,6 +134,9 @@ func (c *Config) worse(a, b *entry, now Time) bool {
 	if x, y := c.settled(a, now), c.settled(b, now); x != y {
 		return x
 	}
+	if a.back != b.back && c.Policy != FCFS {
+		return a.back
+	}
 	switch c.Policy {
 	case OutputFirst:
 		if a.thinking() != b.thinking() {
@@ -144,6 +162,9 @@ func (c *Config) worse(a, b *entry, now Time) bool {
 func (c *Config) yields(running, waits *entry, now Time) bool {
 	if waits.old {
 		return true
+	}
+	if running.back != waits.back {
+		return running.back // fcfs asks for nobody's place
 	}
 	switch c.Policy {
 	case OutputFirst: // thinking is nothing that anybody looks at

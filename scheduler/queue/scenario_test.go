@@ -45,7 +45,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		s.q, s.phases = q, map[queue.ID]scheduler.Phase{}
 		return ""
 	case "add":
-		r := queue.Request{ID: queue.ID(num(t, d, "id")), Prompt: num(t, d, "prompt"), Thinks: d.HasArg("thinks")}
+		r := queue.Request{ID: queue.ID(num(t, d, "id")), Prompt: num(t, d, "prompt"), Thinks: d.HasArg("thinks"), Background: d.HasArg("background")}
 		if d.HasArg("cached") {
 			r.Cached = num(t, d, "cached")
 		}
