@@ -46,6 +46,11 @@ type Config struct {
 	Buffer          time.Duration // reason-first: an answer yields its place only when it is so far ahead; default 15 s
 	MinResidency    time.Duration // default 1 s
 	Aging           time.Duration // default 60 s
+
+	// Cached is how many tokens from the front of a request its owner still has the
+	// blocks of; it is asked when the request is admitted and not loaded. nil: what Add
+	// said, and none of a request whose blocks were dropped.
+	Cached func(ID) int
 }
 
 // Bounds of Config, and of what one step does.

@@ -62,7 +62,7 @@ type Stats struct {
 	Running, Waiting, Moving, Blocks int
 	Admitted, Completed, Cancelled   uint64
 	Offloaded, Recomputed            uint64 // preempted, by what becomes of their blocks
-	LostTokens                       uint64 // that are computed once more
+	LostTokens                       uint64 // that were computed once more
 }
 
 // New returns an empty queue, or a *ConfigError.
@@ -143,7 +143,9 @@ func (q *Queue) Ran(now Time, id ID, prefilled, decoded int, p scheduler.Phase) 
 	if e.state != running {
 		return
 	}
+	from := e.ctx - e.todo
 	e.todo -= min(max(prefilled, 0), e.todo)
+	q.n.LostTokens += uint64(max(min(e.ctx-e.todo, e.had)-from, 0))
 	e.ctx += max(decoded, 0)
 	e.made += max(decoded, 0)
 	if p > e.phase {

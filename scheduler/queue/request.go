@@ -51,6 +51,7 @@ type entry struct {
 	old     bool // it has waited for Aging, and it is the turn of one that has
 	ctx     int  // tokens that are computed, or were before they were dropped
 	todo    int  // tokens to be computed before it decodes again
+	had     int  // tokens that were computed when its blocks were dropped
 	blocks  int  // it has
 
 	since Time // it waits, or has been in the batch

@@ -29,6 +29,7 @@ type scenario struct {
 	q      *queue.Queue
 	step   queue.Step
 	phases map[queue.ID]scheduler.Phase
+	cached map[queue.ID]int
 }
 
 func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
@@ -37,6 +38,10 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		c := queue.Config{Slots: 4, StepTokens: 100, Blocks: 100, BlockTokens: 10}
 		for _, a := range d.CmdArgs {
 			configure(t, &c, a)
+		}
+		s.cached = map[queue.ID]int{}
+		if d.HasArg("cache") {
+			c.Cached = func(id queue.ID) int { return s.cached[id] }
 		}
 		q, err := queue.New(c)
 		if err != nil {
@@ -57,6 +62,9 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		} else {
 			s.phases[r.ID] = scheduler.OutputDecode
 		}
+		return ""
+	case "cached": // from now on
+		s.cached[queue.ID(num(t, d, "id"))] = num(t, d, "tokens")
 		return ""
 	case "answers": // from its next token on
 		s.phases[queue.ID(num(t, d, "id"))] = scheduler.OutputDecode
@@ -144,6 +152,7 @@ func configure(t *testing.T, c *queue.Config, a datadriven.CmdArg) {
 		c.Requests = n
 	case "offload":
 		c.Offload = true
+	case "cache":
 	case "headroom":
 		c.Headroom, _ = strconv.ParseFloat(v, 64)
 	case "multiplier":

@@ -62,7 +62,7 @@ func (q *Queue) evict(now Time, s *Step, at int) {
 		return
 	}
 	q.n.Recomputed++
-	q.n.LostTokens += uint64(e.ctx - e.todo)
+	e.had = max(e.had, e.ctx-e.todo)
 	e.todo = e.ctx
 	q.give(e)
 	q.wait(now, i)
@@ -143,9 +143,10 @@ func (q *Queue) admit(now Time, s *Step, tokens int, next []int32) {
 }
 
 // kept is how many blocks a request that is admitted leaves to those that run. Under
-// output-first who does not think need leave none: thinking makes room.
+// output-first who does not think, and is not in the background, need leave none: thinking
+// makes room.
 func (q *Queue) kept(e *entry) int {
-	if len(q.running)+q.loading == 0 || q.cfg.Policy == OutputFirst && !e.thinking() {
+	if len(q.running)+q.loading == 0 || q.cfg.Policy == OutputFirst && !e.thinking() && !e.back {
 		return 0
 	}
 	return int(q.cfg.Headroom * float64(q.cfg.Blocks))
@@ -170,6 +171,9 @@ func (q *Queue) enter(now Time, s *Step, i int32, need, tokens int) int {
 	}
 	e.state, e.since = running, now
 	q.running = append(q.running, i)
+	if q.cfg.Cached != nil { // never the last token: it makes the next one
+		e.todo = e.ctx - min(max(q.cfg.Cached(e.id), 0), e.ctx-1)
+	}
 	n := min(e.todo, tokens)
 	s.Prefill = append(s.Prefill, Chunk{e.id, n})
 	return n
