@@ -8,7 +8,7 @@ import (
 
 // otherTexts are values of which each key takes one that it does not have.
 var otherTexts = []string{
-	"7", "0.125", "true", "false", "9s", "40s", "2m", "error", "json", "always", "64KiB", "4MiB", "128MiB", "1GiB", "32", "600", "link", "decode",
+	"7", "0.125", "true", "false", "9s", "40s", "2m", "error", "json", "always", "64KiB", "4MiB", "128MiB", "1GiB", "32", "600", "link", "decode", "fcfs",
 	"0123456789abcdef0123456789abcde8", "5b1e7f0c92d84a63b0f6a9d13e57c248", "http://example.test:1", "x1", "/x/y", "127.0.0.1:1",
 }
 

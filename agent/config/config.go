@@ -36,9 +36,14 @@ type Config struct {
 
 // Scheduler is the table of the same name.
 type Scheduler struct {
+	Policy               string  // a queue.Policy
 	ThinkTPOTBudget      float64 // ms
 	OutputTPOTBudget     float64 // ms
+	FirstAnswerBudget    float64 // ms
 	ThinkBatchMultiplier float64
+	AnswerBuffer         time.Duration
+	MinResidency         time.Duration
+	Aging                time.Duration
 	MaxThinkTokens       uint32
 	MinThinkTokens       uint32
 }
@@ -157,6 +162,8 @@ type Llama struct {
 	Tenant      string
 	BlockTokens int
 	Quantum     int // tokens
+	Tick        time.Duration
+	Hold        time.Duration
 	Role        string
 	Partner     string        // URL of the other node's front
 	PartnerTime time.Duration // for one prompt, and for the next token of an answer

@@ -180,6 +180,9 @@ func above(min float64) rule[float64] {
 	return rule[float64]{fmt.Sprintf("above %g", min), func(v float64) bool { return v > min }}
 }
 
+// budgetMS is the range of service levels in milliseconds: up to a day.
+var budgetMS = rule[float64]{"above 0 and at most 86400000", func(v float64) bool { return v > 0 && v <= 24*60*60*1000 }}
+
 func atLeast[T int | uint32 | float64](min T) rule[T] {
 	return rule[T]{fmt.Sprintf("at least %v", min), func(v T) bool { return v >= min }}
 }

@@ -1,5 +1,7 @@
 package config
 
+import "time"
+
 // unread is of keys that nothing here reads: the seed documents fix them too.
 const unread = " No effect: nothing in this build reads it."
 
@@ -7,9 +9,14 @@ const unread = " No effect: nothing in this build reads it."
 // are fixed.
 var seedTables = []table[Config]{
 	{"scheduler", "Service levels and the bounds of thinking.", []field[Config]{
-		key("think_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.ThinkTPOTBudget }, floats, 80, above(0), "Milliseconds a thinking token may take."+unread),
-		key("output_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.OutputTPOTBudget }, floats, 20, above(0), "Milliseconds an output token may take."+unread),
-		key("think_batch_multiplier", func(c *Config) *float64 { return &c.Scheduler.ThinkBatchMultiplier }, floats, 2.5, atLeast(1.0), "How much larger a batch of thinking requests may be. Above 3.5 is a warning."+unread),
+		key("policy", func(c *Config) *string { return &c.Scheduler.Policy }, words, "output-first", oneOf("fcfs", "output-first", "reason-first", "slo-slack"), "Which requests of a llama.cpp node are admitted first, and which yield their slot: fcfs (first come first served, whole prompts, no classes), output-first (answers before thinking), reason-first (thinking before answers whose readers have enough to read), slo-slack (the token that is due first). Ours."),
+		key("think_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.ThinkTPOTBudget }, floats, 80, budgetMS, "Milliseconds a thinking token may take: its service level, by which slo-slack orders."),
+		key("output_tpot_budget_ms", func(c *Config) *float64 { return &c.Scheduler.OutputTPOTBudget }, floats, 20, budgetMS, "Milliseconds an output token may take: its service level, and the pace of a reader. While an interactive answer is slower, requests in the background wait."),
+		key("first_answer_budget_ms", func(c *Config) *float64 { return &c.Scheduler.FirstAnswerBudget }, floats, 1000, budgetMS, "Milliseconds from a request's arrival to its first token, by which slo-slack orders. Ours."),
+		key("think_batch_multiplier", func(c *Config) *float64 { return &c.Scheduler.ThinkBatchMultiplier }, floats, 2.5, atLeast(1.0), "output-first: thinking requests that run for each slot that is left to others. Above 3.5 is a warning."),
+		key("answer_buffer", func(c *Config) *time.Duration { return &c.Scheduler.AnswerBuffer }, durations, 15*time.Second, between(time.Millisecond, time.Hour), "reason-first: an answer yields its slot only when its reader has so much to read. Ours."),
+		key("min_residency", func(c *Config) *time.Duration { return &c.Scheduler.MinResidency }, durations, time.Second, between(time.Millisecond, time.Hour), "How long a request has its slot at least, while another can be preempted. Ours."),
+		key("aging", func(c *Config) *time.Duration { return &c.Scheduler.Aging }, durations, time.Minute, between(time.Millisecond, 24*time.Hour), "A request that has waited so long for a slot comes first in one of four admissions, whatever its class and the policy. Ours."),
 		key("max_think_tokens", func(c *Config) *uint32 { return &c.Scheduler.MaxThinkTokens }, counts, 32768, atLeast[uint32](1), "Thinking ends by force after so many tokens."),
 		key("min_think_tokens", func(c *Config) *uint32 { return &c.Scheduler.MinThinkTokens }, counts, 512, free[uint32](), "Signals end no thinking before so many tokens. Below max_think_tokens."),
 	}},

@@ -231,7 +231,7 @@ func (a *answer) chunk(c ...Choice) *Chunk {
 	if c == nil {
 		c = []Choice{} // [] in JSON, not null
 	}
-	return &Chunk{ID: a.ID, Object: object, Created: a.created, Model: a.Model, Choices: c}
+	return &Chunk{ID: a.ID, Object: object, Created: a.created, Model: a.Model, Choices: c, Tier: a.tier}
 }
 
 func (a *answer) choice(p piece, whole bool) (c Choice) {

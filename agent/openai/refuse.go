@@ -32,7 +32,6 @@ var refusals = parseRefusals([]refusal{
 	{"moderation", `[]`},
 	{"logit_bias", `[{}]`},
 	{"store", `[false]`},
-	{"service_tier", `["auto","default"]`},
 	{"verbosity", `["medium"]`},
 	{"best_of", `[1]`},
 	{"echo", `[false]`},

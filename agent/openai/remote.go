@@ -126,6 +126,9 @@ func bodyOf(r *Request) map[string]any {
 	if r.Seed != nil {
 		b["seed"] = *r.Seed
 	}
+	if r.Background {
+		b["service_tier"] = tierFlex
+	}
 	set(b, "reasoning_effort", r.Effort)
 	switch {
 	case r.Chat && (r.Think != nil || r.Template != nil):

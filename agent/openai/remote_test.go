@@ -40,7 +40,7 @@ func TestAForwardedRequestArrivesAsItWas(t *testing.T) {
 	for _, r := range []Request{
 		{Model: "m", Chat: true, Hop: true, Messages: []Message{{Role: "system", Content: "s"}, {Role: "user", Content: "u\n\"é"}}, TopP: 1, LogProbs: -1},
 		{Model: "m", Chat: true, Hop: true, Messages: []Message{{Role: "user", Content: ""}}, MaxTokens: 9, Temperature: 0.7, TopP: 0.9, MinP: 0.05, TopK: 40, Seed: &seed,
-			FrequencyPenalty: -1, PresencePenalty: 1, LogProbs: 2, MaxThink: 100, Think: &no},
+			FrequencyPenalty: -1, PresencePenalty: 1, LogProbs: 2, MaxThink: 100, Think: &no, Background: true},
 		{Model: "m", Chat: true, Hop: true, Messages: []Message{{Role: "user", Content: "u"}, {Role: "assistant", Content: "a", Reasoning: "r"}, {Role: "user", Content: "v"}}, TopP: 1, LogProbs: -1,
 			Think: &yes, Effort: "low", Template: map[string]json.RawMessage{"date": json.RawMessage(`"today"`)}},
 		{Model: "m", Hop: true, Prompt: "a", TopP: 1, LogProbs: -1, Think: &no},

@@ -22,6 +22,7 @@ const defaultCompletionTokens = 16
 type ask struct {
 	Request
 	stream, usage bool
+	tier          string // that the answer names; empty: the request named none
 	stops         []string
 	ignored       []string // members that nothing here knows, at most maxIgnored
 }
@@ -45,6 +46,7 @@ func parse(body []byte, chat, hop bool) (*ask, *Error) {
 		a.readPrompt(f)
 	}
 	a.readLength(f)
+	a.readTier(f)
 	a.readSampling(f)
 	a.readLogProbs(f)
 	a.readThinking(f)
@@ -186,6 +188,23 @@ func (a *ask) readLength(f *fields) {
 		n = defaultCompletionTokens
 	}
 	a.MaxTokens = int(n)
+}
+
+// Service tiers of the API. There are two here: flex, which may wait, and the others.
+const tierFlex, tierDefault = "flex", "default"
+
+func (a *ask) readTier(f *fields) {
+	if _, ok := f.get("service_tier"); !ok {
+		return
+	}
+	switch tier := f.text("service_tier"); tier {
+	case tierFlex:
+		a.Background, a.tier = true, tierFlex
+	case "auto", tierDefault, "priority":
+		a.tier = tierDefault
+	default:
+		f.fail("service_tier", "invalid_value", "%q is none of auto, default, priority (interactive) and flex (in the background)", tier)
+	}
 }
 
 func (a *ask) readSampling(f *fields) {

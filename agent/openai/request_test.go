@@ -127,6 +127,9 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{chat, with(`"enable_thinking":1`), "invalid_type", "enable_thinking", "true or false"},
 		{chat, with(`"thinking":{"type":"maybe"}`), "invalid_value", "thinking.type", "maybe"},
 		{chat, with(`"thinking":{"type":"enabled","budget_tokens":-1}`), "invalid_value", "thinking.budget_tokens", "-1"},
+		{chat, with(`"service_tier":"scale"`), "invalid_value", "service_tier", `"scale" is none of`},
+		{chat, with(`"service_tier":""`), "invalid_value", "service_tier", `"" is none of`},
+		{text, `{"model":"m","prompt":"a","service_tier":1}`, "invalid_type", "service_tier", "a number"},
 		{chat, with(`"thinking_budget":-2`), "invalid_value", "thinking_budget", "-2"},
 		{chat, with(`"thinking_budget":5,"thinking_token_budget":6`), "invalid_value", "thinking_budget", "thinking_token_budget is 6"},
 		{chat, with(`"enable_thinking":true,"reasoning_effort":"none"`), "invalid_value", "enable_thinking", "reasoning_effort"},
@@ -192,6 +195,11 @@ func TestRequestsAreReadWithTheDefaultsOfTheAPI(t *testing.T) {
 	for body, want := range map[string]Request{
 		hello + `}`: base,
 		hello + `,"unknown":{"a":[1]},"user":"u","metadata":{"k":"v"},"temperature":null,"n":1,"tools":[],"prompt_cache_key":"k"}`: base,
+		hello + `,"service_tier":"auto"}`:                    base,
+		hello + `,"service_tier":"default"}`:                 base,
+		hello + `,"service_tier":"priority"}`:                base,
+		hello + `,"service_tier":null}`:                      base,
+		hello + `,"service_tier":"flex"}`:                    with(func(r *Request) { r.Background = true }),
 		hello + `,"max_tokens":7}`:                           with(func(r *Request) { r.MaxTokens = 7 }),
 		hello + `,"max_completion_tokens":7,"max_tokens":7}`: with(func(r *Request) { r.MaxTokens = 7 }),
 		hello + `,"temperature":0,"top_p":0.5,"min_p":0.1,"top_k":40,"seed":-3,"frequency_penalty":-2,"presence_penalty":2}`: with(func(r *Request) {

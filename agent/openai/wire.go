@@ -18,6 +18,7 @@ type Chunk struct {
 	Model   string   `json:"model"`
 	Choices []Choice `json:"choices"`
 	Usage   *Usage   `json:"usage,omitempty"`
+	Tier    string   `json:"service_tier,omitempty"` // of a request that names one
 
 	// Meridian is ours: what the node says of the request, beside the finish
 	// reason; on the way between nodes also each token as it is.
