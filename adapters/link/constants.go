@@ -62,8 +62,6 @@ const (
 	maxAsk = 64 << 10
 	// resumeTries is how often a pull goes on by another lane after LANE_LOST.
 	resumeTries = 3
-	// maxIov is the kernel's bound on the pieces of one readv or writev.
-	maxIov = 1024
 	// unixBacklog is how many connections of a Unix socket may wait to be accepted.
 	unixBacklog = 64
 	// maxTurningAway bounds the refused connections that are waited for while they read

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/internal/invariants"
+	"meridian/internal/vectored"
 )
 
 // stream moves a lane's bytes between its connection and the memory that the
@@ -25,7 +26,7 @@ type stream struct {
 	idle  func() bool // may be nil: called before waiting; true: try again first
 
 	iov [][]byte
-	vec []unix.Iovec
+	sys vectored.Calls
 	buf []byte
 	n   int // of the last call, with err
 	err error
@@ -46,6 +47,15 @@ func newStream(c net.Conn, call uintptr, where func([][]byte) [][]byte, moved fu
 	}
 	s.onTry, s.onNow = s.try, s.vector
 	return s
+}
+
+// vector is one readv or writev of iov, which never waits: the descriptor is non-blocking.
+func (s *stream) vector(fd uintptr) {
+	if s.call == unix.SYS_WRITEV {
+		s.n, s.err = s.sys.Writev(int(fd), s.iov)
+	} else {
+		s.n, s.err = s.sys.Readv(int(fd), s.iov)
+	}
 }
 
 // try moves bytes once, and reports false where the descriptor is not ready.

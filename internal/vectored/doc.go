@@ -7,5 +7,5 @@
 // garbage collection would wait for it.
 package vectored
 
-// Max is how many buffers a call takes at most.
-const Max = 64
+// Max is how many buffers a call takes at most: the kernel's bound.
+const Max = 1024
