@@ -3,10 +3,13 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/wire"
 )
@@ -76,6 +79,35 @@ func twoTenants(t *testing.T, n *testNode) func() {
 	}
 }
 
+// holdAgain holds a block, ends the session, and asks for more in another one.
+func holdAgain(t *testing.T, n *testNode) error {
+	o := n.store.NewOwner(0)
+	defer n.store.Drop(o)
+	room, err := n.store.Reserve(o, quotaNS.Namespace(), []uint32{250 << 10}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := blocks.Commit{Slot: room[0].Ref.Slot, Key: wire.Key{1}}
+	if err := n.store.Ingest(o, make([]byte, 250<<10), &c); err != nil {
+		t.Fatal(err)
+	}
+	hold := func() (blocks.Owner, blocks.Lease, error) {
+		o := n.store.NewOwner(os.Getpid())
+		n.store.SetUser(o, quota.Holder{Kind: quota.Source, Name: "user 7"})
+		l, err := n.store.Acquire(o, slices.Repeat([]blocks.View{{NS: quotaNS.Namespace(), Key: wire.Key{1}}}, 5), time.Minute, true)
+		return o, l, err
+	}
+	first, l, err := hold()
+	n.store.Drop(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _, err := hold()
+	n.store.Release(second, l)
+	n.store.Drop(second)
+	return err
+}
+
 // ring asks for a staging ring larger than anybody may have.
 func ring(who ...quota.Holder) func(*testing.T, *testNode) error {
 	return func(_ *testing.T, n *testNode) error {
@@ -94,6 +126,7 @@ var ruleCases = map[quota.Rule]ruleCase{
 	{Resource: quota.ArenaBytes, Kind: quota.Engine}:      {"0.5", quotaArena / 2, reserve(quota.Holder{Kind: quota.Engine, Name: "process 1"}), nil},
 	{Resource: quota.GuaranteedBytes, Kind: quota.Engine}: {"1", quotaArena / 2, reserve(quotaPs[0]), twoEngines},
 	{Resource: quota.GuaranteedBytes, Kind: quota.Tenant}: {"0.9", quotaArena * 9 / 10 / 3, reserve(quota.Total), twoTenants},
+	{Resource: quota.EndedBytes, Kind: quota.Source}:      {"0.125", quotaArena / 8, holdAgain, nil},
 	{Resource: quota.StagingBytes, Kind: quota.All}:       {"0.4", quotaArena * 4 / 10, ring(), nil},
 	{Resource: quota.StagingBytes, Kind: quota.Tenant}:    {"0.75", quotaArena * 4 / 10 * 3 / 4, ring(quota.Holder{Kind: quota.Tenant, Name: "acme"}), nil},
 	{Resource: quota.StagingBytes, Kind: quota.Engine}:    {"0.25", quotaArena * 4 / 10 / 4, ring(quota.Holder{Kind: quota.Engine, Name: "process 1"}), nil},

@@ -191,7 +191,7 @@ func (a *Agent) apply(now *config.Config, parts map[string]openers.Prepared, r r
 
 func sharesOf(q config.Quota) blocks.Shares {
 	return blocks.Shares{
-		Peer: q.PeerArena, Peers: q.PeersArena, Engine: q.EngineArena, Tenant: q.TenantArena,
+		Peer: q.PeerArena, Peers: q.PeersArena, Engine: q.EngineArena, Tenant: q.TenantArena, UserEnded: q.UserEnded,
 		EngineGuaranteed: q.EngineGuaranteed, TenantGuaranteed: q.TenantGuaranteed,
 		EngineStaging: q.EngineStaging, TenantStaging: q.TenantStaging,
 		ReserveTime: q.PeerReserve, LeaseAge: q.PeerLeaseAge,

@@ -55,6 +55,18 @@ func (c *Core) checkLeases(refs map[uint32]int) error {
 		}
 		live += n
 	}
+	holds, owners := map[uint32]uint64{}, map[uint32]int{}
+	for oi := range c.owners.all {
+		if w := &c.owners.all[oi]; w.used && w.client != none {
+			holds[w.client] += w.holdBytes
+			owners[w.client]++
+		}
+	}
+	for i := range c.clients.all {
+		if x := &c.clients.all[i]; x.holds != holds[uint32(i)] || x.owners != owners[uint32(i)] || x.owners > 0 && x.keeper != none && !c.owners.all[x.keeper].orphan {
+			return fmt.Errorf("process %d: %d/%d bytes held by %d/%d owners, keeper %d", i, x.holds, holds[uint32(i)], x.owners, owners[uint32(i)], x.keeper)
+		}
+	}
 	if live != len(c.leases.of) || pins+c.pins.n != c.leasePins {
 		return fmt.Errorf("leases %d/%d, lease pins %d/%d", live, len(c.leases.of), pins+c.pins.n, c.leasePins)
 	}

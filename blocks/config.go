@@ -17,7 +17,7 @@ type Config struct {
 	ThinkFraction float64  // share of Capacity up to which ThinkActive blocks may evict output; default 0.40
 	Agent         [16]byte // of every Ref
 	Incarnation   uint64   // of every Ref; a new one at each start
-	HoldBytes     uint64   // an owner's cap on hold leases; default Capacity/4
+	HoldBytes     uint64   // a process's cap on hold leases; default Capacity/4
 	StagingBytes  uint64   // cap on all staging rings together, which are part of Capacity; 0: they come on top of it, at most as much again or 256 MiB
 	StagingAhead  uint64   // of Capacity, kept for rings from the start: the first ones then evict nothing; default 0
 	Ahead         uint64   // of Capacity, kept ready by Prepare in whole segments that nobody has yet; default 0: none

@@ -92,6 +92,7 @@ type Core struct {
 
 	remotes remotes
 	owners  owners
+	clients clients
 	shares  accounts
 	leases  leases
 	pins    pins // hand-off pins
@@ -139,7 +140,7 @@ func NewCore(cfg CoreConfig) (*Core, error) {
 		thinkMax: uint64(cfg.ThinkFraction * float64(cfg.Capacity)),
 		nsOf:     map[wire.Namespace]uint16{}, tenantOf: map[[32]byte]uint16{},
 		segs: make([]segment, segs), places: segs, ext: make([]extent, segs*g.segExtents),
-		remotes: newRemotes(cfg.RemoteBlocks), owners: newOwners(), leases: newLeases(), pins: newPins(), groups: groups{free: none},
+		remotes: newRemotes(cfg.RemoteBlocks), owners: newOwners(), clients: clients{of: map[string]uint32{}}, leases: newLeases(), pins: newPins(), groups: groups{free: none},
 		shares: newAccounts(cfg.Shares, cfg.Capacity),
 	}
 	c.randPos = len(c.random)

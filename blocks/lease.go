@@ -82,8 +82,10 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 	}
 	c.scratch = ids
 	c.forgetAsked(ids)
-	if hold && w.holdBytes+size > c.cfg.HoldBytes {
-		return Lease{}, &LimitError{Code: wire.CodeBusy, What: "hold bytes of one owner", Got: w.holdBytes + size, Limit: c.cfg.HoldBytes}
+	if hold {
+		if err := c.mayKeep(w, size); err != nil {
+			return Lease{}, err
+		}
 	}
 	l := none
 	for i, id := range ids {
@@ -108,8 +110,7 @@ func (c *Core) Acquire(now time.Duration, o Owner, v []View, ttl time.Duration, 
 	w.nleased += len(r.slots)
 	c.charge(r.acct, size)
 	if hold {
-		w.holdBytes += size
-		c.n.holdBytes += size
+		c.holdMore(w, size)
 	}
 	return r.token, nil
 }
@@ -192,8 +193,7 @@ func (c *Core) endLease(l uint32) {
 	w.nleased -= len(r.slots)
 	if r.hold {
 		ls.holds--
-		w.holdBytes -= r.bytes
-		c.n.holdBytes -= r.bytes
+		c.holdMore(w, -r.bytes)
 		if r.aged {
 			w.aged--
 			c.n.agedHolds--
@@ -232,14 +232,14 @@ func (c *Core) expireLease(l uint32) {
 }
 
 // owned returns the lease's record if o holds it, or an owner of its family that
-// is not dropped.
+// is not dropped, or one of its process that is.
 func (c *Core) owned(o Owner, token Lease) uint32 {
 	_, w := c.owner(o)
 	l, ok := c.leases.of[token]
 	if w == nil || !ok {
 		return none
 	}
-	if h := &c.owners.all[c.leases.all[l].owner]; h.family != w.family || h.orphan {
+	if h := &c.owners.all[c.leases.all[l].owner]; (h.family != w.family || h.orphan) && !c.keptFor(w, h) {
 		return none
 	}
 	return l
@@ -278,7 +278,7 @@ func (c *Core) Renew(now time.Duration, o Owner, token Lease, ttl time.Duration)
 }
 
 // Release ends a lease. A lease that is gone already, or of another family, is left
-// alone, and so is a hold of an owner that was dropped.
+// alone, and so is a hold of an owner that was dropped, but for the process's own.
 func (c *Core) Release(o Owner, token Lease) {
 	if l := c.owned(o, token); l != none {
 		c.endLease(l)

@@ -10,8 +10,8 @@ type owner struct {
 	gen       uint32
 	family    uint64 // owners with one number renew and release each other's leases
 	used      bool
-	process   bool // its holds outlive it until Gone
-	orphan    bool // dropped, and waiting for Gone
+	client    uint32 // the process that it works for: its holds outlive it until Gone; none: no process
+	orphan    bool   // dropped, with the holds of its process, and waiting for Gone
 	leases    uint32
 	groups    uint32
 	nleases   int
@@ -45,7 +45,7 @@ func (c *Core) NewOwner(process bool) Owner { return c.NewOwnerFor(quota.Total, 
 
 // NewOwnerFor makes an owner that works for a holder and counts against its share,
 // together with the holder's other owners. With process true its hold leases
-// survive Drop until Gone. It returns 0 when MaxOwners exist.
+// survive Drop until Gone, and SetClient says whose they are. It returns 0 when MaxOwners exist.
 func (c *Core) NewOwnerFor(who quota.Holder, process bool) Owner {
 	c.owners.families++
 	return c.newOwner(c.owners.families, who, process)
@@ -67,14 +67,6 @@ func (c *Core) NewMember(of Owner, process bool) Owner {
 	return c.newOwner(w.family, who, process)
 }
 
-// SetProcess says that an owner works for a process after all: its hold leases
-// survive Drop until Gone.
-func (c *Core) SetProcess(o Owner) {
-	if _, w := c.owner(o); w != nil {
-		w.process = true
-	}
-}
-
 func (c *Core) newOwner(family uint64, who quota.Holder, process bool) Owner {
 	o := &c.owners
 	var i uint32
@@ -88,7 +80,10 @@ func (c *Core) newOwner(family uint64, who quota.Holder, process bool) Owner {
 	default:
 		return 0
 	}
-	o.all[i] = owner{gen: o.all[i].gen + 1, family: family, used: true, process: process, leases: none, groups: none, acct: c.openAccount(who)}
+	o.all[i] = owner{gen: o.all[i].gen + 1, family: family, used: true, client: none, leases: none, groups: none, acct: c.openAccount(who)}
+	if process {
+		o.all[i].client = c.openClient(Client{})
+	}
 	o.live++
 	return Owner(uint64(o.all[i].gen)<<32 | uint64(i))
 }
@@ -107,8 +102,10 @@ func (c *Core) owner(o Owner) (uint32, *owner) {
 }
 
 // Drop ends an owner: reservations are aborted, timed leases released. Hold
-// leases of a process stay; Drop then returns true and the driver calls Gone
-// once the process is really gone. Dropping twice does nothing.
+// leases of a process stay; for the first such owner of a process Drop returns true,
+// and the driver calls Gone once the process is really gone. It has those of later
+// ones too: they count for the user then, and another owner of the process may
+// renew and release them. Dropping twice does nothing.
 func (c *Core) Drop(o Owner) (holds bool) {
 	i, w := c.owner(o)
 	if w == nil {
@@ -122,23 +119,21 @@ func (c *Core) Drop(o Owner) (holds bool) {
 	}
 	for l := w.leases; l != none; {
 		next := c.leases.all[l].next
-		if !w.process || !c.leases.all[l].hold {
+		if w.client == none || !c.leases.all[l].hold {
 			c.endLease(l)
 		}
 		l = next
 	}
-	if w.leases != none {
-		w.orphan = true
-		c.owners.live--
-		c.n.orphans++
-		return true
-	}
 	c.owners.live--
+	if w.leases != none {
+		return c.keep(i)
+	}
 	c.freeOwner(i)
 	return false
 }
 
-// Gone releases what a dropped owner still held: its process no longer maps anything.
+// Gone releases what the dropped owners of a process still held: it no longer maps
+// anything.
 func (c *Core) Gone(o Owner) {
 	i := uint32(o)
 	if uint64(i) >= uint64(len(c.owners.all)) {
@@ -152,12 +147,14 @@ func (c *Core) Gone(o Owner) {
 		c.endLease(w.leases)
 	}
 	c.n.orphans--
+	c.clients.all[w.client].keeper = none
 	c.freeOwner(i)
 }
 
 func (c *Core) freeOwner(i uint32) {
 	w := &c.owners.all[i]
 	c.closeAccount(w.acct)
+	c.closeClient(w.client)
 	w.used, w.orphan, w.private = false, false, nil
 	c.owners.free = append(c.owners.free, i)
 }

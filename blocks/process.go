@@ -53,3 +53,14 @@ func (p pidfd) Gone() bool {
 }
 
 func (p pidfd) Close() error { return unix.Close(int(p)) }
+
+// Number is one that no other process has while the machine runs: the inode, from
+// Linux 6.9 on. Before, all pidfds have one inode together.
+func (p pidfd) Number() (uint64, bool) {
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	if unix.Fstatfs(int(p), &fs) != nil || fs.Type != unix.PID_FS_MAGIC || unix.Fstat(int(p), &st) != nil {
+		return 0, false
+	}
+	return st.Ino, true
+}

@@ -106,7 +106,7 @@ func (s *scenario) open(a args) string {
 		Rand: seeded(1),
 		Shares: Shares{
 			Peer: a.share("peer-share"), Peers: a.share("peers-share"), Engine: a.share("engine-share"), Tenant: a.share("tenant-share"),
-			EngineGuaranteed: a.share("engine-guaranteed"), TenantGuaranteed: a.share("tenant-guaranteed"),
+			UserEnded: a.share("user-ended"), EngineGuaranteed: a.share("engine-guaranteed"), TenantGuaranteed: a.share("tenant-guaranteed"),
 			ReserveTime: a.dur("reserve-time", "0s"), LeaseAge: a.dur("lease-age", "0s"),
 		},
 	})
@@ -121,8 +121,8 @@ func (s *scenario) namespace(a args) string {
 	return errText(s.c.AddNamespace(nsOf(a.d.CmdArgs[0].Key), tenantOf(a.str("tenant", "t"))))
 }
 
-// owner NAME... [process] [peer=NAME | engine=NAME | of=OWNER]: who they work for, or
-// the owner whose family they are of
+// owner NAME... [process | process=NAME [user=NAME]] [peer=NAME | engine=NAME | of=OWNER]:
+// who they work for, or the owner whose family they are of
 func (s *scenario) owner(a args) string {
 	who := quota.Total
 	if name := a.str("peer", ""); name != "" {
@@ -133,11 +133,18 @@ func (s *scenario) owner(a args) string {
 	}
 	for _, arg := range a.d.CmdArgs {
 		switch head := a.str("of", ""); {
-		case arg.Key == "process" || arg.Key == "peer" || arg.Key == "engine" || arg.Key == "of":
+		case arg.Key == "process" || arg.Key == "user" || arg.Key == "peer" || arg.Key == "engine" || arg.Key == "of":
 		case head != "":
 			s.owners[arg.Key] = s.c.NewMember(s.owners[head], a.d.HasArg("process"))
 		default:
 			s.owners[arg.Key] = s.c.NewOwnerFor(who, a.d.HasArg("process"))
+		}
+		if name := a.str("process", ""); name != "" {
+			c := Client{Process: name}
+			if user := a.str("user", ""); user != "" {
+				c.User = quota.Holder{Kind: quota.Source, Name: "user " + user}
+			}
+			s.c.SetClient(s.owners[arg.Key], c)
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"strconv"
 	"time"
 
 	"meridian/blocks/quota"
@@ -40,7 +41,7 @@ func (s *Store) SetProcess(o Owner, p Process) bool {
 	took := !s.closed && w != nil && !w.gone && w.proc == nil
 	if took {
 		w.proc = p
-		s.core.SetProcess(o)
+		s.core.SetClient(o, w.client())
 	}
 	s.unlock()
 	if !took {
@@ -58,6 +59,7 @@ func (s *Store) newOwner(pid int, made func() Owner) Owner {
 	}
 	s.mu.Lock()
 	defer s.unlock()
+	s.pollOrphans() // a process of another time may have had the number
 	var o Owner
 	if !s.closed {
 		o = made()
@@ -69,7 +71,38 @@ func (s *Store) newOwner(pid int, made func() Owner) Owner {
 		return 0
 	}
 	s.sessions[o] = w
+	if w.proc != nil {
+		s.core.SetClient(o, w.client())
+	}
 	return o
+}
+
+// SetUser says for whose share (Shares.UserEnded) counts what the session's process
+// holds when its sessions have ended.
+func (s *Store) SetUser(o Owner, user quota.Holder) {
+	s.mu.Lock()
+	defer s.unlock()
+	w := s.sessions[o]
+	if w == nil || w.gone {
+		return
+	}
+	if w.user = user; w.proc != nil {
+		s.core.SetClient(o, w.client())
+	}
+}
+
+// client is the process of a session for the core. By number where it has one here;
+// else by the kernel's number of its descriptor, where that is one of the process.
+func (w *session) client() Client {
+	c := Client{User: w.user}
+	if w.pid > 0 {
+		c.Process = "process " + strconv.Itoa(w.pid)
+	} else if p, ok := w.proc.(interface{ Number() (uint64, bool) }); ok {
+		if n, ok := p.Number(); ok {
+			c.Process = "process of pidfd " + strconv.FormatUint(n, 10)
+		}
+	}
+	return c
 }
 
 // Drop ends a session once: reservations are aborted, leases released, the

@@ -11,7 +11,7 @@ import (
 // together, in slots with the room of their size class. A fraction is of the
 // capacity.
 //
-// Peer, Engine and Tenant are limits of a holder; 0, and 1 or more, is none. Peers
+// Peer, Engine, Tenant and UserEnded are limits of a holder; 0, and 1 or more, is none. Peers
 // is that of all peers together. For one holder a block counts once for each lease
 // on it; for a tenant, and for all peers together, once.
 //
@@ -25,6 +25,7 @@ import (
 // one.
 type Shares struct {
 	Peer, Peers, Engine, Tenant        float64
+	UserEnded                          float64 // what processes of one user may hold of which the sessions have ended; beyond it the user's engines get no more hold leases
 	EngineGuaranteed, TenantGuaranteed float64
 	EngineStaging, TenantStaging       float64       // of Config.StagingBytes: what one process's rings, and one tenant's, may have
 	ReserveTime                        time.Duration // a peer's reservation ends after it; 0: when it asked for
@@ -72,7 +73,7 @@ func limitsOf(s Shares, capacity uint64) map[quota.Kind]uint64 {
 		return quota.Share(capacity, fraction)
 	}
 	return map[quota.Kind]uint64{
-		quota.Peer: bound(s.Peer), quota.Peers: bound(s.Peers), quota.Engine: bound(s.Engine), quota.Tenant: bound(s.Tenant),
+		quota.Peer: bound(s.Peer), quota.Peers: bound(s.Peers), quota.Engine: bound(s.Engine), quota.Tenant: bound(s.Tenant), quota.Source: bound(s.UserEnded),
 	}
 }
 
@@ -376,9 +377,12 @@ func (c *Core) Quota() []quota.Row {
 	}
 	add(quota.Peers, x.peers.has())
 	var rows []quota.Row
-	for _, k := range []quota.Kind{quota.Peers, quota.Peer, quota.Tenant, quota.Engine} {
+	for _, k := range []quota.Kind{quota.Peers, quota.Peer, quota.Tenant, quota.Engine, quota.Source} {
 		r := most[k]
 		r.Rule = quota.Rule{Resource: quota.ArenaBytes, Kind: k}
+		if k == quota.Source {
+			r.Resource = quota.EndedBytes
+		}
 		r.Refused = x.refused[r.Rule]
 		if x.limit[k] < math.MaxUint64 {
 			r.Limit, r.Limited = x.limit[k], true

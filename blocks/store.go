@@ -59,6 +59,7 @@ type Store struct {
 // session is what the store keeps per owner in addition to the core's record.
 type session struct {
 	pid    int
+	user   quota.Holder  // zero: not said
 	proc   Process       // nil: pid 0, or the process could not be watched
 	ring   *memfd.Memory // unmapped at Drop, when busy is 0; nil: none yet
 	claims []claim       // of the ring's bytes

@@ -20,7 +20,7 @@ var ourTables = []table[Config]{
 	}},
 	{"arena", "The arena beyond its size, which is kv_memory.capacity_bytes.", []field[Config]{
 		key("verify", func(c *Config) *string { return &c.Arena.Verify }, words, "commit", oneOf("commit", "always"), "When a body is hashed: once at its commit, or at each local read too."),
-		key("hold_bytes", func(c *Config) *uint64 { return &c.Arena.Hold }, sizes, 1<<30, bytesBetween(1<<20, 1<<46), "Bytes that one engine session may hold without a time limit."),
+		key("hold_bytes", func(c *Config) *uint64 { return &c.Arena.Hold }, sizes, 1<<30, bytesBetween(1<<20, 1<<46), "Bytes that one engine process may hold without a time limit, over all its sessions: also those that have ended, until the process has."),
 		key("extent_bytes", func(c *Config) *uint64 { return &c.Arena.Extent }, sizes, 64<<20, extentRule, "Unit in which the arena grows; one size class an extent. An arena of fewer than 8 extents is cut finer."),
 		key("window_bytes", func(c *Config) *uint64 { return &c.Arena.Windows }, sizes, 1<<30, bytesBetween(1<<20, 1<<46), "Bytes of all windows together, besides the arena: memory that a foreign fabric's peers read and write. None is taken before a window is opened; one that would exceed it is FULL."),
 		key("ahead_bytes", func(c *Config) *uint64 { return &c.Arena.Ahead }, sizes, 1<<30, bytesBetween(0, 1<<46), "Memory that is allocated, zeroed and mapped before a block needs it, as part of kv_memory.capacity_bytes: a load into memory that was never touched is half as fast. None is taken before a namespace is open, nor while the host or the memory cgroup has little left. 0: none."),

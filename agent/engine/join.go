@@ -152,6 +152,9 @@ func (s *session) join(h *link.Hello) (auth []link.TLV, err error) {
 	} else {
 		err = s.joinAlone()
 	}
+	if err == nil {
+		s.srv.cfg.Store.SetUser(s.owner, userHolder(s.uid))
+	}
 	if err == nil && s.pid == 0 {
 		s.watchPeer()
 	}

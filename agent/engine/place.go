@@ -25,9 +25,14 @@ type place struct {
 	evicted atomic.Pointer[error]
 }
 
+// userHolder is the account of a user of the socket.
+func userHolder(uid uint32) quota.Holder {
+	return quota.Holder{Kind: quota.Source, Name: fmt.Sprintf("user %d", uid)}
+}
+
 // enter gives a connection of a user a place, or says why there is none.
 func (s *Server) enter(ss *session) error {
-	user := quota.Holder{Kind: quota.Source, Name: fmt.Sprintf("user %d", ss.uid)}
+	user := userHolder(ss.uid)
 	now := time.Since(s.start)
 	for range 2 {
 		share, err := s.cfg.Quota.Take(quota.HalfOpen, 1, user)

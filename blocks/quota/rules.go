@@ -18,6 +18,7 @@ var keys = map[Rule]string{
 	{ArenaBytes, Peers}:       "quota.peers_arena_share",
 	{ArenaBytes, Tenant}:      "quota.tenant_arena_share",
 	{ArenaBytes, Engine}:      "quota.engine_arena_share",
+	{EndedBytes, Source}:      "quota.user_ended_share",
 	{GuaranteedBytes, Tenant}: "quota.tenant_guaranteed_share",
 	{GuaranteedBytes, Engine}: "quota.engine_guaranteed_share",
 	{StagingBytes, All}:       "quota.staging_share",

@@ -14,6 +14,7 @@ type Resource uint8
 const (
 	ArenaBytes      Resource = iota // bytes of the arena that are reserved or leased
 	GuaranteedBytes                 // bytes of the arena that others leave free for a holder
+	EndedBytes                      // bytes of the arena that processes hold whose sessions have ended
 	StagingBytes                    // bytes of staging rings
 	Namespaces                      // namespaces held open
 	Sessions                        // sessions that passed HELLO
@@ -41,6 +42,7 @@ var resourceTable = [resources]struct {
 }{
 	ArenaBytes:      {"arena_bytes", "of the arena in reservations and leases", true, wire.CodeFull},
 	GuaranteedBytes: {"guaranteed_bytes", "of the arena that is not guaranteed to others,", true, wire.CodeFull},
+	EndedBytes:      {"ended_bytes", "of the arena in hold leases of ended sessions", true, wire.CodeBusy},
 	StagingBytes:    {"staging_bytes", "of staging rings", true, wire.CodeBusy},
 	Namespaces:      {"namespaces", "namespaces", false, wire.CodeTooMany},
 	Sessions:        {"sessions", "sessions", false, wire.CodeTooMany},
