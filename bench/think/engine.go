@@ -24,6 +24,7 @@ type run struct {
 	cfg   *Options
 	cost  *Cost
 	queue loop
+	mem   *memory
 	core  *scheduler.Core
 	ready scheduler.Ready
 	reqs  []request
@@ -34,6 +35,17 @@ type run struct {
 	n     Counts
 	left  int     // requests that waited when the last one came
 	depth []depth // nil: not wanted
+	tiers []Tiers // likewise
+}
+
+// Tiers is what the blocks of the cache were at a second of virtual time.
+type Tiers struct {
+	Second   int
+	Output   int // referenced ones of prompts and answers
+	Thinking int // referenced ones of thinking that goes on
+	Thought  int // referenced ones of thinking that is over
+	Idle     int // in the prefix cache only
+	Outside  int // copies outside that are remembered
 }
 
 // depth is how many requests waited in a second of virtual time.
@@ -45,9 +57,13 @@ type line struct {
 	queue []moving      // by the time of their end
 }
 
+// moving is the blocks of a request that is preempted or comes back, or those that went
+// cold, of which a copy is made while it runs.
 type moving struct {
-	id queue.ID
-	at time.Duration
+	id       queue.ID
+	at       time.Duration
+	cold     bool
+	from, to int // of its blocks of thinking
 }
 
 // request is one as the arm sees it.
@@ -57,6 +73,8 @@ type request struct {
 	forced   scheduler.Reason // its thinking was cut short, if so why
 	context  int              // tokens
 	computed int              // of them
+	had      int              // of them, when its blocks were dropped
+	loading  bool             // its blocks are on their way back
 	decoded  int              // tokens
 	thoughts time.Duration    // its thinking ended
 	first    time.Duration    // its first token of any kind was made; 0: none yet
@@ -68,17 +86,20 @@ type request struct {
 }
 
 func newRun(ctx context.Context, o *Options, arm Arm, reqs []arrival) (*run, error) {
-	q, err := arm.loop(o, max(len(reqs), 1))
-	if err != nil {
+	r := &run{cfg: o, cost: &o.Cost, ctx: ctx, reqs: make([]request, len(reqs))}
+	var err error
+	if r.queue, err = arm.loop(o, max(len(reqs), 1), r.hits); err != nil {
+		return nil, err
+	}
+	if r.mem, err = newMemory(o.kvBlocks(), o.BlockTokens, len(reqs), !arm.OneTier, o.Keeps); err != nil {
 		return nil, err
 	}
 	most := cmp.Or(arm.ThinkCap, uint32(1<<30))
-	models, err := scheduler.NewModels([]scheduler.Model{{Name: modelName, Start: []int32{tokStart}, End: []int32{tokEnd}, EOS: []int32{tokEOS}, MaxThink: most}})
+	models, err := scheduler.NewModels([]scheduler.Model{{Name: modelName, Start: []int32{tokStart}, End: []int32{tokEnd}, EOS: []int32{tokEOS}, MaxThink: most, KeepsThinking: o.Keeps}})
 	if err != nil {
 		return nil, err
 	}
-	r := &run{cfg: o, cost: &o.Cost, queue: q, ctx: ctx, reqs: make([]request, len(reqs))}
-	r.core = scheduler.New(scheduler.Config{Models: models, MaxRequests: len(reqs) + 1, MaxThink: most})
+	r.core = scheduler.New(scheduler.Config{Models: models, MaxRequests: len(reqs) + 1, MaxThink: most, OffloadThreshold: arm.ColdBatch, ReapAfter: scheduler.Time(forEver)})
 	for i := range reqs {
 		r.reqs[i].arrival = reqs[i]
 	}
@@ -103,13 +124,20 @@ func (r *run) play() error {
 				r.left = r.queue.Stats().Waiting
 			}
 		}
-		r.moved()
+		if err := r.tick(); err != nil {
+			return err
+		}
+		if err := r.moved(); err != nil {
+			return err
+		}
 		r.queue.Schedule(queue.Time(r.now), &s)
 		if len(s.Stuck) > 0 {
 			return fmt.Errorf("%w: number %d, with %d tokens of %d", errStuck, s.Stuck[0], r.reqs[s.Stuck[0]].context, r.cfg.KVTokens)
 		}
-		r.move(&s)
-		r.sample()
+		if err := r.place(&s); err != nil {
+			return err
+		}
+		r.sample(&s)
 		if s.Empty() {
 			at := r.nextEvent(next)
 			if at < 0 {
@@ -124,13 +152,16 @@ func (r *run) play() error {
 	}
 }
 
-// sample notes what the queue has.
-func (r *run) sample() {
+// sample notes what the queue has, and the memory.
+func (r *run) sample(s *queue.Step) {
 	st := r.queue.Stats()
 	r.n.sample(st)
-	if at := int(r.now / time.Second); r.depth != nil && r.depth[len(r.depth)-1].second < at {
-		r.depth = append(r.depth, depth{at, st.Waiting})
+	at := int(r.now / time.Second)
+	if r.depth == nil || r.depth[len(r.depth)-1].second >= at {
+		return
 	}
+	r.depth = append(r.depth, depth{at, st.Waiting})
+	r.tiers = append(r.tiers, r.mem.sample(at, s))
 }
 
 // whole says whether every request has been answered.
@@ -154,7 +185,9 @@ func (r *run) arrive(i int) error {
 	if err := r.queue.Add(queue.Time(r.now), queue.Request{ID: queue.ID(i), Prompt: q.prompt, Thinks: q.think > 0}); err != nil {
 		return fmt.Errorf("request %d: %w", i, err)
 	}
+	in.First = uint32(max(q.prompt-len(in.Tokens), 0))
 	q.context = q.prompt
+	r.mem.arrive(q, i)
 	return r.follow([]scheduler.Input{in})
 }
 
@@ -171,8 +204,9 @@ func (r *run) step(s *queue.Step) error {
 	r.batch = r.batch[:0]
 	for _, c := range s.Prefill {
 		q := &r.reqs[c.ID]
-		q.computed += c.Tokens
 		r.n.Prefilled += uint64(c.Tokens)
+		r.n.Recomputed += uint64(max(min(q.computed+c.Tokens, q.had)-q.computed, 0))
+		q.computed += c.Tokens
 		if q.computed >= q.context {
 			r.token(int(c.ID))
 		}
@@ -184,10 +218,14 @@ func (r *run) step(s *queue.Step) error {
 		return err
 	}
 	for _, c := range s.Prefill {
-		r.ran(int(c.ID), c.Tokens)
+		if err := r.ran(int(c.ID), c.Tokens); err != nil {
+			return err
+		}
 	}
 	for _, id := range s.Decode {
-		r.ran(int(id), 0)
+		if err := r.ran(int(id), 0); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -213,6 +251,19 @@ func (r *run) token(i int) {
 // follow gives inputs to the router and takes over what follows.
 func (r *run) follow(in []scheduler.Input) error {
 	r.core.Step(scheduler.Time(r.now), in)
+	return r.events()
+}
+
+// tick does what the router has to do by now.
+func (r *run) tick() error {
+	if r.ready.Next > scheduler.Time(r.now) {
+		return nil
+	}
+	r.core.Tick(scheduler.Time(r.now))
+	return r.events()
+}
+
+func (r *run) events() error {
 	r.core.Ready(&r.ready)
 	for i := range r.ready.Events {
 		e := &r.ready.Events[i]
@@ -225,6 +276,9 @@ func (r *run) follow(in []scheduler.Input) error {
 			if int(e.Used) != q.think {
 				return fmt.Errorf("request %d thought %d tokens, the router counted %d", e.ID, q.think, e.Used)
 			}
+			r.mem.exit(q, int(e.ID))
+		case scheduler.Offload:
+			r.cool(int(e.ID), int(e.Blocks))
 		case scheduler.ForceBudget: // the engine appends the end marker in its next step
 			q.think, q.forced = int(e.Used)+len(e.Inject), e.Reason
 		case scheduler.Completed:
@@ -237,7 +291,7 @@ func (r *run) follow(in []scheduler.Input) error {
 }
 
 // ran tells the queue, and measures what the reader sees.
-func (r *run) ran(i, prefilled int) {
+func (r *run) ran(i, prefilled int) error {
 	q := &r.reqs[i]
 	decoded := 0
 	if prefilled == 0 || q.computed >= q.context {
@@ -247,11 +301,16 @@ func (r *run) ran(i, prefilled int) {
 	if q.phase == scheduler.Prefill && decoded > 0 {
 		q.phase = scheduler.OutputDecode // the router says nothing of it
 	}
-	r.queue.Ran(queue.Time(r.now), queue.ID(i), prefilled, decoded, q.phase)
-	if q.phase == scheduler.Complete {
-		q.done = r.now
-		_ = r.follow([]scheduler.Input{{Kind: scheduler.Done, ID: scheduler.ID(i)}})
+	if err := r.publish(i); err != nil {
+		return err
 	}
+	r.queue.Ran(queue.Time(r.now), queue.ID(i), prefilled, decoded, q.phase)
+	if q.phase != scheduler.Complete {
+		return nil
+	}
+	q.done = r.now
+	r.mem.end(q, i)
+	return r.follow([]scheduler.Input{{Kind: scheduler.Done, ID: scheduler.ID(i)}})
 }
 
 // visible notes a token that has just been made. A reader reads at the pace of the SLO,
@@ -275,41 +334,130 @@ func (r *run) visible(q *request) {
 	q.read = at
 }
 
-// move starts offloads and loads, and makes requests whose blocks were dropped begin anew.
-func (r *run) move(s *queue.Step) {
+// hits is what the prefix cache has of a request that the queue admits.
+func (r *run) hits(id queue.ID) int { return r.mem.hits(&r.reqs[id], int(id)) }
+
+// place moves blocks as the step says, starts offloads and loads, and gives each request
+// the blocks that it needs: first who leaves, then all that is still there of those who
+// come, then room.
+func (r *run) place(s *queue.Step) error {
 	for _, m := range s.Preempt {
-		q := &r.reqs[m.ID]
-		if !m.Offload {
-			r.n.Recomputed += uint64(q.computed)
-			q.computed = 0
-			continue
+		if err := r.preempt(m); err != nil {
+			return err
 		}
-		r.n.OffloadedBytes += uint64(q.context) * uint64(r.cost.TokenBytes)
-		r.moves[0].add(r.now, m.ID, r.cost.move(q.context))
 	}
 	for _, m := range s.Load {
 		q := &r.reqs[m.ID]
-		r.n.PulledBytes += uint64(q.context) * uint64(r.cost.TokenBytes)
-		r.moves[1].add(r.now, m.ID, r.cost.move(q.context))
+		tokens, err := r.mem.back(q, int(m.ID))
+		if err != nil {
+			return err
+		}
+		q.loading = true
+		r.n.PulledBytes += r.bytes(tokens)
+		r.moves[1].add(r.now, moving{id: m.ID}, r.cost.move(tokens))
 	}
+	for _, c := range s.Prefill {
+		q := &r.reqs[c.ID]
+		if q.computed > 0 || len(r.mem.holds[c.ID].slots) > 0 {
+			continue
+		}
+		tokens, err := r.mem.enter(q, int(c.ID))
+		if err != nil {
+			return err
+		}
+		q.computed = tokens
+		r.n.HitTokens += uint64(tokens)
+		r.mem.grow(int(c.ID), q.context)
+	}
+	for _, id := range s.Decode {
+		r.mem.grow(int(id), r.reqs[id].context)
+	}
+	return r.mem.reserve(r.now)
 }
 
-func (l *line) add(now time.Duration, id queue.ID, takes time.Duration) {
+func (r *run) bytes(tokens int) uint64 { return uint64(tokens) * uint64(r.cost.TokenBytes) }
+
+// preempt takes a request out of the memory: its blocks are copied away, or dropped.
+func (r *run) preempt(m queue.Move) error {
+	q := &r.reqs[m.ID]
+	if !m.Offload {
+		q.had, q.computed = max(q.had, q.computed), 0
+		r.mem.leave(int(m.ID))
+		return nil
+	}
+	tokens, err := r.mem.away(r.now, q, int(m.ID))
+	r.n.OffloadedBytes += r.bytes(tokens)
+	r.moves[0].add(r.now, moving{id: m.ID}, r.cost.move(tokens))
+	return err
+}
+
+// cool copies blocks away that went cold. Who answers still reads them: they leave when
+// the request is preempted or ends, and are copied no second time.
+func (r *run) cool(i, n int) {
+	from, to, copies := r.mem.cool(i, n)
+	r.n.ColdBytes += r.bytes(copies * r.cfg.BlockTokens)
+	r.moves[0].add(r.now, moving{id: queue.ID(i), cold: true, from: from, to: to}, r.cost.move(copies*r.cfg.BlockTokens))
+}
+
+// publish makes the blocks of a request findable that are full, and tells the router.
+func (r *run) publish(i int) error {
+	q := &r.reqs[i]
+	to := min(q.computed, q.context-1) / r.cfg.BlockTokens // the last token's KV is made by the next step
+	if to <= r.mem.holds[i].full {
+		return nil
+	}
+	n, err := r.mem.publish(r.now, q, i, to, func(at int) bool { return r.thinking(i, at) })
+	if n == 0 || err != nil {
+		return err
+	}
+	return r.follow([]scheduler.Input{{Kind: scheduler.KV, ID: scheduler.ID(i), Blocks: uint32(n), Think: true}})
+}
+
+// thinking reports whether a block is of thinking, by its place.
+func (r *run) thinking(i, at int) bool {
+	p, known := r.core.PartOf(scheduler.ID(i), uint32(at*r.cfg.BlockTokens), uint32(r.cfg.BlockTokens))
+	return known && p != scheduler.Rest
+}
+
+func (l *line) add(now time.Duration, m moving, takes time.Duration) {
 	l.free = max(l.free, now) + takes
-	l.queue = append(l.queue, moving{id, l.free})
+	m.at = l.free
+	l.queue = append(l.queue, m)
 }
 
-// moved tells the queue what has arrived.
-func (r *run) moved() {
+// moved takes over what has arrived.
+func (r *run) moved() error {
 	for k := range r.moves {
 		l := &r.moves[k]
 		n := 0
 		for n < len(l.queue) && l.queue[n].at <= r.now {
-			r.queue.Moved(queue.Time(r.now), l.queue[n].id)
+			if err := r.arrived(&l.queue[n]); err != nil {
+				return err
+			}
 			n++
 		}
 		l.queue = slices.Delete(l.queue, 0, n)
 	}
+	return nil
+}
+
+func (r *run) arrived(m *moving) error {
+	i := int(m.id)
+	q := &r.reqs[i]
+	switch {
+	case m.cold:
+		r.mem.cooled(q, i, m.from, m.to)
+		return nil
+	case !q.loading:
+		r.mem.left(q, i)
+	default:
+		q.loading = false
+		if err := r.mem.arrived(r.now, q, i, func(at int) bool { return r.thinking(i, at) }); err != nil {
+			return err
+		}
+	}
+	r.queue.Moved(queue.Time(r.now), m.id)
+	return nil
 }
 
 // nextEvent is when something happens to an engine that has nothing to run; -1: never.

@@ -12,11 +12,20 @@ import (
 type Counts struct {
 	Prefilled      uint64 `json:"prefilled_tokens"`
 	Recomputed     uint64 `json:"recomputed_tokens"`
-	OffloadedBytes uint64 `json:"offloaded_bytes"`
+	HitTokens      uint64 `json:"prefix_hit_tokens"` // of those that were admitted, the ones that were preempted again
+	OffloadedBytes uint64 `json:"offloaded_bytes"`   // of preempted requests
+	ColdBytes      uint64 `json:"cold_bytes"`        // copied away when thinking was over
 	PulledBytes    uint64 `json:"pulled_bytes"`
-	Preempted      uint64 `json:"preempted"`
-	PeakBlocks     int    `json:"peak_blocks"`
-	PeakWaiting    int    `json:"peak_waiting"`
+
+	EvictedThought  uint64 `json:"evicted_think_complete"` // blocks: of thinking that is over, and of requests that are
+	EvictedThinking uint64 `json:"evicted_think_active"`
+	EvictedOutput   uint64 `json:"output_critical_eviction_events"` // of prompts and answers of live requests
+	ColdKept        uint64 `json:"cold_blocks_kept"`                // copied when thinking was over, and may be read again: the history keeps thinking
+	ColdDropped     uint64 `json:"cold_blocks_dropped"`             // were of use to a preemption at most
+
+	Preempted   uint64 `json:"preempted"`
+	PeakBlocks  int    `json:"peak_blocks"`
+	PeakWaiting int    `json:"peak_waiting"`
 }
 
 func (c *Counts) sample(s queue.Stats) {
@@ -76,6 +85,9 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 func (r *run) figures(warm int) Figures {
 	var ttft, chat, reason, ttot, itl, whole []float64
 	f := Figures{Counts: r.n}
+	f.EvictedThought, f.EvictedThinking, f.EvictedOutput = r.mem.gone[0], r.mem.gone[1], r.mem.gone[2]
+	cold := r.core.Stats()
+	f.ColdKept, f.ColdDropped = cold.Kept, cold.Dropped
 	visible, late, good, all := 0, 0, 0, 0
 	for i := range r.reqs {
 		q := &r.reqs[i]

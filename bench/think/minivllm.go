@@ -35,6 +35,7 @@ type mini struct {
 	all     map[queue.ID]*miniSeq
 	waiting []queue.ID
 	running []queue.ID
+	hits    func(queue.ID) int // tokens of a request that is admitted which its prefix cache has; nil: what Add said
 	n       queue.Stats
 }
 
@@ -42,11 +43,11 @@ type miniSeq struct {
 	tokens, prompt, cached, blocks int
 }
 
-func newMini(c MiniConfig, blocks, blockTokens int) (*mini, error) {
+func newMini(c MiniConfig, blocks, blockTokens int, hits func(queue.ID) int) (*mini, error) {
 	if c.MaxNumSequences < 1 || c.MaxNumBatchedTokens < 1 || blocks < 1 || blockTokens < 1 || c.MaxTokens < 0 || c.MaxModelLength < 0 {
 		return nil, fmt.Errorf("MinivLLM's loop: %+v, %d blocks of %d tokens", c, blocks, blockTokens)
 	}
-	return &mini{cfg: c, blocks: blocks, size: blockTokens, all: map[queue.ID]*miniSeq{}}, nil
+	return &mini{cfg: c, blocks: blocks, size: blockTokens, all: map[queue.ID]*miniSeq{}, hits: hits}, nil
 }
 
 func (m *mini) need(tokens int) int { return (tokens + m.size - 1) / m.size }
@@ -89,6 +90,9 @@ func (m *mini) prefill(s *queue.Step) bool {
 			break
 		}
 		m.waiting = slices.Delete(m.waiting, 0, 1)
+		if m.hits != nil {
+			q.cached = m.hits(id)
+		}
 		m.used += need
 		q.blocks = need
 		m.running = append(m.running, id)

@@ -21,7 +21,7 @@ type miniPlay struct {
 
 func newMiniPlay(t *testing.T, c MiniConfig, blocks, size int) *miniPlay {
 	t.Helper()
-	m, err := newMini(c, blocks, size)
+	m, err := newMini(c, blocks, size, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestMinivLLMRefusesWhatItCouldNeverAdmit(t *testing.T) {
 	}
 	p.m.Ran(0, 9, 0, 1, scheduler.Complete) // of nobody
 	for _, c := range []MiniConfig{{}, {MaxNumSequences: 1}, {MaxNumSequences: 1, MaxNumBatchedTokens: 1, MaxTokens: -1}} {
-		if _, err := newMini(c, 1, 1); err == nil {
+		if _, err := newMini(c, 1, 1, nil); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}

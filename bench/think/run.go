@@ -18,6 +18,9 @@ type Arm struct {
 	ThinkCap uint32       `json:"think_cap,omitempty"` // thinking is cut there; 0: never
 	Config   queue.Config `json:"-"`
 	Mini     *MiniConfig  `json:"-"` // MinivLLM's loop in place of the queue; nil: the queue
+
+	OneTier   bool `json:"one_tier,omitempty"`   // all blocks go in order of their last use, whatever they are
+	ColdBatch int  `json:"cold_batch,omitempty"` // think blocks are copied away from the end of thinking on, so many at a time; 0: never
 }
 
 // loop is what decides about steps: the queue, or the loop of another engine.
@@ -29,12 +32,12 @@ type loop interface {
 	Stats() queue.Stats
 }
 
-func (a *Arm) loop(o *Options, requests int) (loop, error) {
+func (a *Arm) loop(o *Options, requests int, cached func(queue.ID) int) (loop, error) {
 	if a.Mini != nil {
-		return newMini(*a.Mini, o.KVTokens/o.BlockTokens, o.BlockTokens)
+		return newMini(*a.Mini, o.kvBlocks(), o.BlockTokens, cached)
 	}
 	c := a.Config
-	c.Slots, c.StepTokens, c.Blocks, c.BlockTokens, c.Requests = o.Slots, o.StepTokens, o.KVTokens/o.BlockTokens, o.BlockTokens, requests
+	c.Slots, c.StepTokens, c.Blocks, c.BlockTokens, c.Requests, c.Cached = o.Slots, o.StepTokens, o.kvBlocks(), o.BlockTokens, requests, cached
 	return queue.New(c)
 }
 
@@ -47,8 +50,9 @@ type Options struct {
 	StepTokens  int
 	KVTokens    int
 	BlockTokens int
-	Requests    int // of each seed
-	Warm        int // of them, the first ones are not counted
+	Keeps       bool // the model's template keeps thinking in the history, so its blocks are not dropped at the end
+	Requests    int  // of each seed
+	Warm        int  // of them, the first ones are not counted
 	Seeds       int
 	Seed        uint64    // of the first
 	Sanity      int       // requests of the comparison with queueing theory; below some 100,000 it is noise
@@ -81,14 +85,17 @@ func Arms(o *Options) []Arm {
 	with := func(c queue.Config, f func(*queue.Config)) queue.Config { f(&c); return c }
 	room := func(c *queue.Config) { c.Headroom, c.Offload = 0.05, true }
 	return []Arm{
-		{Name: "stock", What: "vLLM V1's loop: running requests first, prompts in chunks, first come first served, who came last is recomputed", Config: of(queue.FCFS)},
-		{Name: "minivllm", What: "MinivLLM's loop: a step is whole prompts or decodes, prompts first; who came last is recomputed, and is the next one", Mini: miniFor(o)},
-		{Name: "stock+offload", What: "stock with 5 % of the blocks kept for those that run, and offload in place of recomputing", Config: with(of(queue.FCFS), room)},
-		{Name: "output-first", What: "who does not think, or answers already, first; headroom and offload", Config: with(of(queue.OutputFirst), room)},
-		{Name: "reason-first", What: "thinking first, answers at the pace of their readers; headroom and offload", Config: with(of(queue.ReasonFirst), room)},
-		{Name: "slo-slack", What: "the least slack to its SLO first; headroom and offload", Config: with(of(queue.SLOSlack), room)},
+		{Name: "stock", What: "vLLM V1's loop: running requests first, prompts in chunks, first come first served, who came last is recomputed", OneTier: true, Config: of(queue.FCFS)},
+		{Name: "minivllm", What: "MinivLLM's loop: a step is whole prompts or decodes, prompts first; who came last is recomputed, and is the next one", OneTier: true, Mini: miniFor(o)},
+		{Name: "stock+offload", What: "stock with 5 % of the blocks kept for those that run, and offload in place of recomputing", ColdBatch: coldBatch, Config: with(of(queue.FCFS), room)},
+		{Name: "output-first", What: "who does not think, or answers already, first; headroom and offload", ColdBatch: coldBatch, Config: with(of(queue.OutputFirst), room)},
+		{Name: "reason-first", What: "thinking first, answers at the pace of their readers; headroom and offload", ColdBatch: coldBatch, Config: with(of(queue.ReasonFirst), room)},
+		{Name: "slo-slack", What: "the least slack to its SLO first; headroom and offload", ColdBatch: coldBatch, Config: with(of(queue.SLOSlack), room)},
 	}
 }
+
+// coldBatch is the default of disagg.offload_threshold_blocks.
+const coldBatch = 4
 
 // Check says which option cannot be.
 func (o *Options) Check() error {
@@ -107,8 +114,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("%d requests for the comparison with theory: at least 1, at most %d", o.Sanity, 1<<24)
 	case o.Seeds < 1 || o.Seeds > 1000:
 		return fmt.Errorf("%d seeds: from 1 to 1,000", o.Seeds)
-	case o.BlockTokens < 1 || o.KVTokens < o.BlockTokens:
-		return fmt.Errorf("%d KV tokens in blocks of %d", o.KVTokens, o.BlockTokens)
+	case o.BlockTokens < 1 || o.kvBlocks() < 1 || o.kvBlocks() > 1<<22:
+		return fmt.Errorf("%d KV tokens in blocks of %d: at least %d blocks, at most %d", o.KVTokens, o.BlockTokens, blocksAnExtent, 1<<22)
 	case o.Rate < 0 || o.Rate > 1e6 || o.Rate == 0 && len(o.Loads) == 0:
 		return fmt.Errorf("a rate of %v requests a second", o.Rate)
 	case o.FirstAnswer <= 0 || o.ThinkPace <= 0 || o.OutputPace <= 0 || o.Bound <= o.OutputPace:

@@ -22,7 +22,7 @@ func sanity(ctx context.Context, seed uint64, requests int) ([]Sanity, error) {
 	const prompt = 100
 	o := Options{
 		Workload: Workload{ChatPrompt: Span{prompt, prompt}, ChatAnswer: Span{1, 1}, Prompt: Span{1, 1}, Think: Span{1, 1}, Answer: Span{1, 1}},
-		Cost:     Cost{BaseUS: 5000, TokenUS: 50, MoveGBs: 1}, Slots: 1, StepTokens: prompt, KVTokens: 2 * prompt, BlockTokens: 1,
+		Cost:     Cost{BaseUS: 5000, TokenUS: 50, MoveGBs: 1}, Slots: 1, StepTokens: prompt, KVTokens: 8 * prompt, BlockTokens: prompt,
 		FirstAnswer: time.Hour, ThinkPace: time.Second, OutputPace: time.Second, Bound: time.Minute,
 	}
 	service := o.Cost.step(prompt, 0)

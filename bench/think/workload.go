@@ -75,6 +75,7 @@ func (w *Workload) longest() int {
 type arrival struct {
 	at                    time.Duration
 	prompt, think, answer int
+	content               []int // what the prompt says, by number: trace.BlockTokens tokens each; nil: what no other says
 }
 
 // draw makes n requests at a rate a second. The same seed gives the same requests at any
