@@ -19,8 +19,8 @@ import (
 // TenantGuaranteed among the tenants that have a namespace. What one of them does
 // not use of its part is left free by the others, and by peers. So a single engine,
 // or tenant, may have everything; of several, none starves the rest. Where engines
-// connect after another took more than its part, less is left than what is
-// guaranteed: the engines that are below their parts share it. The daemon's own
+// connect, or tenants come, after another took more than its part, less is left than
+// what is guaranteed: those that are below their parts share it. The daemon's own
 // owners, whose reservations become an engine's blocks, leave an engine's part to no
 // one.
 type Shares struct {
@@ -304,7 +304,7 @@ func (c *Core) leaves(who quota.Holder, used, need uint64, share float64, unused
 	if who.Kind == quota.Tenant {
 		kind = quota.Tenant
 	}
-	if who.Kind == quota.Engine {
+	if who.Kind == kind { // no peer is due anything
 		if most = max(most, c.stillDue(who, used, left)); used+need <= most {
 			return nil
 		}
@@ -312,20 +312,36 @@ func (c *Core) leaves(who quota.Holder, used, need uint64, share float64, unused
 	return c.beyond(quota.Rule{Resource: quota.GuaranteedBytes, Kind: kind}, who, used, need, most)
 }
 
-// stillDue is what an engine may have of its guaranteed part where less is left than
-// all engines' parts together, because others took more while fewer were connected: what
-// is left is shared by those below their parts. Without it engines that came later, and
-// use nothing, would keep the rest from everybody.
+// stillDue is what an engine, or a tenant, may have of its guaranteed part where less is
+// left than all parts of its kind together, because others took more while there were
+// fewer: what is left is shared by those below their parts. Without it those that came
+// later, and use nothing, would keep the rest from everybody.
 func (c *Core) stillDue(who quota.Holder, used, left uint64) uint64 {
 	part := c.guaranteed(c.cfg.Shares.EngineGuaranteed, c.shares.engines)
+	if who.Kind == quota.Tenant {
+		part = c.guaranteed(c.cfg.Shares.TenantGuaranteed, c.shares.tenants)
+	}
 	if used >= part {
 		return 0
 	}
 	n, has := uint64(1), used
-	for i := range c.shares.all {
-		if h := &c.shares.all[i]; h.who.Kind == quota.Engine && h.who != who && h.used < part {
+	other := func(uses uint64) {
+		if uses < part {
 			n++
-			has += h.used
+			has += uses
+		}
+	}
+	if who.Kind == quota.Tenant {
+		for i := range c.tenants {
+			if t := &c.tenants[i]; t.spaces > 0 && t.who != who {
+				other(t.has())
+			}
+		}
+	} else {
+		for i := range c.shares.all {
+			if h := &c.shares.all[i]; h.who.Kind == quota.Engine && h.who != who {
+				other(h.used)
+			}
 		}
 	}
 	return min(part, (left+has)/n)
