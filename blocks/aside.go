@@ -1,5 +1,12 @@
 package blocks
 
+import (
+	"fmt"
+
+	"meridian/blocks/quota"
+	"meridian/wire"
+)
+
 // What is set aside is memory of the daemon that counts against the capacity and
 // is not the arena's: the engines' staging rings.
 
@@ -11,11 +18,13 @@ func (c *Core) maxExtents() int {
 	return min(c.geo.extents, int((c.cfg.Capacity-min(c.kept(), c.cfg.Capacity))/c.geo.extent))
 }
 
-// SetAside takes n bytes of the capacity for other memory. Where segments have
-// them, the coldest segments of which all blocks are idle are emptied and
-// returned. It reports whether the bytes were there to be had; if not, nothing has
-// changed.
-func (c *Core) SetAside(n uint64) bool {
+// SetAside takes n bytes of the capacity for other memory of an owner; 0: of the
+// daemon. Where segments have them, the coldest segments of which all blocks are idle
+// are emptied and returned. An error matches BUSY or FULL, and nothing has changed: the
+// bytes are not there to be had, or (a *quota.Error) other engines are guaranteed them.
+// Of the tenants' parts each gets smaller with the capacity that is left: an engine may
+// be of several tenants, and its ring is of none.
+func (c *Core) SetAside(o Owner, n uint64) error {
 	busy := uint64(0) // bytes of segments that must stay
 	for pos := range c.segs {
 		if _, idle := c.segmentColdness(pos); !idle {
@@ -23,13 +32,19 @@ func (c *Core) SetAside(n uint64) bool {
 		}
 	}
 	if n > c.cfg.Capacity-c.aside-busy {
-		return false
+		return fmt.Errorf("blocks that are reserved or leased leave no %d bytes of the arena: %w", n, wire.CodeBusy)
+	}
+	if _, w := c.owner(o); w != nil && w.acct != none && c.shares.all[w.acct].who.Kind == quota.Engine {
+		h, a := &c.shares.all[w.acct], w.acct
+		if err := c.leaves(h.who, h.used, n, c.cfg.Shares.EngineGuaranteed, func() uint64 { return c.unusedByEngines(a) }); err != nil {
+			return err
+		}
 	}
 	c.aside += n
 	for uint64(c.extents)*c.geo.extent > c.cfg.Capacity-c.aside {
 		c.dropColdest()
 	}
-	return true
+	return nil
 }
 
 // dropColdest empties and returns the segment that goes first of those whose blocks

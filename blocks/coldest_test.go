@@ -70,7 +70,7 @@ func TestARingGetsWhatNoBlockKeeps(t *testing.T) {
 	y := &yard{Core: c, t: t, o: c.NewOwner(false), ns: nsOf("n"), tier: wire.OutputCritical, names: map[wire.Ref]string{}}
 	y.put(huge, "a", "b", "c")
 	y.hold("b")
-	if c.SetAside(3*8192 + 101) {
+	if c.SetAside(0, 3*8192+101) == nil {
 		t.Error("a byte of a segment whose block is leased")
 	}
 	if n := len(c.Returned()); n != 0 {
@@ -82,7 +82,7 @@ func TestARingGetsWhatNoBlockKeeps(t *testing.T) {
 		returned int
 		evicted  []string
 	}{{100, 0, nil}, {1, 1, nil}, {8191, 0, nil}, {8192, 1, []string{"a"}}, {8192, 1, []string{"c"}}} {
-		if !c.SetAside(step.n) {
+		if c.SetAside(0, step.n) != nil {
 			t.Fatalf("%+v is refused", step)
 		}
 		y.wantEvicted("a ring", step.evicted...)
@@ -90,7 +90,7 @@ func TestARingGetsWhatNoBlockKeeps(t *testing.T) {
 			t.Errorf("%+v: %d segments returned", step, n)
 		}
 	}
-	if c.SetAside(1) {
+	if c.SetAside(0, 1) == nil {
 		t.Error("a byte of the last segment")
 	}
 	c.GiveAside(3*8192 + 100)
@@ -103,7 +103,7 @@ func TestARingGetsWhatNoBlockKeeps(t *testing.T) {
 func TestARingMayHaveTheWholeCapacity(t *testing.T) {
 	for _, more := range []uint64{1, 0} {
 		c := testCore(t, CoreConfig{Capacity: 2 * 8192, ExtentBytes: 8192})
-		if got := c.SetAside(2*8192 + more); got != (more == 0) {
+		if got := c.SetAside(0, 2*8192+more) == nil; got != (more == 0) {
 			t.Errorf("the capacity and %d bytes more: %v", more, got)
 		}
 		if more == 0 && (len(c.Returned()) != 2 || c.SegmentExtents() != 0) {

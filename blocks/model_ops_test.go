@@ -343,7 +343,7 @@ func (m *model) opAside(o op) error {
 		return nil
 	}
 	n := m.c.geo.extent * uint64(o[2]) / 64
-	if m.c.SetAside(n) {
+	if m.c.SetAside(0, n) == nil {
 		m.aside = append(m.aside, n)
 	}
 	if arena := uint64(m.c.extents) * m.c.geo.extent; m.c.aside > m.c.cfg.Capacity || m.c.aside > 0 && m.c.aside+arena > m.c.cfg.Capacity {

@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"errors"
 	"fmt"
 
 	"meridian/blocks/internal/memfd"
@@ -43,7 +44,7 @@ func (s *Store) Staging(o Owner, least, most int, who ...quota.Holder) ([]byte, 
 		defer s.unlock()
 		return w.ring.B, nil
 	}
-	c, err := s.claimStaging(low-had, high-had, append(who, quota.Total))
+	c, err := s.claimStaging(o, low-had, high-had, append(who, quota.Total))
 	if err != nil {
 		s.unlock()
 		return nil, err
@@ -104,23 +105,29 @@ type claim struct {
 
 // claimStaging takes half of what the limits leave, between low and high bytes, or
 // where the arena cannot give as much low.
-func (s *Store) claimStaging(low, high uint64, who []quota.Holder) (claim, error) {
+func (s *Store) claimStaging(o Owner, low, high uint64, who []quota.Holder) (claim, error) {
 	left := s.staging.Left(quota.StagingBytes, who...)
 	n := max(low, min(high, memfd.WholePages(left/2)))
 	hold, err := s.staging.Take(quota.StagingBytes, n, who...)
 	if err != nil {
 		return claim{}, err
 	}
-	if s.cfg.stagingOnTop || s.core.SetAside(n) {
+	if !s.cfg.stagingOnTop {
+		err = s.core.SetAside(o, n)
+	}
+	if err == nil {
 		s.fitAhead()
 		s.ahead.stir()
 		return claim{n, hold}, nil
 	}
 	hold.Give()
 	if n > low {
-		return s.claimStaging(low, low, who)
+		return s.claimStaging(o, low, low, who)
 	}
-	return claim{}, fmt.Errorf("blocks that are reserved or leased leave no %d bytes of the arena for a staging ring: %w", low, wire.CodeBusy)
+	if full, ok := errors.AsType[*quota.Error](err); ok { // what is FULL of the arena is BUSY of a ring
+		return claim{}, fmt.Errorf("staging ring: %s: %w", full, wire.CodeBusy)
+	}
+	return claim{}, fmt.Errorf("staging ring: %w", err)
 }
 
 func (s *Store) giveStaging(c claim) {

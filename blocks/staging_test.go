@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -235,5 +236,38 @@ func TestARingGrowsByWhatIsMissing(t *testing.T) {
 	r.SetShares(Shares{}, 1<<20)
 	if b, err := r.Staging(o, 20*kib, 64*kib); err != nil || len(b) != 64*kib {
 		t.Errorf("with more left than it may have: %d bytes, %v", len(b), err)
+	}
+}
+
+// A ring takes nothing that other engines are guaranteed and do not use; they, which are
+// below their parts, get theirs.
+func TestARingLeavesWhatOthersAreGuaranteed(t *testing.T) {
+	const capacity = 4 << 20
+	r := newRig(t, func(c *Config) {
+		c.StagingBytes = capacity
+		c.Shares.EngineGuaranteed = 0.5
+	})
+	engine := func(name string) Owner { return r.NewOwnerFor(quota.Holder{Kind: quota.Engine, Name: name}, 0) }
+	greedy, idle := engine("greedy"), engine("idle")
+	// Of what rings leave idle is guaranteed a quarter.
+	if _, err := r.ring(greedy, 4<<20, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ring(greedy, 4<<20, 3<<20); err != nil {
+		t.Fatalf("what is left beside idle's part: %v", err)
+	}
+	_, err := r.ring(greedy, 4<<20, 4<<20)
+	wantCode(t, "a ring of idle's part", err, wire.CodeBusy)
+	for _, part := range []string{"engine greedy", "quota.engine_guaranteed_share"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not say %q", err, part)
+		}
+	}
+	if _, err := r.ring(idle, 512<<10, 512<<10); err != nil {
+		t.Errorf("idle's own part: %v", err)
+	}
+	// Of the daemon itself nothing is kept.
+	if _, err := r.ring(r.NewOwner(0), 256<<10, 256<<10); err != nil {
+		t.Errorf("the daemon's own: %v", err)
 	}
 }
