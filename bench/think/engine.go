@@ -21,21 +21,24 @@ const modelName = "bench"
 
 // run is an arm on one seed's requests.
 type run struct {
-	cfg   *Options
-	cost  *Cost
-	queue loop
-	mem   *memory
-	core  *scheduler.Core
-	ready scheduler.Ready
-	reqs  []request
-	now   time.Duration
-	moves [2]line // offloads and loads, one after the other each way
-	batch []scheduler.Input
-	ctx   context.Context
-	n     Counts
-	left  int     // requests that waited when the last one came
-	depth []depth // nil: not wanted
-	tiers []Tiers // likewise
+	cfg    *Options
+	cost   *Cost
+	queue  loop
+	mem    *memory
+	core   *scheduler.Core
+	ready  scheduler.Ready
+	reqs   []request
+	now    time.Duration
+	moves  [2]line // offloads and loads, one after the other each way
+	batch  []scheduler.Input
+	ctx    context.Context
+	n      Counts
+	left   int       // requests that waited when the last one came
+	warm   int       // requests that are not counted
+	forces bool      // thinking may be cut short
+	made   histogram // gaps between visible tokens
+	read   histogram // and as their readers see them
+	course *course   // nil: not wanted
 }
 
 // Tiers is what the blocks of the cache were at a second of virtual time.
@@ -47,9 +50,6 @@ type Tiers struct {
 	Idle     int // in the prefix cache only
 	Outside  int // copies outside that are remembered
 }
-
-// depth is how many requests waited in a second of virtual time.
-type depth struct{ second, waiting int }
 
 // line is a path that carries one request's blocks after the other's.
 type line struct {
@@ -69,6 +69,7 @@ type moving struct {
 // request is one as the arm sees it.
 type request struct {
 	arrival
+	counted  bool // it did not come during the warm-up
 	phase    scheduler.Phase
 	forced   scheduler.Reason // its thinking was cut short, if so why
 	context  int              // tokens
@@ -79,9 +80,10 @@ type request struct {
 	thoughts time.Duration    // its thinking ended
 	first    time.Duration    // its first token of any kind was made; 0: none yet
 	answered time.Duration    // and its first visible one
-	read     time.Duration    // when its reader has the last token that was made
-	late     int              // visible tokens that came later than the bound after the one before
-	gaps     []float32        // between visible tokens, ms
+	last     time.Duration    // and its last one so far
+	read     time.Duration    // when its reader has that
+	gaps     int              // between visible tokens
+	late     int              // of them, those that were above the bound for a reader
 	done     time.Duration
 }
 
@@ -99,9 +101,10 @@ func newRun(ctx context.Context, o *Options, arm Arm, reqs []arrival) (*run, err
 	if err != nil {
 		return nil, err
 	}
+	r.warm, r.forces = o.warm(len(reqs)), arm.ThinkCap > 0
 	r.core = scheduler.New(scheduler.Config{Models: models, MaxRequests: len(reqs) + 1, MaxThink: most, OffloadThreshold: arm.ColdBatch, ReapAfter: scheduler.Time(forEver)})
 	for i := range reqs {
-		r.reqs[i].arrival = reqs[i]
+		r.reqs[i].arrival, r.reqs[i].counted = reqs[i], i >= r.warm
 	}
 	return r, nil
 }
@@ -156,12 +159,9 @@ func (r *run) play() error {
 func (r *run) sample(s *queue.Step) {
 	st := r.queue.Stats()
 	r.n.sample(st)
-	at := int(r.now / time.Second)
-	if r.depth == nil || r.depth[len(r.depth)-1].second >= at {
-		return
+	if r.course != nil {
+		r.course.sample(r.now, st, func(second int) Tiers { return r.mem.sample(second, s) })
 	}
-	r.depth = append(r.depth, depth{at, st.Waiting})
-	r.tiers = append(r.tiers, r.mem.sample(at, s))
 }
 
 // whole says whether every request has been answered.
@@ -236,6 +236,7 @@ var stream = [...][]int32{{tokText}, {tokEnd}, {tokText, tokEOS}}
 func (r *run) token(i int) {
 	q := &r.reqs[i]
 	q.decoded++
+	r.n.Decoded++
 	what := stream[0]
 	switch {
 	case q.decoded == q.think:
@@ -323,15 +324,22 @@ func (r *run) visible(q *request) {
 		return
 	}
 	if q.answered == 0 {
-		q.answered, q.read = r.now, r.now
+		q.answered, q.last, q.read = r.now, r.now, r.now
 		return
 	}
 	at := max(r.now, q.read+r.cfg.OutputPace)
-	q.gaps = append(q.gaps, float32(float64(at-q.read)/float64(time.Millisecond)))
+	q.gaps++
 	if at-q.read > r.cfg.Bound {
 		q.late++
 	}
-	q.read = at
+	if q.counted {
+		r.made.add(r.now - q.last)
+		r.read.add(at - q.read)
+	}
+	if r.course != nil {
+		r.course.gap(r.now, r.now-q.last)
+	}
+	q.last, q.read = r.now, at
 }
 
 // hits is what the prefix cache has of a request that the queue admits.

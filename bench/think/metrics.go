@@ -5,12 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"meridian/scheduler"
 	"meridian/scheduler/queue"
 )
 
 // Counts are sums over one seed's requests in one arm.
 type Counts struct {
 	Prefilled      uint64 `json:"prefilled_tokens"`
+	Decoded        uint64 `json:"decoded_tokens"`
 	Recomputed     uint64 `json:"recomputed_tokens"`
 	HitTokens      uint64 `json:"prefix_hit_tokens"` // of those that were admitted, the ones that were preempted again
 	OffloadedBytes uint64 `json:"offloaded_bytes"`   // of preempted requests
@@ -40,21 +42,39 @@ type Percentiles struct {
 	P99 float64 `json:"p99_ms"`
 }
 
-// Figures are what one arm made of one seed's requests, those of the warm-up left out.
+// Figures are what one arm made of one seed's requests, those of the warm-up left out of
+// all but Counts.
 type Figures struct {
+	Requests     int         `json:"requests"`      // that are counted
 	TTFT         Percentiles `json:"ttft"`          // arrival to the first token of any kind
-	ChatAnswer   Percentiles `json:"chat_answer"`   // arrival to the first visible token, of who does not think
-	ReasonAnswer Percentiles `json:"reason_answer"` // of who does
-	TTOT         Percentiles `json:"ttot"`          // end of thinking to the first visible token
-	ITL          Percentiles `json:"itl"`           // visible, of a reader at the pace of the SLO
+	TTOT         Percentiles `json:"ttot_end_tag"`  // end of thinking to the first visible token
+	Answer       Percentiles `json:"ttot_arrival"`  // arrival to the first visible token
+	ChatAnswer   Percentiles `json:"chat_answer"`   // of it, of who does not think
+	ReasonAnswer Percentiles `json:"reason_answer"` // and of who does
+	ITL          Percentiles `json:"output_itl"`    // from a visible token to the next, as they are made
+	ReadITL      Percentiles `json:"read_itl"`      // and as a reader at the pace of the SLO sees them
 	EndToEnd     Percentiles `json:"end_to_end"`    // arrival to the last token
-	Late         float64     `json:"late_share"`    // of visible tokens: more than the bound after the one before
-	Goodput      float64     `json:"goodput_share"` // of requests: first answer and 99 of 100 visible tokens in time
+	ThinkMean    float64     `json:"think_tokens_mean"`
+	ThinkP95     float64     `json:"think_tokens_p95"`
+	Forced       *Forced     `json:"force_rate,omitempty"` // nil: forcing is off
+	Late         float64     `json:"late_share"`           // of visible tokens: more than the bound after the one before, to a reader
+	FirstMet     float64     `json:"first_answer_met_share"`
+	ITLMet       float64     `json:"itl_met_share"`
+	Goodput      float64     `json:"goodput_share"` // of requests: both SLOs are met
+	GoodputRate  float64     `json:"goodput_rps"`   // the same a second
 	Makespan     float64     `json:"makespan_s"`
 	Counts
 
-	depth        []depth   // of the first seed
-	chat, reason []float64 // ms to the first visible token, sorted; likewise
+	course       *course   // of the first seed
+	ttft, ttot   []float64 // ms, sorted; likewise
+	chat, reason []float64
+}
+
+// Forced is the share of thinking requests whose thinking was cut short, by reason.
+type Forced struct {
+	Converged    float64 `json:"converged"`
+	Overthinking float64 `json:"overthinking"`
+	HardCap      float64 `json:"hard_cap"`
 }
 
 // percentile is by nearest rank, of sorted values.
@@ -62,8 +82,11 @@ func percentile(v []float64, p float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}
-	return v[max(int(math.Ceil(p*float64(len(v))))-1, 0)]
+	return v[rank(len(v), p)-1]
 }
+
+// rank of a percentile among n values, from 1.
+func rank(n int, p float64) int { return max(int(math.Ceil(p*float64(n))), 1) }
 
 func percentiles(v []float64) Percentiles {
 	slices.Sort(v)
@@ -81,52 +104,73 @@ func round(v float64) float64 {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// figures of a run; the first warm requests of those that came are not counted.
-func (r *run) figures(warm int) Figures {
-	var ttft, chat, reason, ttot, itl, whole []float64
-	f := Figures{Counts: r.n}
+// figures of a run.
+func (r *run) figures() Figures {
+	var ttft, ttot, answer, chat, reason, whole, think []float64
+	f := Figures{Counts: r.n, ITL: r.made.percentiles(), ReadITL: r.read.percentiles()}
+	gaps, late, first, fluent, good, sum := 0, 0, 0, 0, 0, 0
+	var forced [4]int // by reason
 	f.EvictedThought, f.EvictedThinking, f.EvictedOutput = r.mem.gone[0], r.mem.gone[1], r.mem.gone[2]
 	cold := r.core.Stats()
 	f.ColdKept, f.ColdDropped = cold.Kept, cold.Dropped
-	visible, late, good, all := 0, 0, 0, 0
 	for i := range r.reqs {
 		q := &r.reqs[i]
 		f.Makespan = max(f.Makespan, q.done.Seconds())
-		if i < warm {
+		if !q.counted {
 			continue
 		}
-		all++
+		f.Requests++
 		ttft = append(ttft, ms(q.first-q.at))
 		whole = append(whole, ms(q.done-q.at))
+		answer = append(answer, ms(q.answered-q.at))
 		bound := r.cfg.FirstAnswer
 		if q.think > 0 {
 			reason = append(reason, ms(q.answered-q.at))
 			ttot = append(ttot, ms(q.answered-q.thoughts))
+			think = append(think, float64(q.think))
+			sum += q.think
+			forced[q.forced]++
 			bound += time.Duration(q.think) * r.cfg.ThinkPace
 		} else {
 			chat = append(chat, ms(q.answered-q.at))
 		}
-		for _, g := range q.gaps {
-			itl = append(itl, float64(g))
-		}
-		visible += len(q.gaps)
+		gaps += q.gaps
 		late += q.late
-		if q.answered-q.at <= bound && q.late*100 <= len(q.gaps) {
-			good++
+		soon, steady := q.answered-q.at <= bound, q.late*100 <= q.gaps
+		first, fluent, good = first+one(soon), fluent+one(steady), good+one(soon && steady)
+	}
+	f.TTFT, f.TTOT, f.Answer, f.ChatAnswer, f.ReasonAnswer, f.EndToEnd = percentiles(ttft), percentiles(ttot), percentiles(answer), percentiles(chat), percentiles(reason), percentiles(whole)
+	slices.Sort(think)
+	f.ThinkMean, f.ThinkP95 = share(sum, len(think)), percentile(think, .95)
+	if r.forces {
+		n := len(think)
+		f.Forced = &Forced{share(forced[scheduler.Converged], n), share(forced[scheduler.Overthinking], n), share(forced[scheduler.HardCap], n)}
+	}
+	f.Late, f.FirstMet, f.ITLMet, f.Goodput = share(late, gaps), share(first, f.Requests), share(fluent, f.Requests), share(good, f.Requests)
+	if n := len(r.reqs); n > 0 {
+		if span := (r.reqs[n-1].at - r.reqs[r.warm].at).Seconds(); span > 0 {
+			f.GoodputRate = round(float64(good) / span)
 		}
-	}
-	f.TTFT, f.ChatAnswer, f.ReasonAnswer, f.TTOT, f.ITL, f.EndToEnd = percentiles(ttft), percentiles(chat), percentiles(reason), percentiles(ttot), percentiles(itl), percentiles(whole)
-	if visible > 0 {
-		f.Late = round(float64(late) / float64(visible))
-	}
-	if all > 0 {
-		f.Goodput = round(float64(good) / float64(all))
 	}
 	f.Makespan = round(f.Makespan)
-	if f.depth = r.depth; f.depth != nil {
-		f.chat, f.reason = chat, reason
+	if f.course = r.course; f.course != nil {
+		f.ttft, f.ttot, f.chat, f.reason = ttft, ttot, chat, reason
 	}
 	return f
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func share(n, of int) float64 {
+	if of == 0 {
+		return 0
+	}
+	return round(float64(n) / float64(of))
 }
 
 // Interval is a mean over the seeds with its 95 % confidence interval.
@@ -165,13 +209,23 @@ func interval(v []float64) Interval {
 }
 
 // paired is the interval of the relative change of a figure from base to arm, seed by
-// seed: the seeds have the same requests.
-func paired(base, arm []Figures, of func(*Figures) float64) Interval {
+// seed: the seeds have the same requests. Where the base has 0 there is no such change,
+// and the seed is left out.
+func paired(base, arm []*Figures, of func(*Figures) float64) Interval {
 	var d []float64
 	for i := range base {
-		if b := of(&base[i]); b > 0 {
-			d = append(d, of(&arm[i])/b-1)
+		if b := of(base[i]); b > 0 {
+			d = append(d, of(arm[i])/b-1)
 		}
+	}
+	return interval(d)
+}
+
+// differing is the interval of the difference, likewise.
+func differing(base, arm []*Figures, of func(*Figures) float64) Interval {
+	var d []float64
+	for i := range base {
+		d = append(d, of(arm[i])-of(base[i]))
 	}
 	return interval(d)
 }

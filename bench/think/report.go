@@ -2,23 +2,24 @@ package think
 
 import (
 	"fmt"
+	"math"
 	"strconv"
-
-	"meridian/bench/plot"
 )
 
 // Report is what a run found. Nothing in it depends on the machine.
 type Report struct {
+	Interrupted   string       `json:"interrupted,omitempty"` // why it is not the whole report
+	Mode          string       `json:"mode"`
 	Workload      Workload     `json:"workload"`
 	Cost          Cost         `json:"step_cost"`
 	Slots         int          `json:"slots"`
 	StepTokens    int          `json:"step_tokens"`
 	KVTokens      int          `json:"kv_tokens"`
 	BlockTokens   int          `json:"block_tokens"`
-	Requests      int          `json:"requests"`
-	Warm          int          `json:"not_counted"`
-	Seeds         int          `json:"seeds"`
-	Seed          uint64       `json:"first_seed"`
+	Requests      int          `json:"requests,omitempty"`   // of a seed
+	DurationS     float64      `json:"duration_s,omitempty"` // of arrivals, in place of requests
+	Warm          string       `json:"not_counted"`          // of a seed's requests, from the first on
+	Seeds         []uint64     `json:"seeds"`
 	FirstAnswerMS float64      `json:"slo_first_answer_ms"`
 	ThinkPaceMS   float64      `json:"slo_think_token_ms"`
 	OutputPaceMS  float64      `json:"slo_output_token_ms"`
@@ -27,142 +28,311 @@ type Report struct {
 	Sanity        []Sanity     `json:"sanity"`
 	Arms          []Arm        `json:"arms"`
 	Loads         []LoadReport `json:"loads"`
+	Verdict       *Verdict     `json:"verdict,omitempty"` // nil: nothing to judge by
 }
+
+// SyntheticReplay is the mode of a report in virtual time.
+const SyntheticReplay = "synthetic-replay"
 
 // LoadReport is of one rate.
 type LoadReport struct {
-	Load float64     `json:"load,omitempty"` // of the capacity; 0: the rate was given
-	Rate float64     `json:"rate_rps"`
-	Arms []ArmReport `json:"arms"`
+	Load  float64     `json:"load,omitempty"` // of the capacity; 0: the rate was given
+	Rate  float64     `json:"rate_rps"`
+	Seeds int         `json:"seeds"` // that every arm has played
+	Arms  []ArmReport `json:"arms"`  // forcing is off: all decode the same tokens
+	// Forced are arms that cut thinking, and decode fewer tokens. They are compared with the
+	// first of Arms.
+	Forced []ArmReport `json:"forced,omitempty"`
 }
 
 // ArmReport is means over the seeds, and the change against the first arm, paired seed by
 // seed, of what the verdict is about.
 type ArmReport struct {
-	Name           string    `json:"name"`
-	TTFT           Interval  `json:"ttft_p95_ms"`
-	ChatAnswer     Interval  `json:"chat_answer_p95_ms"`
-	ReasonAnswer   Interval  `json:"reason_answer_p95_ms"`
-	TTOT           Interval  `json:"ttot_p95_ms"`
-	ITL            Interval  `json:"itl_p99_ms"`
-	EndToEnd       Interval  `json:"end_to_end_p95_ms"`
-	Late           Interval  `json:"late_share"`
-	Goodput        Interval  `json:"goodput_share"`
-	Recomputed     Interval  `json:"recomputed_tokens"`
-	Offloaded      Interval  `json:"offloaded_bytes"`
-	ChatChange     Interval  `json:"chat_answer_change"`
-	ReasonChange   Interval  `json:"reason_answer_change"`
-	EndToEndChange Interval  `json:"end_to_end_change"`
-	Seeds          []Figures `json:"by_seed"`
+	Name      string     `json:"name"`
+	Means     []Mean     `json:"means"`
+	Changes   []Change   `json:"changes,omitempty"` // against the first arm
+	Tokens    uint64     `json:"decoded_tokens"`    // of all seeds
+	ForceRate *Forced    `json:"force_rate,omitempty"`
+	Seeds     []*Figures `json:"by_seed"`
 }
 
-func summarise(name string, base, f []Figures) ArmReport {
-	of := func(get func(*Figures) float64) Interval {
+// Mean is of one figure.
+type Mean struct {
+	Figure string `json:"figure"`
+	Interval
+}
+
+// Change is of one figure that a verdict is about.
+type Change struct {
+	Figure string `json:"figure"`
+	Points bool   `json:"points,omitempty"` // it is a difference of shares; else relative
+	Interval
+	Says string `json:"says"` // Better, Worse, Same or Unclear
+}
+
+// What a change says at 95 %.
+const (
+	Better  = "better"
+	Worse   = "worse"
+	Same    = "same"        // in every seed
+	Unclear = "cannot tell" // the interval has no change in it, or there is none
+)
+
+// figure is one of the report's.
+type figure struct {
+	name string
+	of   func(*Figures) float64
+}
+
+// figures that are shown as means, in the order of the report.
+var figures = []figure{
+	{"ttft_p50_ms", func(f *Figures) float64 { return f.TTFT.P50 }},
+	{"ttft_p95_ms", func(f *Figures) float64 { return f.TTFT.P95 }},
+	{"ttft_p99_ms", func(f *Figures) float64 { return f.TTFT.P99 }},
+	{"ttot_end_tag_p50_ms", func(f *Figures) float64 { return f.TTOT.P50 }},
+	{"ttot_end_tag_p95_ms", func(f *Figures) float64 { return f.TTOT.P95 }},
+	{"ttot_end_tag_p99_ms", func(f *Figures) float64 { return f.TTOT.P99 }},
+	{"ttot_arrival_p50_ms", func(f *Figures) float64 { return f.Answer.P50 }},
+	{"ttot_arrival_p95_ms", func(f *Figures) float64 { return f.Answer.P95 }},
+	{"ttot_arrival_p99_ms", func(f *Figures) float64 { return f.Answer.P99 }},
+	{"chat_answer_p95_ms", func(f *Figures) float64 { return f.ChatAnswer.P95 }},
+	{"reason_answer_p95_ms", func(f *Figures) float64 { return f.ReasonAnswer.P95 }},
+	{"output_itl_p50_ms", func(f *Figures) float64 { return f.ITL.P50 }},
+	{"output_itl_p95_ms", func(f *Figures) float64 { return f.ITL.P95 }},
+	{"output_itl_p99_ms", func(f *Figures) float64 { return f.ITL.P99 }},
+	{"read_itl_p99_ms", func(f *Figures) float64 { return f.ReadITL.P99 }},
+	{"late_share", func(f *Figures) float64 { return f.Late }},
+	{"end_to_end_p95_ms", func(f *Figures) float64 { return f.EndToEnd.P95 }},
+	{"think_tokens_mean", func(f *Figures) float64 { return f.ThinkMean }},
+	{"think_tokens_p95", func(f *Figures) float64 { return f.ThinkP95 }},
+	{"first_answer_met_share", func(f *Figures) float64 { return f.FirstMet }},
+	{"itl_met_share", func(f *Figures) float64 { return f.ITLMet }},
+	{"goodput_share", func(f *Figures) float64 { return f.Goodput }},
+	{"goodput_rps", func(f *Figures) float64 { return f.GoodputRate }},
+	{"recomputed_tokens", func(f *Figures) float64 { return float64(f.Recomputed) }},
+	{"prefix_hit_tokens", func(f *Figures) float64 { return float64(f.HitTokens) }},
+	{"output_critical_eviction_events", func(f *Figures) float64 { return float64(f.EvictedOutput) }},
+	{"evicted_think_active", func(f *Figures) float64 { return float64(f.EvictedThinking) }},
+	{"evicted_think_complete", func(f *Figures) float64 { return float64(f.EvictedThought) }},
+	{"cold_bytes", func(f *Figures) float64 { return float64(f.ColdBytes) }},
+	{"offloaded_bytes", func(f *Figures) float64 { return float64(f.OffloadedBytes) }},
+	{"pulled_bytes", func(f *Figures) float64 { return float64(f.PulledBytes) }},
+	{"preempted", func(f *Figures) float64 { return float64(f.Preempted) }},
+}
+
+// judged are the figures that arms are compared by. Of shares the difference counts, as
+// they may be 0; more of good is better.
+var judged = []struct {
+	figure
+	points, more bool
+}{
+	{figureOf("chat_answer_p95_ms"), false, false},
+	{figureOf("reason_answer_p95_ms"), false, false},
+	{figureOf("ttft_p95_ms"), false, false},
+	{figureOf("ttot_end_tag_p95_ms"), false, false},
+	{figureOf("end_to_end_p95_ms"), false, false},
+	{figureOf("late_share"), true, false},
+	{figureOf("goodput_share"), true, true},
+}
+
+func figureOf(name string) figure {
+	for _, f := range figures {
+		if f.name == name {
+			return f
+		}
+	}
+	panic("no figure " + name)
+}
+
+// Mean of a figure, or no number.
+func (a *ArmReport) Mean(name string) Interval {
+	for _, m := range a.Means {
+		if m.Figure == name {
+			return m.Interval
+		}
+	}
+	return Interval{math.NaN(), math.NaN(), math.NaN()}
+}
+
+// Change of a figure against the first arm; nil: there is none.
+func (a *ArmReport) Change(name string) *Change {
+	for i := range a.Changes {
+		if a.Changes[i].Figure == name {
+			return &a.Changes[i]
+		}
+	}
+	return nil
+}
+
+func newReport(o *Options) Report {
+	r := Report{
+		Mode: SyntheticReplay, Workload: o.Workload, Cost: o.Cost, Slots: o.Slots, StepTokens: o.StepTokens, KVTokens: o.KVTokens, BlockTokens: o.BlockTokens,
+		Seeds: o.Seeds, FirstAnswerMS: ms(o.FirstAnswer), ThinkPaceMS: ms(o.ThinkPace), OutputPaceMS: ms(o.OutputPace), BoundMS: ms(o.Bound), Arms: o.Arms,
+		Warm: "a quarter",
+	}
+	if o.Warm >= 0 {
+		r.Warm = strconv.Itoa(o.Warm)
+	}
+	if r.DurationS = o.Duration.Seconds(); o.Duration == 0 {
+		r.Requests = o.Requests
+	}
+	return r
+}
+
+// summarise takes over what all arms made of the same seeds. A seed that an arm has not
+// played is left out of all.
+func (l *LoadReport) summarise(o *Options, all [][]*Figures) {
+	played := make([][]*Figures, len(all))
+	for seed := range o.Seeds {
+		whole := true
+		for arm := range all {
+			whole = whole && all[arm][seed] != nil
+		}
+		if !whole {
+			continue
+		}
+		l.Seeds++
+		for arm := range all {
+			played[arm] = append(played[arm], all[arm][seed])
+		}
+	}
+	if l.Seeds == 0 {
+		return
+	}
+	for i := range o.Arms {
+		a := summary(o.Arms[i].Name, played[0], played[i], i > 0)
+		if o.Arms[i].ThinkCap > 0 {
+			l.Forced = append(l.Forced, a)
+		} else {
+			l.Arms = append(l.Arms, a)
+		}
+	}
+}
+
+func summary(name string, base, f []*Figures, compare bool) ArmReport {
+	a := ArmReport{Name: name, Seeds: f}
+	for _, x := range figures {
 		var v []float64
 		for i := range f {
-			v = append(v, get(&f[i]))
+			v = append(v, x.of(f[i]))
 		}
-		return interval(v)
+		a.Means = append(a.Means, Mean{x.name, interval(v)})
 	}
-	chat := func(x *Figures) float64 { return x.ChatAnswer.P95 }
-	reason := func(x *Figures) float64 { return x.ReasonAnswer.P95 }
-	end := func(x *Figures) float64 { return x.EndToEnd.P95 }
-	return ArmReport{
-		Name: name, TTFT: of(func(x *Figures) float64 { return x.TTFT.P95 }), ChatAnswer: of(chat), ReasonAnswer: of(reason),
-		TTOT: of(func(x *Figures) float64 { return x.TTOT.P95 }), ITL: of(func(x *Figures) float64 { return x.ITL.P99 }), EndToEnd: of(end),
-		Late: of(func(x *Figures) float64 { return x.Late }), Goodput: of(func(x *Figures) float64 { return x.Goodput }),
-		Recomputed: of(func(x *Figures) float64 { return float64(x.Recomputed) }), Offloaded: of(func(x *Figures) float64 { return float64(x.OffloadedBytes) }),
-		ChatChange: paired(base, f, chat), ReasonChange: paired(base, f, reason), EndToEndChange: paired(base, f, end), Seeds: f,
+	var forced [3][]float64
+	for _, x := range f {
+		a.Tokens += x.Decoded
+		if x.Forced != nil {
+			for i, v := range [...]float64{x.Forced.Converged, x.Forced.Overthinking, x.Forced.HardCap} {
+				forced[i] = append(forced[i], v)
+			}
+		}
 	}
+	if len(forced[0]) > 0 {
+		a.ForceRate = &Forced{interval(forced[0]).Mean, interval(forced[1]).Mean, interval(forced[2]).Mean}
+	}
+	if compare {
+		a.Changes = changes(base, f)
+	}
+	return a
+}
+
+// changes of what arms are judged by.
+func changes(base, arm []*Figures) (all []Change) {
+	for _, j := range judged {
+		c := Change{Figure: j.name, Points: j.points}
+		if j.points {
+			c.Interval = differing(base, arm, j.of)
+		} else {
+			c.Interval = paired(base, arm, j.of)
+		}
+		c.Says = c.says(j.more, len(arm))
+		all = append(all, c)
+	}
+	return all
+}
+
+func (c *Change) says(more bool, seeds int) string {
+	switch {
+	case seeds < 2:
+		return Unclear
+	case c.Low == 0 && c.High == 0:
+		return Same
+	case c.Low <= 0 && c.High >= 0:
+		return Unclear
+	case c.Mean > 0 == more:
+		return Better
+	}
+	return Worse
+}
+
+// text is the change for people, in percent.
+func (c *Change) text(seeds int) string {
+	if seeds < 2 {
+		return fmt.Sprintf("%+.0f %%", 100*c.Mean)
+	}
+	return fmt.Sprintf("%+.0f±%.0f %%", 100*c.Mean, 50*(c.High-c.Low))
+}
+
+// name of a load for people and for files.
+func (l *LoadReport) name() string {
+	if l.Load > 0 {
+		return strconv.FormatFloat(l.Load, 'f', 2, 64)
+	}
+	return fmt.Sprintf("%.2frps", l.Rate)
 }
 
 // Rows is the report for people.
 func (r Report) Rows() (head []string, rows [][]string) {
 	head = []string{"load", "arm", "chat", "thinkers", "late", "whole", "anew"}
 	for _, l := range r.Loads {
-		name := fmt.Sprintf("%.2f/s", l.Rate)
-		if l.Load > 0 {
-			name = strconv.FormatFloat(l.Load, 'f', 2, 64)
-		}
-		for i, a := range l.Arms {
-			of := func(v, change Interval) string {
-				s := fmt.Sprintf("%.2f s", v.Mean/1000)
-				switch {
-				case i > 0 && r.Seeds < 2: // no interval of one value
-					s += fmt.Sprintf(" (%+.0f %%)", 100*change.Mean)
-				case i > 0:
-					s += fmt.Sprintf(" (%+.0f±%.0f %%)", 100*change.Mean, 50*(change.High-change.Low))
+		for _, a := range append(l.Arms[:len(l.Arms):len(l.Arms)], l.Forced...) {
+			name := a.Name
+			if a.ForceRate != nil {
+				name += " *"
+			}
+			of := func(figure string) string {
+				s := fmt.Sprintf("%.2f s", a.Mean(figure).Mean/1000)
+				if c := a.Change(figure); c != nil {
+					s += " (" + c.text(l.Seeds) + ")"
 				}
 				return s
 			}
-			rows = append(rows, []string{name, a.Name, of(a.ChatAnswer, a.ChatChange), of(a.ReasonAnswer, a.ReasonChange),
-				fmt.Sprintf("%.1f %%", 100*a.Late.Mean), fmt.Sprintf("%.1f s", a.EndToEnd.Mean/1000), fmt.Sprintf("%.0f k", a.Recomputed.Mean/1000)})
+			rows = append(rows, []string{l.name(), name, of("chat_answer_p95_ms"), of("reason_answer_p95_ms"), fmt.Sprintf("%.1f %%", 100*a.Mean("late_share").Mean),
+				fmt.Sprintf("%.1f s", a.Mean("end_to_end_p95_ms").Mean/1000), fmt.Sprintf("%.0f k", a.Mean("recomputed_tokens").Mean/1000)})
 		}
 	}
 	return head, rows
 }
 
+// size is how many requests a seed has, for people.
+func (r *Report) size() string {
+	if r.DurationS > 0 {
+		return fmt.Sprintf("arrivals in %.4g s", r.DurationS)
+	}
+	return fmt.Sprintf("%d requests", r.Requests)
+}
+
 // Note says what the figures are.
 func (r Report) Note() string {
-	of, spread := fmt.Sprintf("means of %d seeds", r.Seeds), " with a 95 % interval"
-	if r.Seeds < 2 {
+	of, spread := fmt.Sprintf("means of %d seeds", len(r.Seeds)), " with a 95 % interval"
+	if len(r.Seeds) < 2 {
 		of, spread = "one seed", "; of one seed there is no interval"
 	}
-	note := fmt.Sprintf("Virtual time, %s of %d requests, %s workload, step costs %s, %d slots, %d KV tokens. "+
+	note := fmt.Sprintf("Virtual time, %s of %s, %s workload, step costs %s, %d slots, %d KV tokens. "+
 		"chat and thinkers: p95 from arrival to the first visible token, and its change against %s%s. "+
 		"late: visible tokens over %.0f ms after the one before, of readers at %.0f ms a token. whole: p95 from arrival to the last token. anew: tokens computed again.",
-		of, r.Requests, r.Workload.Name, r.Cost.Name, r.Slots, r.KVTokens, r.Arms[0].Name, spread, r.BoundMS, r.OutputPaceMS)
+		of, r.size(), r.Workload.Name, r.Cost.Name, r.Slots, r.KVTokens, r.Arms[0].Name, spread, r.BoundMS, r.OutputPaceMS)
+	note += " Forcing is off but where there is a *: those decode fewer tokens."
 	for _, s := range r.Sanity {
 		note += fmt.Sprintf(" M/D/1 at %v: %+.1f %% of theory.", s.Utilisation, 100*s.Error)
 	}
+	if r.Verdict != nil {
+		for _, line := range r.Verdict.Text {
+			note += "\n" + line
+		}
+	}
+	if r.Interrupted != "" {
+		note += "\nNOT THE WHOLE REPORT: " + r.Interrupted + "."
+	}
 	return note
-}
-
-// Plots are the report's pictures by file name: of the first seed, at each load.
-func (r Report) Plots() map[string]string {
-	out := map[string]string{}
-	for _, l := range r.Loads {
-		name := fmt.Sprintf("-%s-%.2f.svg", r.Workload.Name, l.Load)
-		if l.Load == 0 {
-			name = fmt.Sprintf("-%s-%.2frps.svg", r.Workload.Name, l.Rate)
-		}
-		note := fmt.Sprintf("%s workload, %.2f requests a second, seed %d", r.Workload.Name, l.Rate, r.Seed)
-		cdf := func(title string, of func(*Figures) []float64) string {
-			p := plot.Plot{Title: title, Note: note, X: plot.Log10("seconds"), Y: plot.Linear("share of requests")}
-			for i, a := range l.Arms {
-				p.Lines = append(p.Lines, plot.Line{Name: a.Name, Color: 2 * i, Bare: true, Points: distribution(of(&a.Seeds[0]))})
-			}
-			return p.SVG()
-		}
-		depth := plot.Plot{Title: "Requests that wait", Note: note, X: plot.Linear("seconds"), Y: plot.Linear("requests")}
-		for i, a := range l.Arms {
-			line := plot.Line{Name: a.Name, Color: 2 * i, Bare: true}
-			for _, d := range a.Seeds[0].depth {
-				line.Points = append(line.Points, plot.Point{X: float64(d.second), Y: float64(d.waiting)})
-			}
-			depth.Lines = append(depth.Lines, line)
-		}
-		for file, svg := range map[string]string{
-			"chat":   cdf("First visible token of who does not think", func(f *Figures) []float64 { return f.chat }),
-			"reason": cdf("First visible token of who thinks", func(f *Figures) []float64 { return f.reason }),
-			"queue":  depth.SVG(),
-		} {
-			if svg != "" {
-				out[file+name] = svg
-			}
-		}
-	}
-	return out
-}
-
-// cdfPoints is how many points of a distribution are drawn.
-const cdfPoints = 200
-
-// distribution is the share of requests, by time in seconds, of sorted times in ms.
-func distribution(v []float64) (p []plot.Point) {
-	for k := 1; k <= cdfPoints && len(v) > 0; k++ {
-		share := float64(k) / cdfPoints
-		p = append(p, plot.Point{X: percentile(v, share) / 1000, Y: share})
-	}
-	return p
 }

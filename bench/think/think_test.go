@@ -18,7 +18,8 @@ func small() Options {
 	o := Defaults()
 	o.Slots, o.StepTokens, o.KVTokens = 16, 512, 16_000
 	o.Workload.Think, o.Workload.Answer = Span{100, 1500}, Span{50, 300}
-	o.Requests, o.Warm, o.Seeds, o.Loads, o.Sanity = 500, 50, 3, []float64{1.2}, 1000
+	o.Arms = Arms(&o)
+	o.Requests, o.Warm, o.Seeds, o.Loads, o.Sanity = 500, 50, Seeds(1, 3), []float64{1.2}, 1000
 	return o
 }
 
@@ -41,36 +42,48 @@ func TestWhatPoliciesAreFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := map[string]ArmReport{}
-	for _, a := range rep.Loads[0].Arms {
-		by[a.Name] = a
+	by := map[string]*ArmReport{}
+	l := &rep.Loads[0]
+	for i := range l.Arms {
+		by[l.Arms[i].Name] = &l.Arms[i]
 	}
-	stock, ours := by["stock"], by["output-first"]
-	if stock.Recomputed.Mean == 0 || stock.Seeds[0].Preempted == 0 {
-		t.Fatalf("stock was under no pressure: %+v", stock.Seeds[0])
+	mean := func(arm, figure string) float64 {
+		t.Helper()
+		v := by[arm].Mean(figure).Mean
+		if math.IsNaN(v) {
+			t.Fatalf("%s has no %s", arm, figure)
+		}
+		return v
+	}
+	if mean("stock", "recomputed_tokens") == 0 || mean("stock", "preempted") == 0 {
+		t.Fatalf("stock was under no pressure: %+v", by["stock"].Means)
 	}
 	for name, a := range by {
 		recomputes := name == "stock" || name == "minivllm"
-		if !recomputes && a.Recomputed.Mean > stock.Recomputed.Mean/10 {
-			t.Errorf("%s computed %v tokens again, stock %v", name, a.Recomputed.Mean, stock.Recomputed.Mean)
+		if anew := mean(name, "recomputed_tokens"); !recomputes && anew > mean("stock", "recomputed_tokens")/10 {
+			t.Errorf("%s computed %v tokens again, stock %v", name, anew, mean("stock", "recomputed_tokens"))
 		}
-		if a.Offloaded.Mean == 0 != recomputes {
-			t.Errorf("%s offloaded %v bytes", name, a.Offloaded.Mean)
+		if mean(name, "offloaded_bytes") == 0 != recomputes {
+			t.Errorf("%s offloaded %v bytes", name, mean(name, "offloaded_bytes"))
+		}
+		if a.Tokens != by["stock"].Tokens || a.Tokens == 0 {
+			t.Errorf("%s decoded %d tokens, stock %d", name, a.Tokens, by["stock"].Tokens)
 		}
 	}
-	if ours.ChatAnswer.Mean > stock.ChatAnswer.Mean/2 || ours.ChatChange.High > -0.5 {
-		t.Errorf("answers without thinking: %v ms, stock %v ms, change %+v", ours.ChatAnswer.Mean, stock.ChatAnswer.Mean, ours.ChatChange)
+	change := by["output-first"].Change("chat_answer_p95_ms")
+	if mean("output-first", "chat_answer_p95_ms") > mean("stock", "chat_answer_p95_ms")/2 || change.High > -0.5 || change.Says != Better {
+		t.Errorf("answers without thinking: %v ms, stock %v ms, change %+v", mean("output-first", "chat_answer_p95_ms"), mean("stock", "chat_answer_p95_ms"), change)
 	}
 	head, rows := rep.Rows()
-	if len(rows) != len(by) || len(rows[0]) != len(head) {
+	if len(rows) != len(by)+1 || len(rows[0]) != len(head) { // and the arm that cuts thinking
 		t.Errorf("%d rows of %d columns, %d heads", len(rows), len(rows[0]), len(head))
 	}
 	plots := rep.Plots()
-	if len(plots) != 3 {
+	if len(plots) != 6+len(by) {
 		t.Errorf("%d plots", len(plots))
 	}
 	for name, svg := range plots {
-		if !strings.Contains(svg, "output-first") || strings.Contains(svg, "NaN") {
+		if !strings.Contains(svg, "output-first") && !strings.HasPrefix(name, "tiers-") || strings.Contains(svg, "NaN") {
 			t.Errorf("%s: %.200s", name, svg)
 		}
 	}
@@ -80,15 +93,15 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	var reports [3][]byte
 	for i := range reports {
 		o := small()
-		o.Requests, o.Warm, o.Seeds = 120, 10, 2
+		o.Requests, o.Warm, o.Seeds = 120, 10, Seeds(1, 2)
 		if i == 2 {
-			o.Seed = 7
+			o.Seeds = Seeds(7, 2)
 		}
 		rep, err := Run(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rep.Seed = 0
+		rep.Seeds = nil
 		if reports[i], err = json.Marshal(rep); err != nil {
 			t.Fatal(err)
 		}
@@ -107,14 +120,20 @@ func TestWhatAReaderSees(t *testing.T) {
 	o := Defaults()
 	o.OutputPace, o.Bound = 50*time.Millisecond, 100*time.Millisecond
 	r := &run{cfg: &o}
-	q := &request{arrival: arrival{think: 1}}
+	q := &request{arrival: arrival{think: 1}, counted: true}
 	for i, at := range []int{5, 10, 20, 30, 90, 400, 410} { // ms; the first is a think token
 		r.now, q.decoded = time.Duration(at)*time.Millisecond, i+1
 		r.visible(q)
 	}
-	want := []float32{50, 50, 50, 240, 50}
-	if q.first != 5*time.Millisecond || q.answered != 10*time.Millisecond || !reflect.DeepEqual(q.gaps, want) || q.late != 1 {
-		t.Errorf("first %v, answered %v, gaps %v, %d late", q.first, q.answered, q.gaps, q.late)
+	if q.first != 5*time.Millisecond || q.answered != 10*time.Millisecond || q.gaps != 5 || q.late != 1 {
+		t.Errorf("first %v, answered %v, %d gaps, %d late", q.first, q.answered, q.gaps, q.late)
+	}
+	// Made after 10, 10, 60, 310 and 10 ms; read after 50, 50, 50, 240 and 50.
+	if got := r.made.percentiles(); got != (Percentiles{10, 310, 310}) {
+		t.Errorf("made %+v", got)
+	}
+	if got := r.read.percentiles(); got != (Percentiles{50, 240, 240}) {
+		t.Errorf("read %+v", got)
 	}
 }
 
@@ -133,8 +152,8 @@ func TestPercentilesAndIntervals(t *testing.T) {
 	if got, half := interval([]float64{1, 2, 3}), 4.303/math.Sqrt(3); math.Abs(got.Mean-2) > 1e-9 || math.Abs(got.High-2-half) > 1e-4 || math.Abs(2-half-got.Low) > 1e-4 {
 		t.Errorf("%+v, half should be %v", got, half)
 	}
-	base := []Figures{{Goodput: 1}, {Goodput: 2}, {Goodput: 0}}
-	arm := []Figures{{Goodput: 0.5}, {Goodput: 1}, {Goodput: 9}} // the last has nothing to compare with
+	base := []*Figures{{Goodput: 1}, {Goodput: 2}, {Goodput: 0}}
+	arm := []*Figures{{Goodput: 0.5}, {Goodput: 1}, {Goodput: 9}} // the last has nothing to compare with
 	if got := paired(base, arm, func(f *Figures) float64 { return f.Goodput }); got != (Interval{-0.5, -0.5, -0.5}) {
 		t.Errorf("%+v", got)
 	}
@@ -142,19 +161,32 @@ func TestPercentilesAndIntervals(t *testing.T) {
 
 func TestOptionsThatCannotBe(t *testing.T) {
 	for want, f := range map[string]func(*Options){
-		"no arm":               func(o *Options) { o.Arms = nil },
-		"reasoning ratio of 2": func(o *Options) { o.Workload.ReasoningRatio = 2 },
-		"thinking of 9 to 3":   func(o *Options) { o.Workload.Think = Span{9, 3} },
-		"of which 500":         func(o *Options) { o.Warm = o.Requests },
-		"0 seeds":              func(o *Options) { o.Seeds = 0 },
-		"0 requests for":       func(o *Options) { o.Sanity = 0 },
-		"load of 0":            func(o *Options) { o.Loads = []float64{0} },
-		"rate of -1":           func(o *Options) { o.Rate = -1 },
-		"a step takes time":    func(o *Options) { o.Cost = Cost{MoveGBs: 1} },
-		"the cache has 1000":   func(o *Options) { o.KVTokens = 1000 },
-		"SLOs of 0s":           func(o *Options) { o.FirstAnswer = 0 },
-		"arm x: queue: Policy": func(o *Options) { o.Arms = []Arm{{Name: "x"}} },
-		"queue: StepTokens":    func(o *Options) { o.StepTokens = 3 },
+		"no arm":                               func(o *Options) { o.Arms = nil },
+		"compared with does not":               func(o *Options) { o.Arms[0].ThinkCap = 5 },
+		"reasoning ratio of 2":                 func(o *Options) { o.Workload.ReasoningRatio = 2 },
+		"thinking of 9 to 3":                   func(o *Options) { o.Workload.Think = Span{9, 3} },
+		"of which 500":                         func(o *Options) { o.Warm = o.Requests },
+		"0 requests, of":                       func(o *Options) { o.Requests = 0 },
+		"0 seeds":                              func(o *Options) { o.Seeds = nil },
+		"seed 4 is there twice":                func(o *Options) { o.Seeds = []uint64{4, 5, 4} },
+		"0 requests for":                       func(o *Options) { o.Sanity = 0 },
+		"load of 0":                            func(o *Options) { o.Loads = []float64{0} },
+		"load of NaN":                          func(o *Options) { o.Loads = []float64{math.NaN()} },
+		"load of 0.9 is there twice":           func(o *Options) { o.Loads = []float64{0.9, 0.9} },
+		"neither a rate nor loads":             func(o *Options) { o.Loads = nil },
+		"rate of -1":                           func(o *Options) { o.Rate = -1 },
+		"rate of NaN":                          func(o *Options) { o.Rate = math.NaN() },
+		"arrivals for -1s":                     func(o *Options) { o.Duration = -time.Second },
+		"a step takes time":                    func(o *Options) { o.Cost = Cost{MoveGBs: 1} },
+		"1000 KV tokens":                       func(o *Options) { o.KVTokens, o.BlockTokens = 1000, 1001 },
+		"the cache has 1000":                   func(o *Options) { o.KVTokens = 1000 },
+		"SLO to the first answer of 0s":        func(o *Options) { o.FirstAnswer = 0 },
+		"SLO of a thinking token of 0s":        func(o *Options) { o.ThinkPace = 0 },
+		"SLO of an output token of -1ns":       func(o *Options) { o.OutputPace = -1 },
+		"late after 50ms, and a reader":        func(o *Options) { o.Bound = o.OutputPace },
+		"0 slots":                              func(o *Options) { o.Slots = 0 },
+		"budget of 3 tokens for a step of 16 ": func(o *Options) { o.StepTokens = 3 },
+		"arm x: queue: Policy":                 func(o *Options) { o.Arms = []Arm{{Name: "x"}} },
 	} {
 		o := small()
 		f(&o)

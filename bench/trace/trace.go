@@ -31,6 +31,7 @@ type Request struct {
 	// Blocks are the prompt's block ids, first to last; equal ids mean equal
 	// tokens up to and including that block. The last block is usually partial.
 	Blocks []int
+	Line   int // of the file
 }
 
 // Conversation returns the first n requests of the FAST '25 conversation
@@ -49,31 +50,71 @@ func unpack(b []byte, n int) ([]Request, error) {
 	return Read(z, n)
 }
 
-// Read parses the published JSON lines; n <= 0 reads all of them.
+// Bounds of a request: no engine holds a million tokens of one, and a trace of more than
+// a year is one whose times are not in milliseconds.
+const (
+	maxTokens    = 1 << 20
+	maxTimestamp = 366 * 24 * 3600 * 1000
+)
+
+// Read parses the published JSON lines; n <= 0 reads all of them. An error names the line,
+// the field and its value.
 func Read(r io.Reader, n int) ([]Request, error) {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 64<<10), maxLine)
 	var out []Request
-	for line := 1; sc.Scan() && (n <= 0 || len(out) < n); line++ {
+	line := 0
+	for (n <= 0 || len(out) < n) && sc.Scan() {
+		line++
 		if len(bytes.TrimSpace(sc.Bytes())) == 0 {
 			continue
 		}
-		var row struct {
-			Timestamp    *int64 `json:"timestamp"`
-			InputLength  int    `json:"input_length"`
-			OutputLength int    `json:"output_length"`
-			HashIDs      []int  `json:"hash_ids"`
+		q, err := request(sc.Bytes())
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
-		if err := json.Unmarshal(sc.Bytes(), &row); err != nil {
-			return nil, fmt.Errorf("trace line %d: %w", line, err)
-		}
-		if row.Timestamp == nil || *row.Timestamp < 0 || row.InputLength < 0 || row.OutputLength < 0 {
-			return nil, fmt.Errorf("trace line %d: timestamp and lengths must be there and not negative: %.80s", line, sc.Text())
-		}
-		out = append(out, Request{
-			At:          time.Duration(*row.Timestamp) * time.Millisecond,
-			InputTokens: row.InputLength, OutputTokens: row.OutputLength, Blocks: row.HashIDs,
-		})
+		q.Line = line
+		out = append(out, q)
 	}
-	return out, sc.Err()
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("line %d: %w; a request has at most %d bytes", line+1, err, maxLine)
+	}
+	return out, nil
+}
+
+func request(b []byte) (q Request, err error) {
+	var row struct {
+		Timestamp    json.RawMessage `json:"timestamp"`
+		InputLength  json.RawMessage `json:"input_length"`
+		OutputLength json.RawMessage `json:"output_length"`
+		HashIDs      json.RawMessage `json:"hash_ids"`
+	}
+	if err := json.Unmarshal(b, &row); err != nil {
+		return q, fmt.Errorf("%w: %.80s", err, b)
+	}
+	at := 0
+	for _, f := range []struct {
+		name string
+		raw  json.RawMessage
+		to   *int
+		most int
+	}{
+		{"timestamp", row.Timestamp, &at, maxTimestamp},
+		{"input_length", row.InputLength, &q.InputTokens, maxTokens}, {"output_length", row.OutputLength, &q.OutputTokens, maxTokens},
+	} {
+		if f.raw == nil {
+			return q, fmt.Errorf("%s is missing: %.80s", f.name, b)
+		}
+		if json.Unmarshal(f.raw, f.to) != nil || bytes.Equal(f.raw, []byte("null")) || *f.to < 0 || *f.to > f.most {
+			return q, fmt.Errorf("%s: %.40s: a whole number from 0 to %d", f.name, f.raw, f.most)
+		}
+	}
+	q.At = time.Duration(at) * time.Millisecond
+	if row.HashIDs == nil {
+		return q, fmt.Errorf("hash_ids is missing: %.80s", b)
+	}
+	if json.Unmarshal(row.HashIDs, &q.Blocks) != nil {
+		return q, fmt.Errorf("hash_ids: %.40s: a list of whole numbers", row.HashIDs)
+	}
+	return q, nil
 }

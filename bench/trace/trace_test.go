@@ -63,22 +63,35 @@ func TestIdealHitRatiosOfTheConversationTrace(t *testing.T) {
 	}
 }
 
-func TestReadRefusesWhatIsNoRequest(t *testing.T) {
-	for name, line := range map[string]string{
-		"no JSON":         `{"timestamp": 1,`,
-		"no timestamp":    `{"input_length": 3}`,
-		"negative length": `{"timestamp": 0, "input_length": -1}`,
-		"a string":        `{"timestamp": "0"}`,
+const goodLine = `{"timestamp": 0, "input_length": 3, "output_length": 1, "hash_ids": [0]}`
+
+func TestReadNamesTheLineTheFieldAndTheValue(t *testing.T) {
+	for change, want := range map[string]string{
+		`0, -> `:                                 `line 3: `,
+		`"timestamp": 0, -> `:                    `line 3: timestamp is missing: { "input_length"`,
+		`0, -> "0", `:                            `line 3: timestamp: "0": a whole number from 0`,
+		`0, -> null, `:                           `line 3: timestamp: null: a whole number`,
+		`0, -> 99999999999999, `:                 `line 3: timestamp: 99999999999999: a whole number`,
+		`"input_length": 3, -> `:                 `line 3: input_length is missing`,
+		`3 -> -1`:                                `line 3: input_length: -1: a whole number from 0 to 1048576`,
+		`3 -> 3.5`:                               `line 3: input_length: 3.5: a whole number`,
+		`3 -> 1e30`:                              `line 3: input_length: 1e30: a whole number`,
+		`1, -> 1048577,`:                         `line 3: output_length: 1048577: a whole number from 0 to 1048576`,
+		`, "hash_ids": [0] -> `:                  `line 3: hash_ids is missing`,
+		`[0] -> [0, "x"]`:                        `line 3: hash_ids: [0, "x"]: a list of whole numbers`,
+		`[0] -> ` + strings.Repeat("[", maxLine): `line 3: bufio.Scanner: token too long; a request has at most 1048576 bytes`,
 	} {
-		if _, err := Read(strings.NewReader(`{"timestamp":0}`+"\n"+line), 0); err == nil || !strings.Contains(err.Error(), "line 2") {
-			t.Errorf("%s: error %v does not name line 2", name, err)
+		from, to, _ := strings.Cut(change, " -> ")
+		bad := strings.Replace(goodLine, from, to, 1)
+		if _, err := Read(strings.NewReader(goodLine+"\n\n"+bad), 0); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%.80s: error %.200v, want %s", bad, err, want)
 		}
 	}
 }
 
 func TestReadStopsAfterN(t *testing.T) {
-	got, err := Read(strings.NewReader("{\"timestamp\":0}\n\n{\"timestamp\":5,\"hash_ids\":[1,2]}\nnot reached"), 2)
-	if err != nil || len(got) != 2 || len(got[1].Blocks) != 2 {
+	got, err := Read(strings.NewReader(goodLine+"\n\n"+strings.Replace(goodLine, "[0]", "[1, 2]", 1)+"\nnot reached"), 2)
+	if err != nil || len(got) != 2 || len(got[1].Blocks) != 2 || got[1].Line != 3 || got[1].InputTokens != 3 || got[1].OutputTokens != 1 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 }
