@@ -73,6 +73,16 @@ func (a *Agent) serveFront(s *llamaService, ln net.Listener) {
 	})
 }
 
+// SignalConfig is what a configuration says of signals that end thinking.
+func SignalConfig(c *config.Config) scheduler.SignalConfig {
+	e, s, t := c.Entropy, c.Scheduler, scheduler.DefaultSignalConfig()
+	t.Alpha, t.VarianceThreshold = e.EMAAlpha, e.EATEMAVarianceThreshold
+	t.RPDIThreshold, t.TransitionEntropy = e.RPDIThreshold, e.TransitionEntropyThreshold
+	t.PEndLevel = e.PEndLevel
+	t.ProbeInterval, t.MinThink, t.MaxThink = e.EATProbeInterval, s.MinThinkTokens, s.MaxThinkTokens
+	return t
+}
+
 func (a *Agent) llamaConfig() llama.Config {
 	c, e, s := a.cfg.Llama, a.cfg.Entropy, a.cfg.Scheduler
 	t := llama.Thinking{Start: c.ThinkStart, End: c.ThinkEnd, Open: c.ThinkOpen, Max: s.MaxThinkTokens}
@@ -84,11 +94,7 @@ func (a *Agent) llamaConfig() llama.Config {
 	if e.Enabled {
 		t.Probe = c.SignalProbs
 	}
-	t.Signals = scheduler.DefaultSignalConfig()
-	t.Signals.Alpha, t.Signals.VarianceThreshold = e.EMAAlpha, e.EATEMAVarianceThreshold
-	t.Signals.RPDIThreshold, t.Signals.TransitionEntropy = e.RPDIThreshold, e.TransitionEntropyThreshold
-	t.Signals.PEndLevel = e.PEndLevel
-	t.Signals.ProbeInterval, t.Signals.MinThink, t.Signals.MaxThink = e.EATProbeInterval, s.MinThinkTokens, s.MaxThinkTokens
+	t.Signals = SignalConfig(a.cfg)
 	return llama.Config{
 		Server: c.Server, Model: c.Model, Args: c.Args, Name: c.Name, Context: c.Context, Slots: c.Slots, Threads: c.Threads, Dir: c.Dir,
 		Tenant: c.Tenant, BlockTokens: c.BlockTokens, Quantum: c.Quantum,

@@ -25,6 +25,8 @@ type Completion struct {
 	FrequencyPenalty, PresencePenalty float64
 
 	Probs int // most likely tokens to tell at each place; at least 1 is asked for
+
+	IgnoreEOS bool // never draw the end of the sequence; probabilities are told as they are
 }
 
 // Token is one decoded token. Bytes are the text since the last complete
@@ -77,6 +79,7 @@ type completionBody struct {
 	Frequency   float64 `json:"frequency_penalty"`
 	Presence    float64 `json:"presence_penalty"`
 	Repeat      float64 `json:"repeat_penalty"`
+	IgnoreEOS   bool    `json:"ignore_eos,omitempty"`
 	Progress    bool    `json:"return_progress,omitempty"`
 }
 
@@ -88,6 +91,7 @@ func (q *Completion) body(stream bool) completionBody {
 		Prompt: q.Prompt, Slot: q.Slot, Predict: q.Predict, Cache: true, Tokens: true, Stream: stream,
 		Temperature: q.Temperature, TopK: q.TopK, TopP: q.TopP, MinP: q.MinP, Seed: min(q.Seed, anySeed-1),
 		Frequency: q.FrequencyPenalty, Presence: q.PresencePenalty, Repeat: 1, // a factor: none
+		IgnoreEOS: q.IgnoreEOS,
 	}
 	if q.Predict > 0 {
 		b.Probs = max(1, q.Probs)

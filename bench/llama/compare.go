@@ -39,12 +39,12 @@ const noMeridian = "llama-server alone, cold"
 // Compare answers a prompt in three ways, one after the other: so that none
 // disturbs another.
 func Compare(ctx context.Context, p *pair.Pair, o *pair.Options, prompt string, max int) (*Comparison, error) {
-	raw, err := startPlain(ctx, o)
+	raw, err := StartPlain(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	defer raw.close()
-	tokens, err := raw.api.Tokenize(ctx, prompt, true, true)
+	defer raw.Close()
+	tokens, err := raw.API.Tokenize(ctx, prompt, true, true)
 	if err != nil {
 		return nil, err
 	}

@@ -100,7 +100,7 @@ type SecondUser struct {
 type runner struct {
 	opt Options
 	p   *pair.Pair
-	raw *plain // the tokenizer, and the server without Meridian
+	raw *Plain // the tokenizer, and the server without Meridian
 }
 
 // Run starts a pair and plain servers, and measures.
@@ -110,17 +110,17 @@ func Run(ctx context.Context, opt Options) (rep Report, err error) {
 	}
 	opt.Progress("starting two nodes and a llama-server of their own kind")
 	r := &runner{opt: opt}
-	if r.raw, err = startPlain(ctx, &opt.Pair); err != nil {
+	if r.raw, err = StartPlain(ctx, &opt.Pair); err != nil {
 		return rep, err
 	}
-	defer r.raw.close()
+	defer r.raw.Close()
 	if r.p, err = pair.Start(ctx, opt.Pair); err != nil {
 		return rep, err
 	}
 	defer func() { err = errors.Join(err, r.p.Close()) }()
 	rep.Machine, _ = measure.Machine()
 	rep.Model = opt.Pair.Name
-	props, err := r.raw.api.Props(ctx)
+	props, err := r.raw.API.Props(ctx)
 	if err != nil {
 		return rep, err
 	}
@@ -149,7 +149,7 @@ func (r *runner) prompt(ctx context.Context, n int, seed string) ([]int32, error
 	for i := 0; b.Len() < 8*n; i++ {
 		fmt.Fprintf(&b, " Day %d at station %s: the wind was %d, the sea calm, and the keeper wrote about %s.", i+1, seed, (i*7+len(seed))%40, topics[i%len(topics)])
 	}
-	tokens, err := r.raw.api.Tokenize(ctx, b.String(), true, false)
+	tokens, err := r.raw.API.Tokenize(ctx, b.String(), true, false)
 	if err == nil && len(tokens) < n {
 		err = fmt.Errorf("the tokenizer made %d tokens of %d bytes, wanted %d", len(tokens), b.Len(), n)
 	}
@@ -225,11 +225,11 @@ func (r *runner) firstToken(ctx context.Context, rep *Report) error {
 }
 
 func (r *runner) chain(ctx context.Context, rep *Report) error {
-	other, err := startPlain(ctx, &r.opt.Pair)
+	other, err := StartPlain(ctx, &r.opt.Pair)
 	if err != nil {
 		return err
 	}
-	defer other.close()
+	defer other.Close()
 	history, err := r.prompt(ctx, stepPrompt, "A")
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func playHolder(ctx context.Context, args []string, in io.Reader, out io.Writer)
 }
 
 func newBenchCmd(a *app) *cobra.Command {
-	return group(a, "bench", "Measure on this machine", "  mrdn bench load\n  mrdn bench link\n  mrdn bench peers\n  mrdn bench mooncake\n  mrdn bench nixl\n  mrdn bench bridge\n  mrdn bench llama\n  mrdn bench cache\n  mrdn bench think", newBenchLoadCmd(a), newBenchLinkCmd(a), newBenchPeersCmd(a), newBenchMooncakeCmd(a), newBenchNIXLCmd(a), newBenchBridgeCmd(a), newBenchLlamaCmd(a), newBenchCacheCmd(a), newBenchThinkCmd(a))
+	return group(a, "bench", "Measure on this machine", "  mrdn bench load\n  mrdn bench link\n  mrdn bench peers\n  mrdn bench mooncake\n  mrdn bench nixl\n  mrdn bench bridge\n  mrdn bench llama\n  mrdn bench cache\n  mrdn bench think\n  mrdn bench force", newBenchLoadCmd(a), newBenchLinkCmd(a), newBenchPeersCmd(a), newBenchMooncakeCmd(a), newBenchNIXLCmd(a), newBenchBridgeCmd(a), newBenchLlamaCmd(a), newBenchCacheCmd(a), newBenchThinkCmd(a), newBenchForceCmd(a))
 }
 
 func newBenchLinkCmd(a *app) *cobra.Command {

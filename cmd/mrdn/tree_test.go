@@ -35,7 +35,7 @@ var arguments = map[string][]string{
 }
 
 var startDaemons = map[string]bool{
-	"mrdn demo": true, "mrdn bench load": true, "mrdn bench link": true, "mrdn bench peers": true, "mrdn bench mooncake": true, "mrdn bench nixl": true, "mrdn bench bridge": true, "mrdn bench llama": true, "mrdn bench cache": true, "mrdn bench think": true,
+	"mrdn demo": true, "mrdn bench load": true, "mrdn bench link": true, "mrdn bench peers": true, "mrdn bench mooncake": true, "mrdn bench nixl": true, "mrdn bench bridge": true, "mrdn bench llama": true, "mrdn bench cache": true, "mrdn bench think": true, "mrdn bench force": true, "mrdn bench force record": true,
 	"mrdn llama up": true, "mrdn llama run": true, "mrdn chat": true,
 }
 
