@@ -125,7 +125,7 @@ func (s *Store) claimStaging(o Owner, low, high uint64, who []quota.Holder) (cla
 		return s.claimStaging(o, low, low, who)
 	}
 	if full, ok := errors.AsType[*quota.Error](err); ok { // what is FULL of the arena is BUSY of a ring
-		return claim{}, fmt.Errorf("staging ring: %s: %w", full, wire.CodeBusy)
+		return claim{}, fmt.Errorf("staging ring: %s: %w", full.Error(), wire.CodeBusy)
 	}
 	return claim{}, fmt.Errorf("staging ring: %w", err)
 }

@@ -60,6 +60,7 @@ type Limits struct {
 	MaxPin        time.Duration // that a block is pinned for, at most; default 1 minute
 	ParkedLoads   int           // LOADs of an engine that wait for blocks; default 10,000
 	ParkedItems   int           // blocks that they wait for; default 1<<18
+	FrameTime     time.Duration // a frame that has begun is whole by then, or the session ends; default link.FrameStall
 	SendTimeout   time.Duration // an engine that has not taken all that one write sends by then is dropped; default 5 s
 }
 
@@ -127,6 +128,9 @@ func (l *Limits) fill() {
 	}
 	orDefault(&l.ParkedLoads, DefaultParkedLoads, 1<<24)
 	orDefault(&l.ParkedItems, DefaultParkedItems, 1<<28)
+	if l.FrameTime <= 0 {
+		l.FrameTime = link.FrameStall
+	}
 	if l.SendTimeout <= 0 {
 		l.SendTimeout = DefaultSendTimeout
 	}

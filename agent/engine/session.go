@@ -273,7 +273,7 @@ func (s *session) hello() error {
 		return err
 	}
 	ours.Auth = auth
-	if err := s.c.receiveTimeout(0); err != nil {
+	if err := s.c.receiveTimeout(s.srv.cfg.Limits.FrameTime); err != nil {
 		return err
 	}
 	s.wmu.Lock()
@@ -311,10 +311,19 @@ func (s *session) ourHello() link.Hello {
 // serve reads until the connection ends; a *link.FrameError is the peer's fault.
 func (s *session) serve() error {
 	buf := make([]byte, readBuffer)
+	var began time.Time // the frame of which some has come; zero: none has
+	var frame uint64    // where it begins
 	for {
 		n, err := s.read(buf)
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if began.IsZero() && errors.Is(err, os.ErrDeadlineExceeded) {
+			continue // between two frames an engine may be silent
+		}
+		// A read waits for FrameTime at most: who sends a byte now and then has twice that.
+		if most := s.srv.cfg.Limits.FrameTime; !began.IsZero() && (errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > most) {
+			return s.wrong(wire.CodeNoProgress, fmt.Sprintf("of a frame %d bytes have come, and not all of it within %v", s.split.Offset()-s.split.Whole(), most))
 		}
 		if err != nil {
 			return err
@@ -333,6 +342,12 @@ func (s *session) serve() error {
 			if ev.Kind != link.EventNone {
 				s.frameEnded()
 			}
+		}
+		switch whole := s.split.Whole(); {
+		case whole == s.split.Offset():
+			began = time.Time{}
+		case began.IsZero() || whole != frame:
+			began, frame = time.Now(), whole
 		}
 		invariants.Overwrite(buf[:n])
 		s.flush()

@@ -69,6 +69,10 @@ const (
 	Linger       = 5 * time.Second   // a session's leases live on after lane 0 is lost
 	DrainError   = 1 * time.Second   // reading on after ERROR and half-close
 	MaxPings     = 3                 // unanswered: the lane is dead
+
+	// FrameStall is for a frame that has begun: all of it on an engine's socket; 64 KiB
+	// of it, or the rest, between agents.
+	FrameStall = PingEvery * (MaxPings + 1)
 )
 
 // LeaseFor is how long a lease or reservation lives for which ACQUIRE, LOAD, RENEW

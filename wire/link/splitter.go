@@ -80,6 +80,7 @@ type Splitter struct {
 	crc   uint32 // of a skipped frame, trailer excluded
 	off   uint64 // DATA: place of the next body byte
 	pos   uint64 // bytes of the lane consumed so far
+	whole uint64 // of them, those of frames that are whole
 	buf   []byte
 	err   error
 }
@@ -107,7 +108,7 @@ func (s *Splitter) Next(b []byte) (n int, ev Event, err error) {
 			took, ev = s.takeBody(from)
 		}
 		n += took
-		s.pos += uint64(took)
+		s.advance(took)
 	}
 	s.err = err
 	return n, ev, err
@@ -143,12 +144,23 @@ func (s *Splitter) Direct(n int) error {
 			Text: fmt.Sprintf("%d body bytes placed, %d were due", n, s.Left())}
 	}
 	s.body(n)
-	s.pos += uint64(n)
+	s.advance(n)
 	return nil
+}
+
+func (s *Splitter) advance(n int) {
+	s.pos += uint64(n)
+	if s.stage == stageHead && s.have == 0 {
+		s.whole = s.pos
+	}
 }
 
 // Offset is how many bytes of the lane have been consumed.
 func (s *Splitter) Offset() uint64 { return s.pos }
+
+// Whole is how many of them are of frames that are whole. The others are the beginning
+// of one that is not.
+func (s *Splitter) Whole() uint64 { return s.whole }
 
 // takeHead assembles and checks a frame header.
 func (s *Splitter) takeHead(b []byte) (int, error) {

@@ -10,7 +10,7 @@ import (
 const (
 	// WriteStall is how long a lane may have bytes to send and send none: as
 	// long as pings may go unanswered.
-	WriteStall = proto.PingEvery * (proto.MaxPings + 1)
+	WriteStall = proto.FrameStall
 	// pinSlack is added to a request's deadline for the pins and reservations
 	// that serve it, so that the store's own expiry comes last.
 	pinSlack = 5 * time.Second

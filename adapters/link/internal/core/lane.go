@@ -18,6 +18,9 @@ type Lane struct {
 	lastRx   time.Duration // the last byte that came in
 	lastTx   time.Duration // the last time that nothing was to be sent, or minProgress bytes had gone
 	sentThen uint64        // bytes that went since lastTx
+	frameRx  time.Duration // the last time that no frame was begun, another one was, or minProgress bytes of it had come
+	frame    uint64        // where the frame begins that was at hand then
+	cameThen uint64        // bytes of the lane that had come then
 	moved    tally         // body bytes
 	pings    int           // sent since the last byte came in
 	failed   bool          // ERROR is queued; nothing else is taken
@@ -113,6 +116,13 @@ func (l *Lane) tick(now time.Duration) {
 		l.lastTx, l.sentThen = now, 0
 	case now-l.lastTx >= WriteStall:
 		l.kill(now, wire.CodeLaneLost, "the peer took no bytes for too long")
+		return
+	}
+	switch sp := &l.rx.sp; {
+	case sp.Whole() == sp.Offset(), sp.Whole() != l.frame, sp.Offset()-l.cameThen >= minProgress:
+		l.frameRx, l.frame, l.cameThen = now, sp.Whole(), sp.Offset()
+	case now-l.frameRx >= proto.FrameStall:
+		l.kill(now, wire.CodeLaneLost, "a frame that the peer began did not come whole for too long")
 		return
 	}
 	if now-l.lastRx < proto.PingEvery*time.Duration(l.pings+1) {

@@ -179,7 +179,7 @@ func (s *Session) AddLane(now time.Duration, idx uint8, sp proto.Splitter) (*Lan
 	l := &Lane{s: s, idx: idx}
 	sp.Begun = true
 	l.rx.sp = sp
-	l.lastRx, l.lastTx = now, now
+	l.lastRx, l.lastTx, l.frameRx = now, now, now
 	s.lanes[idx] = l
 	if idx == 0 {
 		s.lane0Ever = true

@@ -409,3 +409,30 @@ func TestARequestEndsAtItsDeadline(t *testing.T) {
 		t.Errorf("what is served at its deadline: %v", theirs.code)
 	}
 }
+
+// A frame that the peer begins and does not end: a byte now and then is a sign of life,
+// and no frame. Small ones that follow each other slowly are.
+func TestAFrameThatHasBegunEnds(t *testing.T) {
+	for _, c := range []struct {
+		bytes int // of 44 and more of a frame, in 4 s
+		dead  bool
+	}{{1, true}, {30, false}} {
+		r := newRig(t, 1, proto.Limits{})
+		for range 20 {
+			r.end[0].StartOn(r.now, 0, &Call{Type: proto.TypeHas, Timeout: time.Hour, Items: []Item{{Key: r.key("x")}}})
+		}
+		start := r.now
+		l := r.end[1].Lane(0)
+		for n := 0; n < 20 && !l.dead; n++ {
+			if r.move(0, 0, c.bytes) != c.bytes {
+				t.Fatal("all frames are out")
+			}
+			for end := r.now + 4*time.Second; r.now < end && !l.dead; r.now += 50 * time.Millisecond {
+				r.end[1].Tick(r.now)
+			}
+		}
+		if d := r.now - start; l.dead != c.dead || l.dead && (d < proto.FrameStall || d > proto.FrameStall+time.Second) {
+			t.Errorf("%d bytes in 4 s: dead %v after %v, want %v after %v", c.bytes, l.dead, d, c.dead, proto.FrameStall)
+		}
+	}
+}
