@@ -30,7 +30,8 @@
 //  5. Requests are admitted while there is a slot, a token and room: at most
 //     [MaxAdmit] a step. Whose turn it is waits for room; nobody passes it. Admission
 //     leaves [Config].Headroom of the blocks to those that run, unless nothing runs, or
-//     who is admitted makes thinking yield anyway (output-first).
+//     who is admitted makes thinking yield anyway (output-first). As in vLLM V1, fcfs
+//     admits nobody in a step that has preempted.
 //
 // What order changes inside a step is nothing: its tokens share one forward pass. So a
 // policy decides about admission and about who is preempted.

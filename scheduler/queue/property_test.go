@@ -243,15 +243,17 @@ func TestNobodyIsStarvedForEver(t *testing.T) {
 
 // Under output-first, an answer does not wait for thinking: not for a slot, not for room.
 func TestAnswersDoNotWaitForThinking(t *testing.T) {
-	c := Config{Slots: 6, StepTokens: 40, Blocks: 40, BlockTokens: 4, Requests: 100, Offload: true, Aging: time.Hour, MinResidency: 50 * time.Millisecond}
-	thinker, chat := [3]int{20, 60, 10}, [3]int{10, 0, 15}
-	c.Policy = FCFS
-	behind := flood(t, c, chat, thinker)
-	c.Policy = OutputFirst
-	first := flood(t, c, chat, thinker)
-	// 15 tokens take 150 ms, its prompt one step, and an offload that makes room 30 ms.
-	if first > 300*time.Millisecond || behind < 2*first {
-		t.Errorf("an answer takes %v, first come first served %v", first, behind)
+	for _, headroom := range []float64{0, 0.3} {
+		c := Config{Slots: 6, StepTokens: 40, Blocks: 40, BlockTokens: 4, Requests: 100, Headroom: headroom, Offload: true, Aging: time.Hour, MinResidency: 50 * time.Millisecond}
+		thinker, chat := [3]int{20, 60, 10}, [3]int{10, 0, 15}
+		c.Policy = FCFS
+		behind := flood(t, c, chat, thinker)
+		c.Policy = OutputFirst
+		first := flood(t, c, chat, thinker)
+		// 15 tokens take 150 ms, its prompt one step, and an offload that makes room 30 ms.
+		if first > 300*time.Millisecond || behind < 2*first {
+			t.Errorf("headroom %v: an answer takes %v, first come first served %v", headroom, first, behind)
+		}
 	}
 }
 

@@ -7,11 +7,15 @@ func (q *Queue) Schedule(now Time, s *Step) {
 	now = q.now(now)
 	s.reset()
 	q.preempt(now, s, q.growth())
+	short := len(s.Preempt) > 0
 	var room [MaxAdmit]int32
 	next := q.candidates(now, room[:0])
 	q.displace(now, s, next)
 	q.decode(s)
 	left := q.prefill(s, q.cfg.StepTokens-len(s.Decode))
+	if short && q.cfg.Policy == FCFS {
+		return // vLLM V1 admits nobody in a step that has preempted
+	}
 	q.admit(now, s, left, next)
 }
 
