@@ -427,6 +427,7 @@ func TestAFrameThatHasBegunEnds(t *testing.T) {
 			if r.move(0, 0, c.bytes) != c.bytes {
 				t.Fatal("all frames are out")
 			}
+			r.move(1, 0, 1<<20)
 			for end := r.now + 4*time.Second; r.now < end && !l.dead; r.now += 50 * time.Millisecond {
 				r.end[1].Tick(r.now)
 			}
