@@ -16,6 +16,7 @@ import (
 	"meridian/agent/openai"
 	"meridian/blocks/quota"
 	"meridian/scheduler"
+	"meridian/scheduler/queue"
 )
 
 // llamaService is the llama-server that the daemon supervises, with its front. The
@@ -97,7 +98,7 @@ func (a *Agent) llamaConfig() llama.Config {
 	t.Signals = SignalConfig(a.cfg)
 	return llama.Config{
 		Server: c.Server, Model: c.Model, Args: c.Args, Name: c.Name, Context: c.Context, Slots: c.Slots, Threads: c.Threads, Dir: c.Dir,
-		Tenant: c.Tenant, BlockTokens: c.BlockTokens, Quantum: c.Quantum,
+		Tenant: c.Tenant, BlockTokens: c.BlockTokens, Quantum: c.Quantum, Scheduling: scheduling(c, s),
 		Role: llama.Role(c.Role), Partner: c.Partner, PartnerTimeout: c.PartnerTime, Token: string(c.Token), Remote: c.Remote,
 		Hosts: frontHosts(c), Origins: c.Origins,
 		Thinking: t, Agent: a.id.name, Log: a.log,
@@ -107,6 +108,16 @@ func (a *Agent) llamaConfig() llama.Config {
 		Learn:   a.learnModel,
 		Blocked: func(partner string) error { return partnerBlocked(a.peers(), partner) },
 	}
+}
+
+// scheduling is what the tables [scheduler] and [llama] say of the node's queue.
+func scheduling(c config.Llama, s config.Scheduler) llama.Scheduling {
+	ms := func(v float64) time.Duration { return max(time.Duration(v*float64(time.Millisecond)), 1) }
+	return llama.Scheduling{Tick: c.Tick, Hold: c.Hold, Queue: queue.Config{
+		Policy: queue.Policy(s.Policy), ThinkMultiplier: min(s.ThinkBatchMultiplier, queue.MaxRequests),
+		FirstAnswer: ms(s.FirstAnswerBudget), ThinkPace: ms(s.ThinkTPOTBudget), OutputPace: ms(s.OutputTPOTBudget),
+		Buffer: s.AnswerBuffer, MinResidency: s.MinResidency, Aging: s.Aging,
+	}}
 }
 
 // learnModel adds what a node's tokenizer said of its markers to what the

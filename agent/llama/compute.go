@@ -2,37 +2,65 @@ package llama
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"meridian/adapters/llamacpp"
 )
 
-// compute runs what the slot lacks through the model, and keeps the new blocks.
+// compute runs what the slot lacks of the prompt through the model, and keeps the new
+// blocks.
 func (j *job) compute(ctx context.Context) error {
-	held := min(j.held(), j.prompt-1)
-	for at := held; at < j.prompt; {
-		to := j.prompt
-		if j.forPartner() {
-			to = at + j.n.work.size(j.prompt-at)
-		}
-		done, err := j.computeTo(ctx, at, to)
-		if err != nil {
-			j.slot.cached = j.slot.cached[:0] // llama-server may have got anywhere
-			return err
-		}
-		if at == held {
-			j.cached = done.Cached
-			j.verify(held, done.Cached)
-		}
-		j.computed += done.Computed
-		j.n.stats.computedTokens.Add(uint64(done.Computed))
-		j.slot.cached = append(j.slot.cached[:0], j.tokens[:to]...)
-		at = to
+	if err := j.computeFrom(ctx, min(j.held(), j.prompt-1), j.prompt); err != nil {
+		return err
 	}
 	if j.prefill == "" || j.computed > j.n.cfg.Remote {
 		j.prefill = j.n.cfg.Agent
 	}
 	j.keepPrompt(ctx)
+	return nil
+}
+
+// computeFrom has the slot hold the first n tokens; it holds held of them. It goes in
+// pieces, as the scheduler says.
+func (j *job) computeFrom(ctx context.Context, held, n int) error {
+	first := true
+	for at := held; at < n; {
+		most := n - at
+		if j.forPartner() {
+			most = j.n.work.size(most)
+		}
+		tokens, err := j.turn.ask(ctx, toPrefill, most, j.s.proc.Gone)
+		if errors.Is(err, errLeave) {
+			if err := j.leave(ctx); err != nil {
+				return err
+			}
+			return j.bringBack(ctx, n)
+		}
+		if err != nil {
+			return err
+		}
+		done, err := j.computeTo(ctx, at, at+tokens)
+		if err != nil {
+			j.slot.cached = j.slot.cached[:0] // llama-server may have got anywhere
+			return err
+		}
+		if first {
+			first = false
+			if j.computed == 0 && j.drawn == 0 {
+				j.cached = done.Cached
+			}
+			j.verify(held, done.Cached)
+		}
+		if j.drawn == 0 {
+			j.computed += done.Computed
+		}
+		j.n.stats.computedTokens.Add(uint64(done.Computed))
+		at += tokens
+		j.slot.cached = append(j.slot.cached[:0], j.tokens[:at]...)
+		j.turn.ran(tokens, 0, j.turn.phase)
+	}
+	j.turn.filled(n)
 	return nil
 }
 

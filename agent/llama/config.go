@@ -36,7 +36,8 @@ type Config struct {
 
 	Tenant      string
 	BlockTokens int
-	Quantum     int // tokens decoded a call
+	Quantum     int // most tokens decoded a call
+	Scheduling  Scheduling
 
 	Role    Role
 	Partner string   // URL of the other node's front; empty: none
@@ -101,6 +102,9 @@ func (c *Config) check() error {
 	}
 	if c.Context < 2*c.BlockTokens {
 		bad("llama.context: %d tokens are fewer than two blocks of %d", c.Context, c.BlockTokens)
+	}
+	if _, err := newTurns(newSlots(1), c, nil); err != nil {
+		bad("scheduler: %w", err)
 	}
 	if c.Role != Both && c.Partner == "" {
 		bad("llama.partner: a node of role %q needs the URL of another node's front", c.Role)

@@ -14,10 +14,10 @@ import (
 func (j *job) fill(ctx context.Context) error {
 	held := j.held()
 	if held < j.prompt-1 {
-		found := j.find(ctx)
+		found := j.find(ctx, j.prompt)
 		if j.asksPartner(max(found, held)) && j.askPartner(ctx) {
 			before := max(found, held)
-			if found = j.find(ctx); found <= before && ctx.Err() == nil {
+			if found = j.find(ctx, j.prompt); found <= before && ctx.Err() == nil {
 				j.n.partner.failed("prefill", errLost)
 			}
 		}
@@ -30,6 +30,7 @@ func (j *job) fill(ctx context.Context) error {
 	}
 	j.cached = min(held, j.prompt-1)
 	if held >= j.prompt-1 {
+		j.turn.filled(j.prompt)
 		return nil
 	}
 	return j.compute(ctx)
@@ -38,10 +39,10 @@ func (j *job) fill(ctx context.Context) error {
 // held is how much of the prompt the slot is known to hold.
 func (j *job) held() int { return common(j.slot.cached, j.tokens) }
 
-// find says how many prompt tokens lie in blocks that this daemon or a peer has,
+// find says how many of the first n tokens lie in blocks that this daemon or a peer has,
 // in an unbroken run from the front. What cannot be looked up is missing.
-func (j *job) find(ctx context.Context) (tokens int) {
-	keys := j.keys(j.prompt, true)
+func (j *job) find(ctx context.Context, n int) (tokens int) {
+	keys := j.keys(n, true)
 	j.away = 0
 	for at := 0; at < len(keys); {
 		batch := keys[at:min(len(keys), at+lookupBatch)]
@@ -59,7 +60,7 @@ func (j *job) find(ctx context.Context) (tokens int) {
 			if !a.Here {
 				j.away += uint64(a.Head.BodyLen)
 			}
-			tokens = min(j.prompt, tokens+j.n.cfg.BlockTokens)
+			tokens = min(n, tokens+j.n.cfg.BlockTokens)
 			at++
 		}
 	}
@@ -136,9 +137,9 @@ func (j *job) restore(ctx context.Context, n int) int {
 			break
 		}
 		j.loaded = n
-		j.pulled = j.away
+		j.pulled += j.away
 		j.slot.cached = append(j.slot.cached, j.tokens[:n]...)
-		if j.prefill == "" {
+		if j.prefill == "" && j.drawn == 0 {
 			j.prefill = "cache"
 		}
 		return n
@@ -173,19 +174,21 @@ func (j *job) countRestore(n int) {
 	}
 }
 
-// verifyDecode is verify for the first quantum, which follows a prompt that is held
-// but for its last token. What it computed of the rest is told as computed.
+// verifyDecode is verify for the first quantum on a slot, which follows tokens that are
+// held but for the last. What it computed of a prompt is told as computed.
 func (j *job) verifyDecode(done llamacpp.Done) {
 	if j.verified {
 		return
 	}
 	j.verified = true
-	want := j.prompt - 1
+	want := j.expect
 	j.verify(want, done.Cached)
 	if done.Cached < want {
-		j.computed += want - done.Cached
 		j.n.stats.computedTokens.Add(uint64(want - done.Cached))
-		j.cached = min(j.cached, done.Cached)
+		if short := min(want, j.prompt-1) - done.Cached; short > 0 {
+			j.computed += short
+			j.cached = min(j.cached, done.Cached)
+		}
 	}
 }
 

@@ -34,7 +34,8 @@ import (
 type job struct {
 	n      *Node
 	s      *server
-	slot   *slot
+	turn   *turn
+	slot   *slot // none while it is preempted
 	r      *openai.Request
 	tokens []int32 // prompt, then what was decoded
 	prompt int     // tokens of the prompt
@@ -52,6 +53,7 @@ type job struct {
 	restored uint64 // bytes of blocks that went into the slot
 	loaded   int    // tokens that a restore put into the slot by llama-server's word, until a call has verified it
 	verified bool   // the first quantum has
+	expect   int    // tokens that the slot holds then
 	prefill  string // who prefilled what was missing
 	drawn    int    // tokens decoded, the injected ones not counted
 	quanta   uint64
@@ -153,11 +155,11 @@ func (n *Node) open(ctx context.Context, s *server, r *openai.Request, p *prompt
 	if err := s.intact(); err != nil {
 		return nil, err
 	}
-	f, err := s.slots.take(ctx, p.tokens, s.proc.Gone)
+	u, err := s.turns.enter(ctx, s.arrival(r, p), s.proc.Gone)
 	if err != nil {
 		return nil, err
 	}
-	j := &job{n: n, s: s, slot: f, r: r, tokens: p.tokens, prompt: len(p.tokens), asked: p, began: time.Now()}
+	j := &job{n: n, s: s, turn: u, slot: u.slot, r: r, tokens: p.tokens, prompt: len(p.tokens), asked: p, expect: len(p.tokens) - 1, began: time.Now()}
 	if r != nil {
 		if j.seed = rand.Uint64(); r.Seed != nil {
 			j.seed = uint64(*r.Seed)
@@ -176,6 +178,20 @@ func (n *Node) open(ctx context.Context, s *server, r *openai.Request, p *prompt
 	return j, nil
 }
 
+// arrival is what the scheduler is told of a request; r is nil for a partner's prompt.
+func (s *server) arrival(r *openai.Request, p *prompt) arrival {
+	a := arrival{tokens: p.tokens}
+	if r == nil {
+		return a
+	}
+	if r.Background {
+		a.class = Background
+	}
+	a.thinks = s.thinks() && p.budget != 0
+	a.fixed = r.Seed != nil && r.Temperature > 0 // each quantum draws from a generator of its own
+	return a
+}
+
 // close gives everything back.
 func (j *job) close() {
 	j.countRestore(j.loaded) // no call has followed it
@@ -184,7 +200,7 @@ func (j *job) close() {
 		defer cancel()
 		_ = j.s.engine.Finish(ctx, j.req, false) // a daemon that is gone has forgotten it
 	}
-	j.s.slots.give(j.slot)
+	j.turn.end()
 }
 
 // promptOf renders and tokenises a request's prompt.
@@ -251,8 +267,15 @@ func (j *job) decode(ctx context.Context, emit func(openai.Token) error) (openai
 	return j.result(finish), nil
 }
 
-// advance ends the thinking if it is to end now, and decodes a quantum.
+// advance waits for a turn, ends the thinking if it is to end now, and decodes a
+// quantum.
 func (j *job) advance(ctx context.Context, room int, emit func(openai.Token) error) (stop bool, err error) {
+	most, err := j.awaitTurn(ctx)
+	if err != nil {
+		return false, err
+	}
+	drawn := j.drawn
+	defer func() { j.turn.ran(0, j.drawn-drawn, j.think.Phase()) }()
 	before := len(j.tokens)
 	if err := j.force(ctx, room, emit); err != nil {
 		return false, err
@@ -260,7 +283,7 @@ func (j *job) advance(ctx context.Context, room int, emit func(openai.Token) err
 	if room -= len(j.tokens) - before; room < 1 {
 		return false, nil
 	}
-	return j.quantum(ctx, room, emit)
+	return j.quantum(ctx, min(room, most), emit)
 }
 
 // quantum decodes some tokens. A quantum that ends with a probe decodes one.
@@ -279,6 +302,8 @@ func (j *job) quantum(ctx context.Context, left int, emit func(openai.Token) err
 	done, err := j.s.api.Stream(ctx, q, func(t llamacpp.Token) error {
 		told++
 		step.next(moveTime)
+		j.turn.token(told == 1)
+		defer j.turn.awaits()
 		return j.take(ctx, t, probe > 0, emit)
 	})
 	if err == nil && !done.Lost {
@@ -303,6 +328,7 @@ func (j *job) takeWhole(ctx context.Context, q llamacpp.Completion, told int, pr
 	for i := told; i < len(tokens) && err == nil; i++ {
 		err = j.take(ctx, tokens[i], probe, emit)
 	}
+	j.turn.awaits()
 	return done.EOS, err
 }
 
@@ -418,6 +444,9 @@ func (j *job) probe(t llamacpp.Token) {
 // remember notes what the slot's cache begins with now. The last token was drawn
 // and not computed.
 func (j *job) remember() {
+	if j.slot == nil { // it ended while it was preempted
+		return
+	}
 	j.slot.cached = append(j.slot.cached[:0], j.tokens[:max(len(j.tokens)-1, 0)]...)
 }
 

@@ -23,7 +23,12 @@ const (
 // meet waits until llama-server has loaded its model, and learns of it what keys,
 // states and the scheduler need.
 func (n *Node) meet(ctx context.Context, p *process, files *identity.Files) (*server, error) {
-	s := &server{proc: p, api: llamacpp.NewServer(p.socket), slots: newSlots(n.cfg.Slots, waitingPerNode), content: files, changed: make(chan error, 1)}
+	s := &server{proc: p, api: llamacpp.NewServer(p.socket), slots: newSlots(n.cfg.Slots), content: files, changed: make(chan error, 1)}
+	turns, err := newTurns(s.slots, &n.cfg, n.work.paceNow)
+	if err != nil { // Start has checked it
+		return nil, err
+	}
+	s.turns = turns
 	if err := n.awaitHealth(ctx, p, s.api); err != nil {
 		return nil, err
 	}

@@ -45,6 +45,7 @@ type server struct {
 	proc  *process
 	api   *llamacpp.Server
 	slots *slots
+	turns *turns
 
 	content *identity.Files
 	changed chan error // gets why the server computes what its namespace does not say

@@ -2,13 +2,8 @@ package llama
 
 import (
 	"context"
-	"errors"
 	"sync"
 )
-
-// ErrBusy is the answer to a request for which every slot is taken and enough
-// others wait already.
-var ErrBusy = errors.New("every slot is in use and the queue is full")
 
 // slot is one sequence of llama-server's KV cache.
 type slot struct {
@@ -22,7 +17,6 @@ type slot struct {
 // the one that was unused for longest.
 type slots struct {
 	vacant chan struct{} // an entry for each free slot
-	queue  chan struct{} // a place for each request that waits
 
 	mu   sync.Mutex
 	free []*slot
@@ -30,8 +24,8 @@ type slots struct {
 	size int
 }
 
-func newSlots(n, waiting int) *slots {
-	s := &slots{vacant: make(chan struct{}, n), queue: make(chan struct{}, n+waiting), size: n}
+func newSlots(n int) *slots {
+	s := &slots{vacant: make(chan struct{}, n), size: n}
 	for i := range n {
 		s.free = append(s.free, &slot{id: i})
 		s.vacant <- struct{}{}
@@ -39,20 +33,14 @@ func newSlots(n, waiting int) *slots {
 	return s
 }
 
-// take waits for a slot, and for no longer than the process lives.
+// take waits for a slot, and for no longer than the process lives. Who may wait is
+// decided by turns.
 func (s *slots) take(ctx context.Context, tokens []int32, gone <-chan struct{}) (*slot, error) {
-	select {
-	case s.queue <- struct{}{}:
-	default:
-		return nil, ErrBusy
-	}
 	select {
 	case <-s.vacant:
 	case <-ctx.Done():
-		<-s.queue
 		return nil, ctx.Err()
 	case <-gone:
-		<-s.queue
 		return nil, ErrDown
 	}
 	s.mu.Lock()
@@ -76,7 +64,6 @@ func (s *slots) give(f *slot) {
 	f.used = s.tick
 	s.free = append(s.free, f)
 	s.mu.Unlock()
-	<-s.queue
 	s.vacant <- struct{}{}
 }
 

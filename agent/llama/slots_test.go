@@ -2,14 +2,12 @@ package llama
 
 import (
 	"context"
-	"errors"
-	"runtime"
 	"sync"
 	"testing"
 )
 
 func TestARequestGetsTheFreeSlotThatHoldsMostOfItsPrompt(t *testing.T) {
-	s := newSlots(3, 0)
+	s := newSlots(3)
 	ctx, gone := context.Background(), make(chan struct{})
 	var held []*slot
 	for range 3 {
@@ -39,7 +37,7 @@ func TestARequestGetsTheFreeSlotThatHoldsMostOfItsPrompt(t *testing.T) {
 }
 
 func TestAPromptThatNobodyHoldsGetsTheSlotThatWasUnusedForLongest(t *testing.T) {
-	s := newSlots(2, 0)
+	s := newSlots(2)
 	gone := make(chan struct{})
 	a, _ := s.take(context.Background(), nil, gone)
 	b, _ := s.take(context.Background(), nil, gone)
@@ -50,42 +48,9 @@ func TestAPromptThatNobodyHoldsGetsTheSlotThatWasUnusedForLongest(t *testing.T) 
 	}
 }
 
-func TestSlotsRefuseWhenTheQueueIsFullAndEndWaitsWithTheProcess(t *testing.T) {
-	s := newSlots(1, 1)
-	gone := make(chan struct{})
-	f, err := s.take(context.Background(), nil, gone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	waited := make(chan error)
-	go func() {
-		_, err := s.take(context.Background(), nil, gone)
-		waited <- err
-	}()
-	for len(s.queue) < 2 { // until the goroutine has its place in the queue
-		runtime.Gosched()
-	}
-	if _, err := s.take(context.Background(), nil, gone); !errors.Is(err, ErrBusy) {
-		t.Errorf("with a full queue: %v, want ErrBusy", err)
-	}
-	close(gone)
-	if err := <-waited; !errors.Is(err, ErrDown) {
-		t.Errorf("when the process ends: %v, want ErrDown", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := s.take(ctx, nil, make(chan struct{})); !errors.Is(err, context.Canceled) {
-		t.Errorf("when the client is gone: %v", err)
-	}
-	s.give(f)
-	if n := s.busy(); n != 0 {
-		t.Errorf("%d slots busy at the end", n)
-	}
-}
-
 func TestSlotsAreNeverGivenTwice(t *testing.T) {
 	const slotsN, rounds = 3, 200
-	s := newSlots(slotsN, 64)
+	s := newSlots(slotsN)
 	var mu sync.Mutex
 	inUse := map[int]bool{}
 	var wg sync.WaitGroup

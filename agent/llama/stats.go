@@ -46,9 +46,10 @@ func (c *counters) force(why string) {
 
 // Stats are a node's counts since its start, and what it does now.
 type Stats struct {
-	Up   bool
-	Busy int // slots in use
-	Size int // slots
+	Up    bool
+	Busy  int // slots in use
+	Size  int // slots
+	Turns TurnStats
 
 	Requests, Cancelled, Failed uint64
 	HandedOver                  uint64 // requests that the partner decoded
@@ -91,7 +92,7 @@ func (n *Node) Stats() Stats {
 	s := n.up
 	n.mu.Unlock()
 	if s != nil {
-		st.Up, st.Busy, st.Size = true, s.slots.busy(), s.slots.size
+		st.Up, st.Busy, st.Size, st.Turns = true, s.slots.busy(), s.slots.size, s.turns.stats()
 	}
 	return st
 }

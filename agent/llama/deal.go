@@ -1,0 +1,307 @@
+package llama
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"meridian/scheduler"
+)
+
+// pump has the queue decide, and grants turns. It is called whenever something has
+// changed, and costs some microseconds.
+func (t *turns) pump(now time.Time) {
+	t.q.Schedule(t.now(now), &t.plan)
+	for _, m := range t.plan.Preempt {
+		u := t.known[m.ID]
+		u.place, u.away = leaving, m.Offload
+		t.n.Preempted[u.class]++
+		u.grant(0)
+	}
+	for _, m := range t.plan.Load {
+		t.known[m.ID].admit()
+	}
+	for _, c := range t.plan.Prefill {
+		t.known[c.ID].admit()
+	}
+	for _, id := range t.plan.Decode {
+		t.known[id].admit()
+	}
+	t.deal(now)
+}
+
+// admit takes note that the queue has the request in its batch.
+func (u *turn) admit() {
+	switch {
+	case u.place == queued:
+		u.place = running
+		u.admitted <- struct{}{}
+	case u.place == leaving && !u.told: // it was admitted again before it had noticed
+		u.place = running
+	}
+}
+
+// ask waits for a turn, of at most so many tokens. errLeave: there is none, and the
+// slot is to be given up.
+func (u *turn) ask(ctx context.Context, w want, most int, gone <-chan struct{}) (tokens int, err error) {
+	if !u.request(w, most) {
+		return 0, errLeave
+	}
+	select {
+	case n := <-u.granted:
+		return n, left(n)
+	default:
+	}
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case n := <-u.granted:
+			return n, left(n)
+		case <-tick.C:
+			u.t.look()
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-gone:
+			return 0, ErrDown
+		}
+	}
+}
+
+func left(granted int) error {
+	if granted == 0 {
+		return errLeave
+	}
+	return nil
+}
+
+// request says what is asked for; false: the request is to leave.
+func (u *turn) request(w want, most int) bool {
+	t := u.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if u.place == leaving {
+		u.told = true
+		return false
+	}
+	now := time.Now()
+	u.want, u.most, u.asked, u.counted = w, most, now, false
+	if w == toPrefill {
+		u.prompts = true
+	} else if !u.decodes {
+		u.prompts, u.decodes, u.expected, u.gap = false, true, now, 0
+	}
+	t.pump(now)
+	return true
+}
+
+// grant gives a turn of so many tokens; 0: the request is to leave.
+func (u *turn) grant(n int) {
+	if u.want == nothing {
+		return
+	}
+	if u.want == toPrefill {
+		u.flight = n
+	}
+	u.want, u.told = nothing, n == 0
+	u.granted <- n
+}
+
+// ran says what came of a turn.
+func (u *turn) ran(prefilled, decoded int, phase scheduler.Phase) {
+	t := u.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if u.flight > 0 {
+		u.flight, t.piece = 0, now
+	}
+	u.phase = min(phase, scheduler.OutputDecode) // whether it is complete is told by end
+	t.q.Ran(t.now(now), u.id, prefilled, decoded, u.phase)
+	t.pump(now)
+}
+
+// filled says that the slot has all of the prompt.
+func (u *turn) filled(tokens int) {
+	u.ran(tokens, 0, u.phase)
+	u.t.mu.Lock()
+	u.prompts = false
+	u.t.mu.Unlock()
+}
+
+// token says that one came, the first of its quantum or a later one; until awaits, it
+// is the reader's time that goes by.
+func (u *turn) token(first bool) {
+	t := u.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	took := now.Sub(u.expected)
+	u.gap = average(u.gap, took, 4)
+	if !first {
+		t.step = average(t.step, took, 8)
+	}
+	u.seen, u.expected = now, time.Time{}
+}
+
+// awaits says that the next token is waited for.
+func (u *turn) awaits() {
+	u.t.mu.Lock()
+	u.expected = time.Now()
+	u.t.mu.Unlock()
+}
+
+// average is an exponential one: the new value counts as one of n.
+func average(old, v, n time.Duration) time.Duration {
+	if old == 0 {
+		return v
+	}
+	return old + (v-old)/n
+}
+
+// deal grants what may go on now. Under fcfs that is all; otherwise
+//
+//   - an answer of the interactive class takes the whole quantum: it is never held, and
+//     each boundary costs it a step;
+//   - other quanta have as many tokens as fit into a tick by the measured step;
+//   - those of the background are held while an interactive stream is late;
+//   - a prompt is computed in pieces, as many tokens as fit into a tick, one piece at a
+//     time and one prompt after another, interactive ones first. While an interactive
+//     stream is late, it has a token between two pieces, and those of the background
+//     are held.
+//
+// What waits for the guard, or for others, has its turn after Hold all the same.
+func (t *turns) deal(now time.Time) {
+	var asking []*turn
+	for _, u := range t.known {
+		if u.want != nothing {
+			asking = append(asking, u)
+		}
+	}
+	slices.SortFunc(asking, t.order)
+	for _, u := range asking {
+		if n := t.turnOf(u, now); n > 0 {
+			u.grant(n)
+		} else if !u.counted {
+			u.counted = true
+			t.n.Held[u.class]++
+		}
+	}
+}
+
+// order is that of the classes, then of arrival.
+func (t *turns) order(a, b *turn) int {
+	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.id, b.id))
+}
+
+// turnOf is how many tokens a request may go on for; 0: not now.
+func (t *turns) turnOf(u *turn, now time.Time) int {
+	waited := now.Sub(u.asked) >= t.cfg.Hold
+	switch {
+	case t.fcfs:
+		return u.most
+	case u.want == toDecode && u.class == Background && !waited && t.late(now, false):
+		return 0
+	case u.want == toDecode && (u.fixed || u.class == Interactive && !u.thinking()):
+		return u.most
+	case u.want == toDecode:
+		return min(u.most, t.fits(t.step, firstStep))
+	}
+	size := pieceAlone
+	if len(t.known) > 1 {
+		size = max(t.fits(t.pace(), firstPace), minStep)
+	}
+	n := min(size, u.most)
+	switch f := t.flight(); {
+	case f > 0 && f+n > size:
+		return 0
+	case waited:
+		return n
+	case t.ahead(u), u.class == Background && t.late(now, false), u.class == Interactive && t.late(now, true):
+		return 0
+	}
+	return n
+}
+
+const (
+	// pieceAlone is how many tokens of a prompt go at a time while there is no other
+	// request. llama-server computes a prompt in batches of as many (--ubatch-size), so
+	// the numbers that come out are those of a prompt in one piece.
+	pieceAlone = 512
+	firstStep  = 25 * time.Millisecond // of a decoded token, until one was measured
+)
+
+// fits is how many tokens of a pace fit into a tick.
+func (t *turns) fits(pace, unknown time.Duration) int {
+	if pace <= 0 {
+		pace = unknown
+	}
+	return max(int(t.cfg.Tick/pace), 1)
+}
+
+// flight is how many prompt tokens are being computed.
+func (t *turns) flight() (tokens int) {
+	for _, u := range t.known {
+		tokens += u.flight
+	}
+	return tokens
+}
+
+// ahead reports whether there is a prompt that is computed before that of u.
+func (t *turns) ahead(u *turn) bool {
+	for _, o := range t.known {
+		if o.prompts && o.place == running && t.order(o, u) < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// late reports whether an interactive stream is slower than its service level; and,
+// since, has had no token since the last piece of a prompt.
+func (t *turns) late(now time.Time, since bool) bool {
+	for _, u := range t.known {
+		if u.class != Interactive || u.place != running || !u.decodes {
+			continue
+		}
+		pace := t.cfg.Queue.OutputPace
+		if u.thinking() {
+			pace = t.cfg.Queue.ThinkPace
+		}
+		if (u.gap > pace || !u.expected.IsZero() && now.Sub(u.expected) > pace) && !(since && u.seen.After(t.piece)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (u *turn) thinking() bool { return u.phase < scheduler.OutputDecode && u.thinks }
+
+// TurnStats counts what the node's scheduler has decided, by class.
+type TurnStats struct {
+	Waiting, Running, Away [classes]int    // now; Away: of those that wait, which were preempted
+	Preempted              [classes]uint64 // slots that were given up for another request
+	Held                   [classes]uint64 // turns that were held
+	Refused                [classes]uint64 // requests for which there was no place to wait
+	Step                   time.Duration   // of a decoded token, by an exponential average; 0: none yet
+}
+
+func (t *turns) stats() TurnStats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.n
+	n.Step = t.step
+	for _, u := range t.known {
+		switch {
+		case u.place != queued:
+			n.Running[u.class]++
+		default:
+			n.Waiting[u.class]++
+		}
+		if u.left {
+			n.Away[u.class]++
+		}
+	}
+	return n
+}
