@@ -34,6 +34,11 @@ var (
 	dLlamaStates   = llamaDesc("states_total", "Slot states of llama-server, by outcome: saved, restored, refused.", "outcome")
 	dLlamaStored   = llamaDesc("stored_blocks_total", "Blocks that the node stored in the daemon and that were not there yet.")
 	dLlamaBad      = llamaDesc("bad_blocks_total", "Blocks whose bytes did not match their checksum when they were to be restored; none of them was used.")
+	dTurnNow       = llamaDesc("queue_requests", "Requests that the node's scheduler knows now, by class and state: waiting (for a slot; those that were preempted are among them), preempted, running (they have a slot).", "class", "state")
+	dTurnPreempted = llamaDesc("preempted_total", "Times that a request gave its slot up for another, by class and scheduler.policy.", "class", "policy")
+	dTurnHeld      = llamaDesc("turns_held_total", "Quanta and pieces of prompts that did not go on at once, since an interactive answer was late or another prompt came first, by class.", "class")
+	dTurnRefused   = llamaDesc("queue_refused_total", "Requests that were answered 429, since as many of their class, or of all, waited for a slot as may, by class.", "class")
+	dTurnStep      = llamaDesc("step_seconds", "Time from one decoded token of a request to its next, by an exponential average.")
 	dFrontActive   = llamaDesc("front_active_requests", "Requests that the front is answering now.")
 	dFrontAnswers  = llamaDesc("front_answers_total", "Answers of the front, by HTTP status; or cancelled, slow or broken where the answer was not completed.", "status")
 )
@@ -72,6 +77,16 @@ func (c *collector) llama(f *llamaService, gauge func(*prometheus.Desc, float64,
 	counter(dLlamaStates, st.RestoreFailures, "refused")
 	counter(dLlamaStored, st.StoredBlocks)
 	counter(dLlamaBad, st.BadBlocks)
+	for _, class := range llama.Classes {
+		t, name := st.Turns, class.String()
+		gauge(dTurnNow, float64(t.Waiting[class]), name, "waiting")
+		gauge(dTurnNow, float64(t.Away[class]), name, "preempted")
+		gauge(dTurnNow, float64(t.Running[class]), name, "running")
+		counter(dTurnPreempted, t.Preempted[class], name, t.Policy)
+		counter(dTurnHeld, t.Held[class], name)
+		counter(dTurnRefused, t.Refused[class], name)
+	}
+	gauge(dTurnStep, st.Turns.Step.Seconds())
 	front := f.front.Stats()
 	gauge(dFrontActive, float64(front.Active))
 	for _, status := range slices.Sorted(maps.Keys(front.Status)) {

@@ -103,7 +103,7 @@ func (c *Config) check() error {
 	if c.Context < 2*c.BlockTokens {
 		bad("llama.context: %d tokens are fewer than two blocks of %d", c.Context, c.BlockTokens)
 	}
-	if _, err := newTurns(newSlots(1), c, nil); err != nil {
+	if _, err := newTurns(newSlots(1), c, nil, nil); err != nil {
 		bad("scheduler: %w", err)
 	}
 	if c.Role != Both && c.Partner == "" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"meridian/scheduler"
@@ -16,7 +17,7 @@ func (t *turns) pump(now time.Time) {
 	for _, m := range t.plan.Preempt {
 		u := t.known[m.ID]
 		u.place, u.away = leaving, m.Offload
-		t.n.Preempted[u.class]++
+		t.n.preempted[u.class].Add(1)
 		u.grant(0)
 	}
 	for _, m := range t.plan.Load {
@@ -185,7 +186,7 @@ func (t *turns) deal(now time.Time) {
 			u.grant(n)
 		} else if !u.counted {
 			u.counted = true
-			t.n.Held[u.class]++
+			t.n.held[u.class].Add(1)
 		}
 	}
 }
@@ -278,8 +279,9 @@ func (t *turns) late(now time.Time, since bool) bool {
 
 func (u *turn) thinking() bool { return u.phase < scheduler.OutputDecode && u.thinks }
 
-// TurnStats counts what the node's scheduler has decided, by class.
+// TurnStats is what the node's scheduler has decided, by class.
 type TurnStats struct {
+	Policy                 string
 	Waiting, Running, Away [classes]int    // now; Away: of those that wait, which were preempted
 	Preempted              [classes]uint64 // slots that were given up for another request
 	Held                   [classes]uint64 // turns that were held
@@ -287,21 +289,30 @@ type TurnStats struct {
 	Step                   time.Duration   // of a decoded token, by an exponential average; 0: none yet
 }
 
-func (t *turns) stats() TurnStats {
+// turnCounts are those of TurnStats that never go down, whichever llama-server runs.
+type turnCounts struct {
+	preempted, held, refused [classes]atomic.Uint64
+}
+
+func (c *turnCounts) tell(s *TurnStats) {
+	for _, class := range Classes {
+		s.Preempted[class], s.Held[class], s.Refused[class] = c.preempted[class].Load(), c.held[class].Load(), c.refused[class].Load()
+	}
+}
+
+// tell says what is so now.
+func (t *turns) tell(s *TurnStats) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := t.n
-	n.Step = t.step
+	s.Step = t.step
 	for _, u := range t.known {
-		switch {
-		case u.place != queued:
-			n.Running[u.class]++
-		default:
-			n.Waiting[u.class]++
+		if u.place == queued {
+			s.Waiting[u.class]++
+		} else {
+			s.Running[u.class]++
 		}
 		if u.left {
-			n.Away[u.class]++
+			s.Away[u.class]++
 		}
 	}
-	return n
 }

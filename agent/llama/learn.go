@@ -24,7 +24,7 @@ const (
 // states and the scheduler need.
 func (n *Node) meet(ctx context.Context, p *process, files *identity.Files) (*server, error) {
 	s := &server{proc: p, api: llamacpp.NewServer(p.socket), slots: newSlots(n.cfg.Slots), content: files, changed: make(chan error, 1)}
-	turns, err := newTurns(s.slots, &n.cfg, n.work.paceNow)
+	turns, err := newTurns(s.slots, &n.cfg, n.work.paceNow, &n.stats.turns)
 	if err != nil { // Start has checked it
 		return nil, err
 	}

@@ -14,6 +14,7 @@ type counters struct {
 	droppedThinking, decodedTokens                            atomic.Uint64
 	saves, restores, restoreFailures, storedBlocks, badBlocks atomic.Uint64
 	restarts                                                  atomic.Uint64
+	turns                                                     turnCounts
 
 	mu        sync.Mutex
 	forced    map[string]uint64
@@ -88,11 +89,14 @@ func (n *Node) Stats() Stats {
 	}
 	maps.Copy(st.Fallbacks, c.fallbacks)
 	c.mu.Unlock()
+	st.Turns.Policy = string(n.cfg.policy())
+	c.turns.tell(&st.Turns)
 	n.mu.Lock()
 	s := n.up
 	n.mu.Unlock()
 	if s != nil {
-		st.Up, st.Busy, st.Size, st.Turns = true, s.slots.busy(), s.slots.size, s.turns.stats()
+		st.Up, st.Busy, st.Size = true, s.slots.busy(), s.slots.size
+		s.turns.tell(&st.Turns)
 	}
 	return st
 }

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type Scheduling struct {
 	Tick  time.Duration // what a quantum, or a piece of a prompt, should take beside others; 0: DefaultTick
 	Hold  time.Duration // longest that the latency guard holds a turn; 0: DefaultHold
 }
+
+func (c *Config) policy() queue.Policy { return cmp.Or(c.Scheduling.Queue.Policy, queue.OutputFirst) }
 
 // Defaults of Scheduling.
 const (
@@ -54,6 +57,7 @@ type turns struct {
 	fcfs    bool
 	quantum int
 	pace    func() time.Duration // of a prompt token
+	n       *turnCounts
 
 	mu    sync.Mutex // of all that follows, and of what is said so of a turn
 	began time.Time
@@ -63,7 +67,6 @@ type turns struct {
 	known map[queue.ID]*turn
 	step  time.Duration // of a decoded token, by an exponential average; 0: none yet
 	piece time.Time     // when the last piece of a prompt ended
-	n     TurnStats
 }
 
 // place is where a turn's request is.
@@ -123,6 +126,9 @@ const (
 	classes
 )
 
+// Classes are all of them.
+var Classes = [classes]Class{Interactive, Background}
+
 func (c Class) String() string {
 	if c == Background {
 		return "background"
@@ -130,11 +136,9 @@ func (c Class) String() string {
 	return "interactive"
 }
 
-func newTurns(s *slots, c *Config, pace func() time.Duration) (*turns, error) {
+func newTurns(s *slots, c *Config, pace func() time.Duration, n *turnCounts) (*turns, error) {
 	q := c.Scheduling.Queue
-	if q.Policy == "" {
-		q.Policy = queue.OutputFirst
-	}
+	q.Policy = c.policy()
 	// Each slot of llama-server has the memory of its context for itself, so memory
 	// decides nothing here: there is enough for all that are known. And the tokens of a
 	// step are what deal grants.
@@ -144,7 +148,7 @@ func newTurns(s *slots, c *Config, pace func() time.Duration) (*turns, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &turns{slots: s, cfg: c.Scheduling, fcfs: q.Policy == queue.FCFS, quantum: c.Quantum, pace: pace, q: made, began: time.Now(), known: map[queue.ID]*turn{}}
+	t := &turns{slots: s, cfg: c.Scheduling, fcfs: q.Policy == queue.FCFS, quantum: c.Quantum, pace: pace, n: n, q: made, began: time.Now(), known: map[queue.ID]*turn{}}
 	if t.cfg.Tick == 0 {
 		t.cfg.Tick = DefaultTick
 	}
@@ -188,7 +192,7 @@ func (t *turns) add(a arrival) (*turn, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.class == Background && t.count(Background) >= t.slots.size+waitingPerNode/2 {
-		t.n.Refused[a.class]++
+		t.n.refused[a.class].Add(1)
 		return nil, fmt.Errorf("%w: %d requests in the background wait, which is their share", ErrBusy, waitingPerNode/2)
 	}
 	now := time.Now()
@@ -196,7 +200,7 @@ func (t *turns) add(a arrival) (*turn, error) {
 	u := &turn{t: t, id: t.next, class: a.class, thinks: a.thinks, fixed: a.fixed, admitted: make(chan struct{}, 1), granted: make(chan int, 1)}
 	err := t.q.Add(t.now(now), queue.Request{ID: u.id, Prompt: len(a.tokens), Thinks: a.thinks, Background: a.class == Background})
 	if errors.Is(err, queue.ErrFull) {
-		t.n.Refused[a.class]++
+		t.n.refused[a.class].Add(1)
 		return nil, fmt.Errorf("%w: %d requests wait", ErrBusy, waitingPerNode)
 	}
 	if err != nil {

@@ -25,11 +25,17 @@ func someTurns(t *testing.T, slots int, p queue.Policy) *turns {
 func turnsOf(t *testing.T, slots int, q queue.Config) *turns {
 	t.Helper()
 	c := Config{Context: 4096, BlockTokens: 16, Quantum: 16, Scheduling: Scheduling{Queue: q}}
-	made, err := newTurns(newSlots(slots), &c, func() time.Duration { return time.Millisecond })
+	made, err := newTurns(newSlots(slots), &c, func() time.Duration { return time.Millisecond }, new(turnCounts))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return made
+}
+
+func (t *turns) said() (s TurnStats) {
+	t.tell(&s)
+	t.n.tell(&s)
+	return s
 }
 
 func (t *turns) mustEnter(tb testing.TB, a arrival) *turn {
@@ -85,7 +91,7 @@ func TestInteractiveRequestsAreAdmittedBeforeTheBackground(t *testing.T) {
 			back := s.later(t, arrival{tokens: some, class: Background})
 			time.Sleep(time.Millisecond)
 			front := s.later(t, arrival{tokens: some})
-			if n := s.stats(); n.Waiting != [classes]int{1, 1} || n.Running != [classes]int{1, 0} {
+			if n := s.said(); n.Waiting != [classes]int{1, 1} || n.Running != [classes]int{1, 0} {
 				t.Errorf("%s: %+v", policy, n)
 			}
 			u.end()
@@ -143,7 +149,7 @@ func TestTheQueueIsBoundedAndTheBackgroundHasAShareOfIt(t *testing.T) {
 		if _, err := s.enter(ctx, arrival{tokens: some}, nil); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), fmt.Sprint(waitingPerNode)) {
 			t.Errorf("with a full queue: %v", err)
 		}
-		if n := s.stats(); n.Refused != [classes]uint64{1, 1} {
+		if n := s.said(); n.Refused != [classes]uint64{1, 1} {
 			t.Errorf("%+v", n)
 		}
 		cancel()
@@ -210,7 +216,7 @@ func TestTheBackgroundLeavesItsSlotToAnInteractiveRequest(t *testing.T) {
 		if u == nil || u.slot == nil {
 			t.Fatal("the slot was not given up")
 		}
-		if n := s.stats(); n.Preempted != [classes]uint64{0, 1} || n.Waiting != [classes]int{0, 1} || n.Away != [classes]int{0, 1} {
+		if n := s.said(); n.Preempted != [classes]uint64{0, 1} || n.Waiting != [classes]int{0, 1} || n.Away != [classes]int{0, 1} {
 			t.Errorf("%+v", n)
 		}
 		u.end()
@@ -297,7 +303,7 @@ func TestTheGuardHoldsTheBackgroundWhileAnAnswerIsLate(t *testing.T) {
 		}
 		u.end()
 		<-held
-		if n := s.stats(); n.Held != [classes]uint64{0, 2} {
+		if n := s.said(); n.Held != [classes]uint64{0, 2} {
 			t.Errorf("%+v after %v", n, time.Since(began))
 		}
 		back.end()
@@ -530,7 +536,7 @@ func TestTurnsUnderManyRequests(t *testing.T) {
 			if done < 40 {
 				t.Errorf("%s: %d came to their end", policy, done)
 			}
-			t.Logf("%s: %d done, %+v", policy, done, s.stats())
+			t.Logf("%s: %d done, %+v", policy, done, s.said())
 			empty(t, s)
 		})
 	}

@@ -22,7 +22,8 @@
 //     do: at most [MaxPreempt] a step, never the last one that runs, and none that has
 //     been back for less than [Config].MinResidency while there is another.
 //  2. Where there is no slot or no room for who is admitted next, those that matter less to
-//     the policy yield their place, as in 1.
+//     the policy yield their place, as in 1; also the only one that runs, where there is one
+//     slot.
 //  3. Each running request whose prompt is in takes one token. Who has no block for it
 //     waits for the next step.
 //  4. Prompts of running requests get what is left of [Config].StepTokens, in order of

@@ -81,7 +81,8 @@ func (q *Queue) displace(now Time, s *Step, next []int32) {
 	}
 	e := &q.all[next[0]]
 	need := q.need(e.ctx + 1)
-	for len(s.Preempt) < MaxPreempt && len(q.running) > 1 && (q.slots() < 1 || need > q.free()+q.leaving) {
+	least := min(1, q.cfg.Slots-1) // that run on: where there is one slot, it may change hands
+	for len(s.Preempt) < MaxPreempt && len(q.running) > least && (q.slots() < 1 || need > q.free()+q.leaving) {
 		at := q.worst(now)
 		v := &q.all[q.running[at]]
 		if !q.cfg.settled(v, now) || !q.cfg.yields(v, e, now) {
