@@ -16,6 +16,7 @@ import (
 	"meridian/agent"
 	"meridian/bench/measure"
 	"meridian/bench/think"
+	"meridian/bench/think/real"
 )
 
 // thinkTimeout is for 20 seeds of five arms at four loads.
@@ -24,10 +25,10 @@ const thinkTimeout = 4 * time.Hour
 func newBenchThinkCmd(a *app) *cobra.Command {
 	opt := think.Defaults()
 	w := thinkFlags{workload: opt.Workload.Name, cost: opt.Cost.Name, ratio: opt.Workload.ReasoningRatio, seeds: len(opt.Seeds)}
-	out := ""
+	mode, nodes, out := modelMode, thinkReal{}, ""
 	c := &cobra.Command{
 		Use:   "think",
-		Short: "Compare scheduling policies for requests that think, simulated",
+		Short: "Compare scheduling policies for requests that think",
 		Long: `Plays random requests, of which a share thinks before it answers, through the
 real phase router and the real queue of a batch engine, with each policy and
 with stock's (vLLM V1's loop), and shows how long answers take. Only the
@@ -46,13 +47,19 @@ about; fast25 takes both and the times of arrival, of --dataset or the
 conversation trace of FAST '25, and a share of its requests thinks.
 
 The whole of it takes some minutes; --seeds 3 is a first look. ^C ends it with
-a report of what is done, and an error.`,
+a report of what is done, and an error.
+
+With --mode real-llamacpp the same figures are of real llama.cpp nodes on this
+machine, one for each policy, whose clients ask over HTTP at the same time:
+some read along, the others are background. SLOs that are not given are those
+of a small model on two processors then, and --requests is of each client.`,
 		Example: "  mrdn bench think --seeds 3\n  mrdn bench think --workload answer-heavy --kv-tokens 120000 \\\n      --loads 0.95,1.1 --out results\n" +
-			"  mrdn bench think --workload fast25 --loads 0.95 --seeds 5\n  mrdn bench think --workload math500 --dataset test.jsonl --duration 20m\n  mrdn bench think --rate 2.5 --reasoning-ratio 0.7 --json",
+			"  mrdn bench think --workload fast25 --loads 0.95 --seeds 5\n  mrdn bench think --workload math500 --dataset test.jsonl --duration 20m\n  mrdn bench think --rate 2.5 --reasoning-ratio 0.7 --json\n  mrdn bench think --mode real-llamacpp --fetch --rounds 3",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},
 	}
 	f := c.Flags()
+	f.StringVar(&mode, "mode", mode, modelMode+" (a model, in virtual time) or "+real.Mode)
 	f.StringVar(&w.workload, "workload", w.workload, "requests: "+strings.Join(workloads, ", "))
 	f.StringVar(&w.dataset, "dataset", "", "`FILE` that sharegpt, math500 or fast25 take requests from")
 	f.Float64Var(&w.ratio, "reasoning-ratio", w.ratio, "share of requests that think")
@@ -74,8 +81,16 @@ a report of what is done, and an error.`,
 	f.DurationVar(&opt.OutputPace, "slo-output-token", opt.OutputPace, "SLO of an output token, at which readers read")
 	f.DurationVar(&opt.Bound, "late", opt.Bound, "a visible token is late that comes so long after the one before")
 	f.StringVar(&out, "out", "", "folder for the report and its plots; made if absent")
+	nodes.add(c)
 	run := a.command(func(ctx context.Context, _ []string) (result, error) {
-		if err := w.parse(&opt, c.Flags().Changed); err != nil {
+		given := c.Flags().Changed
+		if err := checkMode(given, mode); err != nil {
+			return nil, err
+		}
+		if mode == real.Mode {
+			return nodes.run(ctx, a, given, &w, &opt, out)
+		}
+		if err := w.parse(&opt, given); err != nil {
 			return nil, err
 		}
 		opt.Arms = think.Arms(&opt)

@@ -63,6 +63,7 @@ var rules = map[string][]string{
 	"meridian/internal/vectored":           {"golang.org/x/sys"},
 	"meridian/internal/door":               {"meridian/blocks/quota", "meridian/internal/halfopen", "meridian/wire", "golang.org/x/sys"},
 	"meridian/agent/openers":               {"meridian/agent/openers", "meridian/agent/config", "meridian/agent/finding", "meridian/fabric", "meridian/wire", "meridian/blocks", "meridian/adapters", "meridian/internal/door"},
+	"meridian/bench/think/real":            {"meridian/bench/think", "meridian/bench/harness", "meridian/bench/measure", "meridian/adapters/llamacpp", "meridian/agent", "meridian/internal/safefile", "meridian/scheduler"},
 	"meridian/internal/dirfabric":          {"meridian/fabric", "meridian/wire", "meridian/agent/config", "meridian/agent/openers"},
 
 	"meridian/adapters/mooncake/internal/realmeta":  {"meridian/adapters/mooncake", "meridian/bench/harness", "meridian/blocks/quota", "meridian/internal"},
