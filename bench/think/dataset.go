@@ -130,7 +130,7 @@ func (d *Dataset) trace(reqs []trace.Request) error {
 
 // entries hands each entry of a JSON array, or of JSON values one after the other, on.
 func (d *Dataset) entries(r io.Reader, take func(object) error) error {
-	in := &lines{r: r}
+	in := &lines{r: r, last: -1}
 	dec := json.NewDecoder(in)
 	array := false
 	for n := 0; ; n++ {
@@ -284,8 +284,9 @@ type lines struct {
 	r      io.Reader
 	read   int64
 	limit  int64
-	ends   []int64 // of lines that nobody has asked about
+	ends   []int64 // of lines that nobody has asked about: where the last thing in each is; -1: nothing is
 	passed int     // lines before them
+	last   int64   // of the line that is being read
 	ahead  []byte  // read to see what the text begins with
 }
 
@@ -305,8 +306,13 @@ func (l *lines) Read(p []byte) (int, error) {
 
 func (l *lines) count(p []byte) {
 	for i, b := range p {
-		if b == '\n' {
-			l.ends = append(l.ends, l.read+int64(i))
+		switch b {
+		case '\n':
+			l.ends = append(l.ends, l.last)
+			l.last = -1
+		case ' ', '\t', '\r', ',':
+		default:
+			l.last = l.read + int64(i)
 		}
 	}
 	l.read += int64(len(p))
@@ -336,7 +342,8 @@ func (l *lines) first() (byte, error) {
 // bound lets a decoder that has come to an offset read one more entry.
 func (l *lines) bound(offset int64) { l.limit = max(offset, 0) + maxEntry }
 
-// line is that of an offset. Offsets never go back.
+// line is that of the first thing at an offset or behind it, spaces and commas left out.
+// Offsets never go back.
 func (l *lines) line(offset int64) int {
 	n := 0
 	for n < len(l.ends) && l.ends[n] < offset {

@@ -88,6 +88,12 @@ func (w *Workload) longest() int {
 	if w.thinkers() {
 		thinker = w.Dataset.most()
 	}
+	switch {
+	case w.ReasoningRatio == 0:
+		return chat
+	case w.ReasoningRatio == 1:
+		return thinker + w.Think.Most
+	}
 	return max(chat, thinker+w.Think.Most)
 }
 
