@@ -72,7 +72,7 @@ func (d *drawer) queue() string {
 			for _, x := range f.course.depth {
 				p = append(p, plot.Point{X: float64(x.second), Y: float64(x.waiting)})
 			}
-			return p
+			return thinned(p)
 		})
 }
 
@@ -94,9 +94,42 @@ func (d *drawer) tiers(a *ArmReport) string {
 		for _, t := range a.Seeds[0].course.tiers {
 			line.Points = append(line.Points, plot.Point{X: float64(t.Second), Y: float64(x.of(t))})
 		}
+		line.Points = thinned(line.Points)
 		p.Lines = append(p.Lines, line)
 	}
 	return p.SVG()
+}
+
+// coursePoints is how many points of a course are drawn: about two a pixel of the width.
+const coursePoints = 600
+
+// thinned leaves the lowest and the highest point of each part of a long course, so that
+// no peak is lost.
+func thinned(p []plot.Point) []plot.Point {
+	if len(p) <= coursePoints {
+		return p
+	}
+	var out []plot.Point
+	parts := coursePoints / 2
+	for k := range parts {
+		part := p[k*len(p)/parts : (k+1)*len(p)/parts]
+		low, high := part[0], part[0]
+		for _, q := range part {
+			if q.Y < low.Y {
+				low = q
+			}
+			if q.Y > high.Y {
+				high = q
+			}
+		}
+		if low.X > high.X {
+			low, high = high, low
+		}
+		if out = append(out, low); low != high {
+			out = append(out, high)
+		}
+	}
+	return out
 }
 
 // cdfPoints is how many points of a distribution are drawn.

@@ -265,12 +265,23 @@ func (c *Change) says(more bool, seeds int) string {
 	return Worse
 }
 
-// text is the change for people, in percent.
+// text is the change for people, in percent, or in percentage points.
 func (c *Change) text(seeds int) string {
-	if seeds < 2 {
-		return fmt.Sprintf("%+.0f %%", 100*c.Mean)
+	mean, half, unit := 100*c.Mean, 50*(c.High-c.Low), "%"
+	if c.Points {
+		unit = "points"
 	}
-	return fmt.Sprintf("%+.0f±%.0f %%", 100*c.Mean, 50*(c.High-c.Low))
+	digits := 0
+	if v := math.Max(math.Abs(mean), half); v > 0 && v < 10 {
+		digits = 1
+		if v < 0.1 {
+			digits = 3
+		}
+	}
+	if seeds < 2 {
+		return fmt.Sprintf("%+.*f %s", digits, mean, unit)
+	}
+	return fmt.Sprintf("%+.*f±%.*f %s", digits, mean, digits, half, unit)
 }
 
 // name of a load for people and for files.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/bench/plot"
 	"meridian/scheduler/queue"
 )
 
@@ -283,5 +284,44 @@ func TestHistogramAgreesWithSorting(t *testing.T) {
 	}
 	if got := (&histogram{}).percentiles(); got != (Percentiles{}) {
 		t.Errorf("%+v of nothing", got)
+	}
+}
+
+func TestThinnedCoursesKeepTheirPeaks(t *testing.T) {
+	var p []plot.Point
+	for i := range 10_000 {
+		p = append(p, plot.Point{X: float64(i), Y: float64(i % 7)})
+	}
+	p[4321].Y, p[77].Y = 1000, -5
+	out := thinned(p)
+	if len(out) > coursePoints || len(out) < coursePoints/2 {
+		t.Fatalf("%d points", len(out))
+	}
+	if !slices.Contains(out, plot.Point{X: 4321, Y: 1000}) || !slices.Contains(out, plot.Point{X: 77, Y: -5}) {
+		t.Error("a peak is lost")
+	}
+	for i := range out[1:] {
+		if out[i].X >= out[i+1].X {
+			t.Fatalf("%v before %v", out[i], out[i+1])
+		}
+	}
+	if got := thinned(p[:100]); len(got) != 100 {
+		t.Errorf("%d points of 100", len(got))
+	}
+}
+
+func TestChangesForPeople(t *testing.T) {
+	for want, c := range map[string]Change{
+		"-50±2 %":             {Interval: Interval{-0.5, -0.52, -0.48}},
+		"+3.2±0.5 %":          {Interval: Interval{0.032, 0.027, 0.037}},
+		"-0.030±0.010 points": {Points: true, Interval: Interval{-0.0003, -0.0004, -0.0002}},
+		"+0±0 %":              {},
+	} {
+		if got := c.text(3); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if got := (&Change{Interval: Interval{0.25, 0.25, 0.25}}).text(1); got != "+25 %" {
+		t.Errorf("%s of one seed", got)
 	}
 }
