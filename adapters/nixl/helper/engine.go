@@ -156,7 +156,7 @@ func unregistered(err error) error {
 
 func (n *nixl) Begin(op capi.Op, local, remote []capi.Span, peer string, notif []byte) (transfer, bool, error) {
 	if n.prepares && len(notif) == 0 {
-		return n.kept.begin(keyOf(op, peer, local, remote), peer, func() (request, []releaser, error) { return n.prepare(op, local, remote, peer) })
+		return n.kept.begin(keyOf(op, peer, local, remote), peer, len(local), func() (request, []releaser, error) { return n.prepare(op, local, remote, peer) })
 	}
 	r, err := n.initiator.agent.NewRequest(n.initiator.backend, op, local, remote, peer, notif)
 	if err != nil {

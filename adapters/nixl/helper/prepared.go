@@ -1,6 +1,7 @@
 package helper
 
 import (
+	lru "container/list"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -8,13 +9,19 @@ import (
 	"meridian/adapters/nixl/capi"
 )
 
-// maxKept bounds the transfers that are kept for another time.
-const maxKept = 64
+// What is kept for another time: transfers, and their parts together, of which each takes
+// a few hundred bytes.
+const (
+	maxKept      = 1024
+	maxKeptParts = 8192
+)
 
 // kept has transfers that have ended well, for the next one between the same places: the
 // library has looked their ranges up already.
 type kept struct {
-	idle  []*prepared // the one that was used last is the last
+	idle  lru.List               // of *prepared; the one that was used last is the last
+	byKey map[string][]*prepared // the same
+	parts int                    // of all that are idle
 	lives map[string]*life
 }
 
@@ -26,9 +33,11 @@ type prepared struct {
 	request
 	lists []releaser // those that it was made of
 	key   string
+	parts int
 	of    *life
 	kept  *kept
-	ended bool // well
+	ended bool         // well
+	at    *lru.Element // of idle
 }
 
 // request is a transfer of the library.
@@ -52,11 +61,11 @@ func keyOf(op capi.Op, peer string, local, remote []capi.Span) string {
 }
 
 // begin posts a transfer that was kept, or one that is made now.
-func (k *kept) begin(key, peer string, prepare func() (request, []releaser, error)) (t transfer, quiet bool, err error) {
+func (k *kept) begin(key, peer string, parts int, prepare func() (request, []releaser, error)) (t transfer, quiet bool, err error) {
 	var p *prepared
-	if i := slices.IndexFunc(k.idle, func(p *prepared) bool { return p.key == key }); i >= 0 {
-		p = k.idle[i]
-		k.idle = slices.Delete(k.idle, i, i+1)
+	if same := k.byKey[key]; len(same) > 0 {
+		p = same[len(same)-1]
+		k.take(p)
 		p.ended = false
 	} else {
 		if k.lives == nil {
@@ -65,7 +74,7 @@ func (k *kept) begin(key, peer string, prepare func() (request, []releaser, erro
 		if k.lives[peer] == nil {
 			k.lives[peer] = &life{peer}
 		}
-		p = &prepared{key: key, of: k.lives[peer], kept: k}
+		p = &prepared{key: key, parts: parts, of: k.lives[peer], kept: k}
 		if p.request, p.lists, err = prepare(); err != nil {
 			return nil, true, err
 		}
@@ -80,12 +89,36 @@ func (k *kept) begin(key, peer string, prepare func() (request, []releaser, erro
 // forget is for a peer that is about to be forgotten.
 func (k *kept) forget(peer string) {
 	delete(k.lives, peer)
-	k.idle = slices.DeleteFunc(k.idle, func(p *prepared) bool {
+	for e := k.idle.Front(); e != nil; {
+		p := e.Value.(*prepared)
+		e = e.Next()
 		if p.of.peer == peer {
+			k.take(p)
 			_ = p.drop() // the library forgets the peer, whatever becomes of its lists
 		}
-		return p.of.peer == peer
-	})
+	}
+}
+
+// put makes one idle.
+func (k *kept) put(p *prepared) {
+	if k.byKey == nil {
+		k.byKey = map[string][]*prepared{}
+	}
+	p.at = k.idle.PushBack(p)
+	k.byKey[p.key] = append(k.byKey[p.key], p)
+	k.parts += p.parts
+}
+
+// take takes one out that is idle.
+func (k *kept) take(p *prepared) {
+	k.idle.Remove(p.at)
+	k.parts -= p.parts
+	same := slices.DeleteFunc(k.byKey[p.key], func(q *prepared) bool { return q == p })
+	if len(same) == 0 {
+		delete(k.byKey, p.key)
+	} else {
+		k.byKey[p.key] = same
+	}
 }
 
 // Poll implements transfer.
@@ -101,12 +134,13 @@ func (p *prepared) Release() error {
 	if !p.ended || k.lives[p.of.peer] != p.of {
 		return p.drop()
 	}
+	k.put(p)
 	var err error
-	if len(k.idle) >= maxKept {
-		err = k.idle[0].drop()
-		k.idle = slices.Delete(k.idle, 0, 1)
+	for k.idle.Len() > maxKept || k.parts > maxKeptParts && k.idle.Len() > 1 {
+		oldest := k.idle.Front().Value.(*prepared)
+		k.take(oldest)
+		err = errors.Join(err, oldest.drop())
 	}
-	k.idle = append(k.idle, p)
 	return err
 }
 

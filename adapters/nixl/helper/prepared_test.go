@@ -39,14 +39,15 @@ func (l fakeList) Release() error {
 // workbench has transfers that are kept, and all requests that were made.
 type workbench struct {
 	kept
-	t    *testing.T
-	made []*fakeRequest
+	t     *testing.T
+	made  []*fakeRequest
+	parts int // that each is said to have
 }
 
 func (w *workbench) begin(peer string, at uint64) transfer {
 	w.t.Helper()
 	spans := []capi.Span{{Addr: at, Len: 1}}
-	t, _, err := w.kept.begin(keyOf(capi.Read, peer, spans, spans), peer, func() (request, []releaser, error) {
+	t, _, err := w.kept.begin(keyOf(capi.Read, peer, spans, spans), peer, w.parts, func() (request, []releaser, error) {
 		r := &fakeRequest{lists: 2}
 		w.made = append(w.made, r)
 		return r, []releaser{fakeList{r}, fakeList{r}}, nil
@@ -109,5 +110,23 @@ func TestABoundedNumberOfTransfersIsKept(t *testing.T) {
 	left := slices.DeleteFunc(slices.Clone(w.made), func(r *fakeRequest) bool { return r.released })
 	if len(left) != maxKept || !slices.Equal(left, w.made[2*maxKept:]) {
 		t.Errorf("%d are kept, limit %d, and they are not the last ones", len(left), maxKept)
+	}
+	w.parts = maxKeptParts / 4
+	for i := range uint64(7) {
+		w.finish(w.begin("large", i))
+	}
+	left = slices.DeleteFunc(slices.Clone(w.made), func(r *fakeRequest) bool { return r.released })
+	if len(left) != 4 || !slices.Equal(left, w.made[len(w.made)-4:]) || w.kept.parts != maxKeptParts {
+		t.Errorf("%d are kept with %d parts, limit %d, and they are not the last ones", len(left), w.kept.parts, maxKeptParts)
+	}
+	w.parts = 2 * maxKeptParts
+	w.finish(w.begin("larger", 1))
+	w.finish(w.begin("larger", 1))
+	if last := w.made[len(w.made)-1]; last.posts != 2 || last.released || w.idle.Len() != 1 || len(w.byKey) != 1 {
+		t.Errorf("one that is larger than all together: posted %d times, and %d are kept", last.posts, w.idle.Len())
+	}
+	w.forget("larger")
+	if w.idle.Len() != 0 || len(w.byKey) != 0 || w.kept.parts != 0 {
+		t.Errorf("%d are left, with %d parts", w.idle.Len(), w.kept.parts)
 	}
 }
