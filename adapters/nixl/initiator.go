@@ -23,6 +23,8 @@ type Initiator struct {
 	last  uint32
 	mem   []byte
 
+	paces [2]pace // of reads and writes
+
 	mu   sync.Mutex
 	ways map[string]ways
 }
@@ -95,15 +97,41 @@ func (i *Initiator) Move(ctx context.Context, agent string, write bool, list []A
 		ops[k] = lent.Op{Addr: a.Addr, B: i.mem[a.Off:][:a.Len]}
 	}
 	moves := cut(ops)
-	errs := make([]error, len(moves))
-	sideBySide(moves, func(k int, pieces []piece) {
-		parts := make([]control.Part, len(pieces))
-		for j, one := range pieces {
-			from := list[one.of]
-			parts[j] = control.Part{Off: from.Off + (one.addr - from.Addr), Addr: one.addr, Len: uint64(len(one.b))}
+	pace := &i.paces[0]
+	if write {
+		pace = &i.paces[1]
+	}
+	c := course{pace: pace}
+	got := make(chan landing, movesATime)
+	var errs []error
+	for next, done := 0, 0; done < len(moves); {
+		if next < len(moves) && next-done < movesATime {
+			pieces, of := moves[next], next
+			parts, bytes := make([]control.Part, len(pieces)), uint64(0)
+			for j, one := range pieces {
+				from := list[one.of]
+				parts[j] = control.Part{Off: from.Off + (one.addr - from.Addr), Addr: one.addr, Len: uint64(len(one.b))}
+				bytes += parts[j].Len
+			}
+			m := &control.Move{Write: write, Window: i.last, Peer: agent, Parts: parts}
+			if err := i.p.begin(m, -1, func(m control.Message) { got <- landing{of, m} }); err != nil {
+				return errors.Join(append(errs, err)...)
+			}
+			c.begun(bytes)
+			next++
+			continue
 		}
-		_, errs[k] = ask[*control.Done](ctx, i.p, &control.Move{Write: write, Window: i.last, Peer: agent, Parts: parts}, -1)
-	})
+		l, err := i.p.wait(ctx, got, c.due())
+		if err != nil {
+			return err
+		}
+		failed, bad := l.m.(*control.Failed)
+		if bad {
+			errs = append(errs, i.p.refused(failed))
+		}
+		c.ended(!bad)
+		done++
+	}
 	return errors.Join(errs...)
 }
 

@@ -164,7 +164,7 @@ func TestTransfersThatNeverEndCostTheHelperAndNoMore(t *testing.T) {
 	n := newFakeNode(t, nil, "never", "good")
 	s := helperOf(t, n)
 	open := n.cfg.Windows.Stats()
-	list := []fabric.Item{item(t, 1, moveBytes-100)}
+	list := []fabric.Item{item(t, 1, movesATime*pieceBytes-100)} // all its transfers are under way at once
 	testbed.Until(t, "half of the staging is lost", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()

@@ -57,8 +57,9 @@ type peer struct {
 	owes   bool // a lend-done, when it is connected anew
 	ways   ways
 
-	missing string // why others do not find it
-	answers bool   // its memory was read the last time, see touch
+	paces   [2]pace // of reads and writes
+	missing string  // why others do not find it
+	answers bool    // its memory was read the last time, see touch
 
 	dead  dead // the loop's
 	harms uint // the loop's: helpers that its metadata have ended
@@ -174,18 +175,15 @@ func (p *peer) move(ctx context.Context, write bool, ops []lent.Op) {
 			ops[i].Via = via
 		}
 	}()
-	var mu sync.Mutex
-	sideBySide(cut(ops), func(_ int, pieces []piece) {
-		quiet, err := l.move(ctx, p, l.Agent, write, pieces, "")
+	moves := cut(ops)
+	l.carry(ctx, p, l.Agent, write, moves, func(i int, quiet bool, err error) {
 		if err == nil {
 			return
 		}
 		if !quiet && ctx.Err() == nil {
 			p.suspect(err)
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		for _, one := range pieces {
+		for _, one := range moves[i] {
 			if one.op.Err == nil {
 				one.op.Err, one.op.Quiet = err, true
 			}
@@ -194,22 +192,12 @@ func (p *peer) move(ctx context.Context, write bool, ops []lent.Op) {
 	})
 }
 
-// sideBySide makes transfers, some at a time, and the last one in this goroutine.
-func sideBySide(moves [][]piece, f func(i int, pieces []piece)) {
-	var wg sync.WaitGroup
-	turn := make(chan struct{}, movesATime)
-	for i, pieces := range moves {
-		turn <- struct{}{}
-		if i == len(moves)-1 {
-			f(i, pieces)
-			break
-		}
-		wg.Go(func() {
-			defer func() { <-turn }()
-			f(i, pieces)
-		})
+// pace is that of the peer's reads or writes.
+func (p *peer) pace(write bool) *pace {
+	if write {
+		return &p.paces[1]
 	}
-	wg.Wait()
+	return &p.paces[0]
 }
 
 // cut makes transfers of ops: as many as may be under way at least, where they are not

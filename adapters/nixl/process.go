@@ -116,6 +116,10 @@ type process struct {
 	deliver func(peer string, text []byte) // must not block
 	uses    func(*control.Uses)            // the same; nil: nobody hears it
 
+	lead  chan struct{} // has an element while nobody receives, see wait
+	alone chan struct{} // no caller receives
+	looks control.Looks // of who has the lead
+
 	mu      sync.Mutex
 	last    control.Req
 	waiting map[control.Req]func(control.Message)
@@ -170,6 +174,8 @@ func launch(c *HelperConfig, agent string, deliver func(peer string, text []byte
 		return nil, err
 	}
 	p := &process{Process: run, conn: conn, agent: agent, deliver: deliver, waiting: map[control.Req]func(control.Message){}, quit: make(chan struct{})}
+	p.lead, p.alone = make(chan struct{}, 1), make(chan struct{}, 1)
+	p.lead <- struct{}{}
 	go p.receive()
 	return p, nil
 }
@@ -195,29 +201,6 @@ func (r *refusal) Error() string { return r.Text }
 
 // Unwrap gives it a code: the library does not say why it refuses.
 func (r *refusal) Unwrap() error { return wire.CodeUnreachable }
-
-// ask makes a request and waits for the answer.
-func ask[A control.Message](ctx context.Context, p *process, m control.Numbered, fd int) (answer A, err error) {
-	got := make(chan control.Message, 1)
-	if err := p.begin(m, fd, func(m control.Message) { got <- m }); err != nil {
-		return answer, err
-	}
-	select {
-	case m := <-got:
-		switch m := m.(type) {
-		case A:
-			return m, nil
-		case *control.Failed:
-			return answer, p.refused(m)
-		default:
-			err := fmt.Errorf("%s answered %T", program, m)
-			go p.end(err)
-			return answer, err
-		}
-	case <-ctx.Done():
-		return answer, context.Cause(ctx)
-	}
-}
 
 // refused is a refusal as an error: with what to do, where it stays.
 func (p *process) refused(m *control.Failed) error {
@@ -262,21 +245,6 @@ func (p *process) err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.over
-}
-
-// receive takes what the helper says, until it ends.
-func (p *process) receive() {
-	for {
-		m, _, err := p.conn.Receive()
-		if err != nil {
-			go p.end(err)
-			return
-		}
-		if err := p.take(m); err != nil {
-			go p.end(err)
-			return
-		}
-	}
 }
 
 func (p *process) take(m control.Message) error {

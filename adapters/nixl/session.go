@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -225,62 +226,131 @@ type piece struct {
 	of   int // op's number
 }
 
-// flight is a transfer, and whether its caller still waits.
+// flight is a transfer under way, through a part of the staging.
 type flight struct {
+	of     int // its number in the call
+	pieces []piece
+	parts  []control.Part
+	at     wire.Span
+	ended  chan<- landing // to its caller
+
 	mu        sync.Mutex
-	abandoned bool
-	ended     chan control.Message
+	answer    control.Message
+	abandoned bool // its caller has gone
 }
 
-// move has the helper read or write pieces, through the staging. quiet says of an error
-// that nothing is under way.
-func (s *session) move(ctx context.Context, p *peer, agent string, write bool, pieces []piece, notif string) (quiet bool, err error) {
+// carry has the helper read or write pieces, through the staging, some transfers at a time.
+// end hears of each once; quiet says of an error that nothing is under way.
+func (s *session) carry(ctx context.Context, p *peer, agent string, write bool, moves [][]piece, end func(i int, quiet bool, err error)) {
+	next := 0
+	rest := func(err error) {
+		for ; next < len(moves); next++ {
+			end(next, true, err)
+		}
+	}
 	if !s.enter() {
-		return true, s.err()
+		rest(s.err())
+		return
 	}
 	defer s.users.Done()
+	got := make(chan landing, movesATime)
+	var under []*flight
+	c := course{pace: p.pace(write)}
+	land := func(f *flight, m control.Message) {
+		_, bad := m.(*control.Failed)
+		c.ended(!bad)
+		quiet, err := s.land(f, write, m)
+		end(f.of, quiet, err)
+	}
+	for next < len(moves) || len(under) > 0 {
+		if next < len(moves) && len(under) < movesATime {
+			// Who has staging does not wait for more of it: all might.
+			f, err := s.depart(ctx, p, agent, write, moves[next], len(under) == 0, landing{of: next}, got)
+			if f != nil || err != nil {
+				if err != nil {
+					end(next, true, err)
+				} else {
+					under = append(under, f)
+					c.begun(f.bytes())
+				}
+				next++
+				continue
+			}
+		}
+		l, err := s.wait(ctx, got, c.due())
+		if err != nil {
+			for _, f := range under {
+				if m := f.abandon(func() { p.late(1); s.stage.lose(f.at) }); m != nil {
+					land(f, m)
+				} else {
+					end(f.of, false, err)
+				}
+			}
+			rest(err)
+			return
+		}
+		i := slices.IndexFunc(under, func(f *flight) bool { return f.of == l.of })
+		f := under[i]
+		under = slices.Delete(under, i, i+1)
+		land(f, l.m)
+	}
+}
+
+func (f *flight) bytes() (n uint64) {
+	for i := range f.parts {
+		n += f.parts[i].Len
+	}
+	return n
+}
+
+// depart begins a transfer. Without an error and a flight there is no staging for it, where
+// it may not wait for that.
+func (s *session) depart(ctx context.Context, p *peer, agent string, write bool, pieces []piece, waits bool, l landing, got chan<- landing) (*flight, error) {
+	f := &flight{of: l.of, pieces: pieces, parts: make([]control.Part, len(pieces)), ended: got}
 	var total uint64
-	parts := make([]control.Part, len(pieces))
 	for i, one := range pieces {
-		parts[i] = control.Part{Off: total, Addr: one.addr, Len: uint64(len(one.b))}
+		f.parts[i] = control.Part{Off: total, Addr: one.addr, Len: uint64(len(one.b))}
 		total += uint64(len(one.b))
 	}
-	at, err := s.stage.take(ctx, total, s.quit)
-	if err != nil {
-		return true, err
+	at, ok := s.stage.try(total)
+	if !ok && !waits {
+		return nil, nil
 	}
+	if !ok {
+		var err error
+		if at, err = s.stage.take(ctx, total, s.quit); err != nil {
+			return nil, err
+		}
+	}
+	f.at = at
 	for i, one := range pieces {
-		parts[i].Off += at.Off
+		f.parts[i].Off += at.Off
 		if write {
-			copy(s.stage.mem[parts[i].Off:], one.b)
+			copy(s.stage.mem[f.parts[i].Off:], one.b)
 		}
 	}
-	f := &flight{ended: make(chan control.Message, 1)}
-	m := &control.Move{Write: write, Window: stagingWindow, Peer: agent, Notif: []byte(notif), Parts: parts}
-	if err := s.begin(m, -1, func(m control.Message) { s.landed(p, f, at, m) }); err != nil {
+	m := &control.Move{Write: write, Window: stagingWindow, Peer: agent, Parts: f.parts}
+	if err := s.begin(m, -1, func(m control.Message) { s.landed(p, f, m) }); err != nil {
 		s.stage.give(at)
-		return true, err
+		return nil, err
 	}
-	var answer control.Message
-	select {
-	case answer = <-f.ended:
-	case <-ctx.Done():
-		if answer = f.abandon(func() { p.late(1); s.stage.lose(at) }); answer == nil {
-			return false, ctx.Err()
-		}
-	}
+	return f, nil
+}
+
+// land takes the bytes of a transfer that has ended, and gives its staging back.
+func (s *session) land(f *flight, write bool, answer control.Message) (quiet bool, err error) {
 	failed, bad := answer.(*control.Failed)
 	switch {
 	case !bad && !write:
-		for i, one := range pieces {
-			copy(one.b, s.stage.mem[parts[i].Off:])
+		for i, one := range f.pieces {
+			copy(one.b, s.stage.mem[f.parts[i].Off:])
 		}
 		fallthrough
 	case !bad, failed.Quiet:
-		s.stage.give(at)
+		s.stage.give(f.at)
 	default:
-		s.stage.lose(at)
-		s.stage.find(at, false)
+		s.stage.lose(f.at)
+		s.stage.find(f.at, false)
 	}
 	if bad {
 		return failed.Quiet, s.refused(failed)
@@ -293,25 +363,23 @@ func (s *session) move(ctx context.Context, p *peer, agent string, write bool, p
 func (f *flight) abandon(lost func()) control.Message {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	select {
-	case m := <-f.ended:
-		return m
-	default:
+	if f.answer == nil {
 		f.abandoned = true
 		lost()
-		return nil
 	}
+	return f.answer
 }
 
 // landed is the end of a transfer. One whose caller has gone gives its staging back.
-func (s *session) landed(p *peer, f *flight, at wire.Span, m control.Message) {
+func (s *session) landed(p *peer, f *flight, m control.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.abandoned {
-		f.ended <- m
+		f.answer = m
+		f.ended <- landing{f.of, m}
 		return
 	}
 	p.late(-1)
 	failed, bad := m.(*control.Failed)
-	s.stage.find(at, !bad || failed.Quiet)
+	s.stage.find(f.at, !bad || failed.Quiet)
 }

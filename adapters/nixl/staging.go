@@ -49,6 +49,13 @@ func (s *staging) take(ctx context.Context, n uint64, quit <-chan struct{}) (wir
 	}
 }
 
+// try takes n bytes where they are free.
+func (s *staging) try(n uint64) (wire.Span, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.space.Take(n)
+}
+
 func (s *staging) give(at wire.Span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,11 +36,12 @@ func NewPair() (ours *Conn, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// Conn is one end. Messages are sent by any goroutine, and received by one.
+// Conn is one end. Messages are sent by any goroutine, and received by one at a time. It is
+// waited for in the kernel: the run-time's poller does not know it, which would be woken by
+// each message too.
 type Conn struct {
-	c    *net.UnixConn // nil: the socket is file
 	file *os.File
-	fd   int // its
+	raw  syscall.RawConn // the file's: it stays open while it is used
 
 	mu  sync.Mutex
 	out []byte
@@ -51,26 +52,8 @@ type Conn struct {
 	fds []int
 }
 
-// NewConn makes one of a socket, which it closes.
+// NewConn makes one of a socket, which is its own from now on.
 func NewConn(f *os.File) (*Conn, error) {
-	defer func() { _ = f.Close() }()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		_ = c.Close()
-		return nil, fmt.Errorf("the control socket is of %s", c.LocalAddr().Network())
-	}
-	return &Conn{c: u}, nil
-}
-
-// NewDirect makes one of a socket for a program that does nothing but wait for it: it is
-// waited for in the kernel, and the run-time's poller, which would be woken by each message
-// too, does not know it. It is received from by
-// ReceiveWithin.
-func NewDirect(f *os.File) (*Conn, error) {
 	fd := int(f.Fd())
 	err := unix.SetNonblock(fd, false)
 	if err == nil {
@@ -78,17 +61,21 @@ func NewDirect(f *os.File) (*Conn, error) {
 		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout)
 	}
 	if err != nil {
+		_ = f.Close()
 		return nil, os.NewSyscallError("setsockopt", err)
 	}
-	return &Conn{file: f, fd: fd}, nil
+	raw, err := f.SyscallConn()
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return &Conn{file: f, raw: raw, room: make([]byte, roomBytes), oob: make([]byte, unix.CmsgSpace(4*maxDescriptors))}, nil
 }
 
 // Close ends the connection, and what waits in it.
 func (c *Conn) Close() error {
-	if c.c == nil {
-		return c.file.Close()
-	}
-	return c.c.Close()
+	_ = c.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // closed before
+	return c.file.Close()
 }
 
 // Send sends a message, with a descriptor where fd is not -1. After an error other than
@@ -101,31 +88,20 @@ func (c *Conn) Send(m Message, fd int) error {
 		return err
 	}
 	c.out = b
-	if c.c == nil {
-		return c.write(b, fd)
+	if e := c.raw.Write(func(to uintptr) bool { err = write(int(to), b, fd); return true }); e != nil {
+		return e
 	}
-	if err := c.c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return err
-	}
-	if fd >= 0 {
-		n, _, err := c.c.WriteMsgUnix(b, unix.UnixRights(fd), nil)
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	_, err = c.c.Write(b)
 	return err
 }
 
-// write sends all of b by the socket itself, with a descriptor where there is one.
-func (c *Conn) write(b []byte, fd int) error {
+// write sends all of b by a socket, with a descriptor where there is one.
+func write(to int, b []byte, fd int) error {
 	var rights []byte
 	if fd >= 0 {
 		rights = unix.UnixRights(fd)
 	}
 	for len(b) > 0 {
-		n, err := unix.SendmsgN(c.fd, b, rights, nil, unix.MSG_NOSIGNAL)
+		n, err := unix.SendmsgN(to, b, rights, nil, unix.MSG_NOSIGNAL)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -140,12 +116,15 @@ func (c *Conn) write(b []byte, fd int) error {
 // Receive returns the next message, and the descriptor that came with it, or -1. After
 // an error, which is io.EOF at the end, there are no more.
 func (c *Conn) Receive() (Message, int, error) {
-	m, fd, err := c.next()
-	if err != nil {
-		c.drop()
+	for {
+		if m, fd, err := c.ReceiveWithin(forever); m != nil || err != nil {
+			return m, fd, err
+		}
 	}
-	return m, fd, err
 }
+
+// forever is a wait that ends with a message, or a signal.
+const forever = -1
 
 func (c *Conn) drop() {
 	for _, fd := range c.fds {
@@ -154,12 +133,12 @@ func (c *Conn) drop() {
 	c.fds = nil
 }
 
-// ReceiveWithin is Receive of a direct one; it waits for no longer than a time. A nil
-// message: none has come.
+// ReceiveWithin is Receive that waits for no longer than a time. A nil message: none has
+// come.
 func (c *Conn) ReceiveWithin(wait time.Duration) (Message, int, error) {
 	m, fd, err := c.taken()
 	if m == nil && err == nil {
-		if err = c.moreWithin(wait); err == nil {
+		if err = c.more(wait); err == nil {
 			m, fd, err = c.taken()
 		}
 	}
@@ -167,17 +146,6 @@ func (c *Conn) ReceiveWithin(wait time.Duration) (Message, int, error) {
 		c.drop()
 	}
 	return m, fd, err
-}
-
-func (c *Conn) next() (Message, int, error) {
-	for {
-		if m, fd, err := c.taken(); m != nil || err != nil {
-			return m, fd, err
-		}
-		if err := c.more(); err != nil {
-			return nil, -1, err
-		}
-	}
 }
 
 // taken is the next message of what was received; nil: it is not there as a whole.
@@ -213,31 +181,25 @@ func (c *Conn) with(m Message) (Message, int, error) {
 	return m, fd, nil
 }
 
-// more receives what is there.
-func (c *Conn) more() error {
-	if c.room == nil {
-		c.room, c.oob = make([]byte, roomBytes), make([]byte, unix.CmsgSpace(4*maxDescriptors))
+// more receives what is there, or comes within a time.
+func (c *Conn) more(wait time.Duration) (err error) {
+	e := c.raw.Read(func(fd uintptr) bool { err = c.moreOf(int(fd), wait); return true })
+	if e != nil {
+		return io.EOF // it is closed
 	}
-	n, oobn, flags, _, err := c.c.ReadMsgUnix(c.room, c.oob)
-	switch {
-	case errors.Is(err, io.EOF):
-		return io.EOF
-	case err != nil:
-		return err
-	}
-	return c.received(n, oobn, flags)
+	return err
 }
 
-// moreWithin receives what is there, or comes within a time.
-func (c *Conn) moreWithin(wait time.Duration) error {
-	if c.room == nil {
-		c.room, c.oob = make([]byte, roomBytes), make([]byte, unix.CmsgSpace(4*maxDescriptors))
+func (c *Conn) moreOf(fd int, wait time.Duration) error {
+	if wait != 0 {
+		var timeout *unix.Timespec
+		if wait > 0 {
+			t := unix.NsecToTimespec(wait.Nanoseconds())
+			timeout = &t
+		}
+		_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, timeout, nil) // what it says, Recvmsg says too
 	}
-	if wait > 0 {
-		timeout := unix.NsecToTimespec(wait.Nanoseconds())
-		_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}, &timeout, nil) // what it says, Recvmsg says too
-	}
-	n, oobn, flags, _, err := unix.Recvmsg(c.fd, c.room, c.oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	n, oobn, flags, _, err := unix.Recvmsg(fd, c.room, c.oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	switch {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 		return nil
@@ -274,7 +236,7 @@ func (c *Conn) keep(oob []byte) error {
 			return fmt.Errorf("%w: %w", ErrFrame, err)
 		}
 		for _, fd := range fds {
-			unix.CloseOnExec(fd) // the net package asks for it too
+			unix.CloseOnExec(fd) // recvmsg was asked for it too
 		}
 		c.fds = append(c.fds, fds...)
 	}

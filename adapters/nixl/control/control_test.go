@@ -174,7 +174,7 @@ func TestAWindowWithoutItsDescriptorIsRefused(t *testing.T) {
 
 func TestAFrameThatSaysTooMuchIsRefusedBeforeItComes(t *testing.T) {
 	a, b := pair(t)
-	if _, err := a.c.Write([]byte{1, 0, 16, 0}); err != nil {
+	if _, err := a.file.Write([]byte{1, 0, 16, 0}); err != nil {
 		t.Fatal(err)
 	}
 	if m, _, err := b.Receive(); !errors.Is(err, ErrFrame) {
@@ -182,13 +182,13 @@ func TestAFrameThatSaysTooMuchIsRefusedBeforeItComes(t *testing.T) {
 	}
 }
 
-// A direct end gets the same messages, and waits no longer than it was told.
-func TestADirectEndReceivesAndWaitsNoLonger(t *testing.T) {
+// An end that is asked now and then gets the same messages, and waits no longer than it was told.
+func TestAnEndThatIsAskedNowAndThenWaitsNoLonger(t *testing.T) {
 	a, f, err := NewPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewDirect(f)
+	b, err := NewConn(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestADirectEndReceivesAndWaitsNoLonger(t *testing.T) {
 			t.Fatalf("answer %d is %#v, %v", i, m, err)
 		}
 	}
-	if _, err := a.c.Write([]byte{1, 0, 0, 0, 200}); err != nil {
+	if _, err := a.file.Write([]byte{1, 0, 0, 0, 200}); err != nil {
 		t.Fatal(err)
 	}
 	if m, _, err := next(); !errors.Is(err, ErrFrame) {

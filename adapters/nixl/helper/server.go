@@ -38,6 +38,7 @@ type server struct {
 	moves   []move
 	out     *output
 	told    map[string]uses // of each peer
+	looks   control.Looks   // for the next request, after the last transfer's end
 }
 
 func newServer(send func(control.Message) error, out *output) *server {
@@ -46,7 +47,7 @@ func newServer(send func(control.Message) error, out *output) *server {
 
 // Run serves the daemon at the other end of a socket, until it closes that.
 func Run(socket *os.File) error {
-	conn, err := control.NewDirect(socket)
+	conn, err := control.NewConn(socket)
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func Run(socket *os.File) error {
 
 // loop does what the daemon asks, and polls. receive waits for a message for so long.
 func (s *server) loop(receive func(wait time.Duration) (control.Message, int, error)) error {
-	var looked, progress, yielded time.Time
+	var looked, progress, yielded, until time.Time // until: it looks for a request, and does not sleep
 	for {
 		wait := notifEvery
 		if now := time.Now(); len(s.moves) > 0 {
@@ -75,9 +76,17 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 			}
 			if did {
 				progress = now
+				if len(s.moves) == 0 && s.looks.May() {
+					until = now.Add(control.LookTime)
+				}
 			}
 			if wait = 0; now.Sub(progress) > spinTime {
 				wait = pause
+			}
+		} else if !until.IsZero() {
+			if wait = 0; now.After(until) {
+				s.looks.Miss()
+				until, wait = time.Time{}, notifEvery
 			}
 		}
 		if now := time.Now(); s.engine != nil && now.Sub(looked) >= notifEvery {
@@ -95,7 +104,10 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 			return err
 		}
 		if m != nil {
-			progress = time.Now()
+			if progress = time.Now(); !until.IsZero() {
+				s.looks.Hit()
+				until = time.Time{}
+			}
 			if err := s.apply(m, fd); err != nil {
 				return err
 			}

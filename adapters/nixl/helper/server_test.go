@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -242,5 +243,45 @@ func TestTheGPUsAreAskedForBeforeStartOnly(t *testing.T) {
 	}
 	if err := s.apply(&control.GPUs{Req: 4}, -1); err == nil || len(*said) != 3 {
 		t.Errorf("a helper that serves asked the driver: %v, %#v", err, *said)
+	}
+}
+
+// After the last transfer it looks for the next request without sleeping, and then sleeps; after
+// looks that found nothing it sleeps at once.
+func TestTheLoopLooksForTheNextRequestAndThenSleeps(t *testing.T) {
+	s, e, _ := newStubbed()
+	s.engine = e
+	s.windows[1] = &mapped{b: make([]byte, 4096), addr: 1 << 32, staging: true}
+	e.windows = append(e.windows, capi.Span{Addr: 1 << 32, Len: 4096})
+	ask := &control.Move{Window: 1, Peer: "a", Parts: []control.Part{{Addr: 1, Len: 1}}}
+	rounds, looked, atOnce, looks := 0, 0, 0, 0
+	moving := false
+	err := s.loop(func(wait time.Duration) (control.Message, int, error) {
+		switch {
+		case wait == 0:
+			looks++
+			return nil, -1, nil
+		case wait != notifEvery:
+			t.Errorf("it waits for %v", wait)
+		case moving: // it sleeps after a transfer
+			rounds, moving = rounds+1, false
+			if looks > 1 { // one there is always: the wait of a poll
+				looked++
+			} else {
+				atOnce++
+			}
+			looks = 0
+		}
+		if rounds == 200 {
+			return nil, -1, io.EOF
+		}
+		if looks == 0 {
+			moving = true
+			return ask, -1, nil
+		}
+		return nil, -1, nil
+	})
+	if err != io.EOF || looked < 3 || looked > 200/8 || looked+atOnce != 200 {
+		t.Errorf("%v: %d looks, and slept at once %d times", err, looked, atOnce)
 	}
 }

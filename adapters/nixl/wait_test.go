@@ -1,0 +1,155 @@
+package nixl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"meridian/adapters/nixl/control"
+	"meridian/internal/testbed"
+)
+
+// Many callers wait at a time, some for what never comes: each hears its own answer, and
+// notifications come meanwhile.
+func TestEachCallerHearsItsAnswerWhoeverReceivesIt(t *testing.T) {
+	f := newFaulty(t, 0)
+	stuck, end := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if _, err := ask[*control.Done](stuck, f.process, f.moveOf("never"), -1); !errors.Is(err, context.Canceled) {
+				t.Errorf("a transfer that never ends: %v", err)
+			}
+		})
+	}
+	const callers, each = 8, 50
+	var asks sync.WaitGroup
+	for caller := range callers {
+		asks.Go(func() {
+			for i := range each {
+				var err error
+				switch (caller + i) % 3 {
+				case 0:
+					_, err = ask[*control.Done](t.Context(), f.process, f.moveOf("good"), -1)
+				case 1:
+					_, err = ask[*control.Done](t.Context(), f.process, &control.Notify{Peer: "good", Text: []byte("x")}, -1)
+				default:
+					if _, err = ask[*control.Done](t.Context(), f.process, f.moveOf("nobody"), -1); err != nil {
+						err = nil // it is refused
+					} else {
+						err = errors.New("a transfer to nobody is done")
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	if _, err := ask[*control.Done](t.Context(), f.process, &control.Notify{Peer: "echo", Text: []byte("hear")}, -1); err != nil {
+		t.Error(err)
+	}
+	if got := <-f.box; got.peer != "echo" || !bytes.Equal(got.text, []byte("hear")) {
+		t.Errorf("%q", got)
+	}
+	asks.Wait()
+	end()
+	wg.Wait()
+}
+
+// Nobody waits for an answer, and what the helper says by itself is heard: again and again,
+// and right after a caller has received.
+func TestWhatTheHelperSaysIsHeardWhileNobodyWaits(t *testing.T) {
+	f := newFaulty(t, 0)
+	for range 20 {
+		heard := make(chan control.Message, 1)
+		if err := f.begin(&control.Notify{Peer: "echo", Text: []byte("hear")}, -1, func(m control.Message) { heard <- m }); err != nil {
+			t.Fatal(err)
+		}
+		<-heard
+		<-f.box
+		if _, err := ask[*control.Done](t.Context(), f.process, &control.Ping{}, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Who waits for a transfer that lasts gives the lead back: the others' answers come.
+func TestACallerThatWaitsForLongHoldsUpNobody(t *testing.T) {
+	f := newFaulty(t, 0)
+	stuck, end := context.WithCancel(t.Context())
+	defer end()
+	waits := make(chan error, 1)
+	go func() {
+		got := make(chan landing, 1)
+		err := f.begin(f.moveOf("never"), -1, func(m control.Message) { got <- landing{m: m} })
+		if err == nil {
+			_, err = f.wait(stuck, got, time.Now().Add(time.Hour)) // it would sleep until then
+		}
+		waits <- err
+	}()
+	for range 20 {
+		ended := f.move("good")
+		<-ended
+	}
+	end()
+	if err := <-waits; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestATransferIsDueWhenTheLastOnesSay(t *testing.T) {
+	p := &pace{}
+	c := &course{pace: p}
+	c.begun(1 << 20)
+	if due := c.due(); !due.IsZero() {
+		t.Errorf("the first transfer is due %v from now", time.Until(due))
+	}
+	p.took(2<<20, 200*time.Microsecond)
+	c.begun(4 << 20)
+	if d := c.due().Sub(c.under[0].began); d != 100*time.Microsecond {
+		t.Errorf("a MiB is due after %v", d)
+	}
+	c.ended(false)
+	if now := p.mib.Load(); now != 100_000 {
+		t.Errorf("a transfer that failed has changed the pace: %d", now)
+	}
+	if d := c.due().Sub(c.last); d != 400*time.Microsecond {
+		t.Errorf("the next one is due %v after the end of the first", d)
+	}
+	p.took(1<<20, time.Hour)
+	if now := p.mib.Load(); now != 112_500 {
+		t.Errorf("one that was held up counts for more than twice the mean: %d", now)
+	}
+	for range 100 {
+		p.took(1<<20, time.Nanosecond)
+	}
+	if now := p.mib.Load(); now < 1 || now > 10 {
+		t.Errorf("after 100 of a nanosecond: %d", now)
+	}
+}
+
+// A call whose context has ended begins no more transfers.
+func TestACallThatHasEndedBeginsNoMoreTransfers(t *testing.T) {
+	n := newFakeNode(t, nil, "never")
+	stage := helperOf(t, n).stage
+	used := func() uint64 {
+		stage.mu.Lock()
+		defer stage.mu.Unlock()
+		return stage.space.Used
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	pushed := make(chan error, 1)
+	go func() { pushed <- pushTo(ctx, t, n, "never", moveBytes-100, 1)[0].Err }()
+	testbed.Until(t, "as many transfers as there may be are under way", func() bool { return used() == movesATime*pieceBytes })
+	cancel()
+	if err := <-pushed; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if lostBytes(n) != movesATime*pieceBytes || used() != movesATime*pieceBytes {
+		t.Errorf("%d bytes of staging are lost of %d in use", lostBytes(n), used())
+	}
+}
