@@ -121,8 +121,9 @@ const (
 // key names the block of a request at a place.
 func (m *memory) key(q *request, i, at int) (k wire.Key) {
 	kind, who, n := ownBlock, i, at
-	if end := (at + 1) * m.size; q.content != nil && end <= q.prompt && at*m.size/trace.BlockTokens == (end-1)/trace.BlockTokens {
-		kind, who, n = sharedBlock, q.content[at*m.size/trace.BlockTokens], at*m.size%trace.BlockTokens
+	piece, end := at*m.size/trace.BlockTokens, (at+1)*m.size
+	if piece < len(q.content) && end <= q.prompt && piece == (end-1)/trace.BlockTokens {
+		kind, who, n = sharedBlock, q.content[piece], at*m.size%trace.BlockTokens
 	}
 	return keyOf(kind, who, n)
 }

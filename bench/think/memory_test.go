@@ -123,3 +123,27 @@ func TestAQueueThatGivesTooMuch(t *testing.T) {
 		t.Error("nine blocks of eight")
 	}
 }
+
+// An ablation is one thing changed, and every arm plays to its end.
+func TestAblations(t *testing.T) {
+	o := small()
+	o.KVTokens = 8_000
+	o.Arms = Ablations(&o)
+	if err := o.Check(); err != nil {
+		t.Fatal(err)
+	}
+	decoded := map[string]uint64{}
+	for _, a := range o.Arms {
+		r := pressed(t, &o, a)
+		decoded[a.Name] = r.n.Decoded
+		if (a.Name == "of, recomputed" || a.Name == "stock") != (r.n.Recomputed > 0) {
+			t.Errorf("%s: %d tokens computed again", a.Name, r.n.Recomputed)
+		}
+		if r.n.Decoded != decoded["stock"] {
+			t.Errorf("%s decoded %d tokens, stock %d", a.Name, r.n.Decoded, decoded["stock"])
+		}
+	}
+	if len(decoded) != len(o.Arms) {
+		t.Errorf("%d names of %d arms", len(decoded), len(o.Arms))
+	}
+}

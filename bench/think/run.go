@@ -98,11 +98,7 @@ func Defaults() Options {
 
 // Arms are the baseline and ours, with the SLOs of o.
 func Arms(o *Options) []Arm {
-	of := func(p queue.Policy) queue.Config {
-		return queue.Config{Policy: p, FirstAnswer: o.FirstAnswer, ThinkPace: o.ThinkPace, OutputPace: o.OutputPace}
-	}
-	with := func(c queue.Config, f func(*queue.Config)) queue.Config { f(&c); return c }
-	room := func(c *queue.Config) { c.Headroom, c.Offload = 0.05, true }
+	of, with := o.policy, with
 	return []Arm{
 		{Name: "stock", What: "vLLM V1's loop: running requests first, prompts in chunks, first come first served, who came last is recomputed", OneTier: true, Config: of(queue.FCFS)},
 		{Name: "minivllm", What: "MinivLLM's loop: a step is whole prompts or decodes, prompts first; who came last is recomputed, and is the next one", OneTier: true, Mini: miniFor(o)},

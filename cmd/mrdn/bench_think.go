@@ -80,6 +80,8 @@ of a small model on two processors then, and --requests is of each client.`,
 	f.DurationVar(&opt.ThinkPace, "slo-think-token", opt.ThinkPace, "SLO of a thinking token")
 	f.DurationVar(&opt.OutputPace, "slo-output-token", opt.OutputPace, "SLO of an output token, at which readers read")
 	f.DurationVar(&opt.Bound, "late", opt.Bound, "a visible token is late that comes so long after the one before")
+	f.BoolVar(&opt.Keeps, "keeps-thinking", false, "the model's template keeps thinking in the history, so its blocks are kept")
+	f.BoolVar(&w.ablations, "ablations", false, "play our policies with one thing changed, to see what that is worth")
 	f.StringVar(&out, "out", "", "folder for the report and its plots; made if absent")
 	nodes.add(c)
 	run := a.command(func(ctx context.Context, _ []string) (result, error) {
@@ -93,7 +95,9 @@ of a small model on two processors then, and --requests is of each client.`,
 		if err := w.parse(&opt, given); err != nil {
 			return nil, err
 		}
-		opt.Arms = think.Arms(&opt)
+		if opt.Arms = think.Arms(&opt); w.ablations {
+			opt.Arms = think.Ablations(&opt)
+		}
 		if err := opt.Check(); err != nil {
 			return nil, usage("%v", err)
 		}
@@ -136,6 +140,7 @@ type thinkFlags struct {
 	ratio                   float64
 	seeds                   int
 	seed                    []string
+	ablations               bool
 }
 
 // workloads are the names of what --workload takes.

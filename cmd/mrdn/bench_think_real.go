@@ -26,7 +26,7 @@ type thinkReal struct {
 // realFlags and modelFlags are those that only one mode reads.
 var (
 	realFlags  = []string{"policies", "front", "token", "interactive", "background", "rounds", "round-time", "fetch", "server", "model", "context", "threads"}
-	modelFlags = []string{"workload", "dataset", "cost", "step-tokens", "kv-tokens", "duration", "warm", "seeds", "loads", "rate"}
+	modelFlags = []string{"workload", "dataset", "cost", "step-tokens", "kv-tokens", "duration", "warm", "seeds", "loads", "rate", "keeps-thinking", "ablations"}
 )
 
 func (t *thinkReal) add(c *cobra.Command) {
