@@ -172,7 +172,8 @@ func average(old, v, n time.Duration) time.Duration {
 //     stream is late, it has a token between two pieces, and those of the background
 //     are held.
 //
-// What waits for the guard, or for others, has its turn after Hold all the same.
+// Of those that wait for the guard, or for others, one has its turn each Hold all the
+// same.
 func (t *turns) deal(now time.Time) {
 	var asking []*turn
 	for _, u := range t.known {
@@ -181,8 +182,15 @@ func (t *turns) deal(now time.Time) {
 		}
 	}
 	slices.SortFunc(asking, t.order)
+	oldest := t.oldest(asking, now)
 	for _, u := range asking {
-		if n := t.turnOf(u, now); n > 0 {
+		n := t.turnOf(u, now)
+		if n == 0 && u == oldest {
+			if n = t.size(u); n > 0 {
+				t.freed = now
+			}
+		}
+		if n > 0 {
 			u.grant(n)
 		} else if !u.counted {
 			u.counted = true
@@ -196,49 +204,80 @@ func (t *turns) order(a, b *turn) int {
 	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.id, b.id))
 }
 
+// oldest is who has its turn because it has waited for Hold, as long as nobody else has
+// had one so.
+func (t *turns) oldest(asking []*turn, now time.Time) (oldest *turn) {
+	if now.Sub(t.freed) < t.cfg.Hold {
+		return nil
+	}
+	for _, u := range asking {
+		if now.Sub(u.asked) >= t.cfg.Hold && (oldest == nil || u.asked.Before(oldest.asked)) {
+			oldest = u
+		}
+	}
+	return oldest
+}
+
 // turnOf is how many tokens a request may go on for; 0: not now.
 func (t *turns) turnOf(u *turn, now time.Time) int {
-	waited := now.Sub(u.asked) >= t.cfg.Hold
+	switch {
+	case t.fcfs:
+	case u.class == Background && t.late(now, false):
+		return 0
+	case u.want == toPrefill && (t.ahead(u) || t.late(now, true)):
+		return 0
+	}
+	return t.size(u)
+}
+
+// size is how many tokens a turn has; 0: as many as may be of prompts are being computed.
+func (t *turns) size(u *turn) int {
 	switch {
 	case t.fcfs:
 		return u.most
-	case u.want == toDecode && u.class == Background && !waited && t.late(now, false):
-		return 0
-	case u.want == toDecode && (u.fixed || u.class == Interactive && !u.thinking()):
-		return u.most
-	case u.want == toDecode:
-		return min(u.most, t.fits(t.step, firstStep))
-	}
-	size := pieceAlone
-	if len(t.known) > 1 {
-		size = max(t.fits(t.pace(), firstPace), minStep)
-	}
-	n := min(size, u.most)
-	switch f := t.flight(); {
-	case f > 0 && f+n > size:
-		return 0
-	case waited:
+	case u.want == toPrefill:
+		piece := t.pieceOf(u)
+		n := min(piece, u.most)
+		if f := t.flight(); f > 0 && f+n > piece {
+			return 0
+		}
 		return n
-	case t.ahead(u), u.class == Background && t.late(now, false), u.class == Interactive && t.late(now, true):
-		return 0
+	case u.fixed || u.class == Interactive && !u.thinking():
+		return u.most
 	}
-	return n
+	return min(u.most, t.fits(t.cfg.Tick, t.step, firstStep))
+}
+
+// pieceOf is how many tokens of a prompt go at a time.
+func (t *turns) pieceOf(u *turn) int {
+	tick := t.cfg.Tick
+	switch {
+	case len(t.known) > 1:
+	case u.class == Interactive:
+		return pieceAlone
+	default:
+		tick *= ticksAlone
+	}
+	return max(t.fits(tick, t.pace(), firstPace), minStep)
 }
 
 const (
 	// pieceAlone is how many tokens of a prompt go at a time while there is no other
 	// request. llama-server computes a prompt in batches of as many (--ubatch-size), so
-	// the numbers that come out are those of a prompt in one piece.
+	// the numbers that come out are those of a prompt in one piece. One in the background
+	// is not worth that somebody who comes meanwhile waits so long: a piece of it takes
+	// ticksAlone.
 	pieceAlone = 512
+	ticksAlone = 5
 	firstStep  = 25 * time.Millisecond // of a decoded token, until one was measured
 )
 
-// fits is how many tokens of a pace fit into a tick.
-func (t *turns) fits(pace, unknown time.Duration) int {
+// fits is how many tokens of a pace fit into a time.
+func (t *turns) fits(in, pace, unknown time.Duration) int {
 	if pace <= 0 {
 		pace = unknown
 	}
-	return max(int(t.cfg.Tick/pace), 1)
+	return max(int(in/pace), 1)
 }
 
 // flight is how many prompt tokens are being computed.

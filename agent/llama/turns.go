@@ -25,7 +25,7 @@ type Scheduling struct {
 	// Queue has the policy, its service levels and times; the node fills in the rest.
 	Queue queue.Config
 	Tick  time.Duration // what a quantum, or a piece of a prompt, should take beside others; 0: DefaultTick
-	Hold  time.Duration // longest that the latency guard holds a turn; 0: DefaultHold
+	Hold  time.Duration // how often one of the turns that the latency guard holds is granted all the same; 0: DefaultHold
 }
 
 func (c *Config) policy() queue.Policy { return cmp.Or(c.Scheduling.Queue.Policy, queue.OutputFirst) }
@@ -67,6 +67,7 @@ type turns struct {
 	known map[queue.ID]*turn
 	step  time.Duration // of a decoded token, by an exponential average; 0: none yet
 	piece time.Time     // when the last piece of a prompt ended
+	freed time.Time     // when a turn that was held for Hold was granted
 }
 
 // place is where a turn's request is.
