@@ -43,7 +43,7 @@ func (a *Agent) openLlama(context.Context) error {
 	}
 	s := &llamaService{node: node}
 	s.front, err = openai.New(openai.Config{Backend: node, Log: a.log, Token: string(c.Token),
-		Hosts: frontHosts(c), Origins: c.Origins, Table: "llama"})
+		Hosts: frontHosts(c), Origins: c.Origins, Table: "llama", MaxRequests: llama.Places(c.Slots)})
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}

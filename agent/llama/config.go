@@ -79,8 +79,11 @@ type Thinking struct {
 const (
 	MaxSlots       = 64
 	MaxBlockTokens = 1024
-	waitingPerNode = 64 // requests that wait for a slot, beyond the slots
+	waitingPerNode = 64 // requests that wait for a slot, beyond the slots; of the background half as many
 )
+
+// Places are the requests that a node of so many slots has at a time.
+func Places(slots int) int { return slots + waitingPerNode }
 
 func (c *Config) check() error {
 	var errs []error

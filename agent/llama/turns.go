@@ -143,7 +143,7 @@ func newTurns(s *slots, c *Config, pace func() time.Duration, n *turnCounts) (*t
 	// Each slot of llama-server has the memory of its context for itself, so memory
 	// decides nothing here: there is enough for all that are known. And the tokens of a
 	// step are what deal grants.
-	q.Slots, q.StepTokens, q.Requests = s.size, 1<<24, s.size+waitingPerNode
+	q.Slots, q.StepTokens, q.Requests = s.size, 1<<24, Places(s.size)
 	q.BlockTokens, q.Blocks, q.Headroom, q.Offload = c.BlockTokens, (c.Context/c.BlockTokens+2)*q.Requests, 0, true
 	made, err := queue.New(q)
 	if err != nil {

@@ -24,6 +24,12 @@ type Script struct {
 	// PrefillMS is how long a prompt takes, in milliseconds, with ten signs of
 	// progress on the way for who asks for them.
 	PrefillMS int
+
+	// StepMS is how long a token takes, in milliseconds; each is sent when it is there.
+	StepMS int
+
+	// Saves is how many states of slots are saved before that fails; 0: it never does.
+	Saves int
 }
 
 // Stalls is the alias of a server on which no prompt is ever done, while it answers

@@ -29,6 +29,7 @@ type server struct {
 	ids    map[string]int32
 	words  []string
 	cached map[int][]int32
+	saves  int
 }
 
 // Main is the program: it reads llama-server's own arguments and serves on a Unix
@@ -157,7 +158,20 @@ func (s *server) completion(w http.ResponseWriter, r *http.Request) {
 	}
 	all, why := append([]int32(nil), in.Prompt...), "limit"
 	var events []map[string]any
+	sent := 0
+	send := func(e map[string]any) {
+		b, _ := json.Marshal(e)
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", b)
+		_ = http.NewResponseController(w).Flush()
+	}
 	for range in.Predict {
+		if s.script.StepMS > 0 {
+			select {
+			case <-time.After(time.Duration(s.script.StepMS) * time.Millisecond):
+			case <-r.Context().Done():
+				return
+			}
+		}
 		word := s.script.next(s.said(all))
 		id := s.intern([]string{word})[0]
 		all = append(all, id)
@@ -170,6 +184,10 @@ func (s *server) completion(w http.ResponseWriter, r *http.Request) {
 		}
 		events = append(events, map[string]any{"tokens": []int32{id}, "stop": false, "id_slot": -1, "tokens_predicted": len(events) + 1,
 			"completion_probabilities": []any{map[string]any{"id": id, "bytes": text, "logprob": -0.5, "top_logprobs": []any{}}}})
+		if in.Stream && s.script.StepMS > 0 {
+			send(events[sent])
+			sent++
+		}
 		if why == "eos" {
 			break
 		}
@@ -183,9 +201,8 @@ func (s *server) completion(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(last)
 		return
 	}
-	for _, e := range append(events, last) {
-		b, _ := json.Marshal(e)
-		_, _ = fmt.Fprintf(w, "data: %s\n\n", b)
+	for _, e := range append(events, last)[sent:] {
+		send(e)
 	}
 }
 
@@ -216,6 +233,10 @@ func (s *server) slot(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	switch r.URL.Query().Get("action") {
 	case "save":
+		if s.saves++; s.script.Saves > 0 && s.saves > s.script.Saves {
+			http.Error(w, "no space left", http.StatusInternalServerError)
+			return
+		}
 		if err := os.WriteFile(path, s.state(id), 0o600); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
