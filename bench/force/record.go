@@ -78,7 +78,8 @@ type recorder struct {
 }
 
 // Record starts a llama-server and writes down the signals of what its model says to
-// each prompt after a start marker.
+// each prompt after a start marker. With an error come the requests that were whole by
+// then: recording takes long.
 func Record(ctx context.Context, o RecordOptions) (Recording, error) {
 	if err := o.Check(); err != nil {
 		return Recording{}, err
@@ -102,12 +103,12 @@ func Record(ctx context.Context, o RecordOptions) (Recording, error) {
 			err = q.check(&r.rec.Header)
 		}
 		if err != nil {
-			return Recording{}, fmt.Errorf("prompt %d: %w", i+1, err)
+			return r.rec, fmt.Errorf("prompt %d of %d: %w", i+1, len(o.Prompts), err)
 		}
 		r.rec.Requests = append(r.rec.Requests, q)
+		r.rec.Header.Requests = len(r.rec.Requests)
 		o.Progress(fmt.Sprintf("prompt %d of %d: %d tokens, ended by %s", i+1, len(o.Prompts), q.Tokens(), q.Ended))
 	}
-	r.rec.Header.Requests = len(r.rec.Requests)
 	return r.rec, nil
 }
 

@@ -3,6 +3,7 @@ package force
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io/fs"
 	"reflect"
 	"testing"
@@ -89,6 +90,27 @@ func TestTheSignalsOfARealModelAreRecorded(t *testing.T) {
 	}
 	if again, err := Read(&w); err != nil || !reflect.DeepEqual(again, many) {
 		t.Errorf("written and read: %v\n%+v\n%+v", err, many, again)
+	}
+}
+
+// Recording takes long: what is whole is kept when it is interrupted.
+func TestAnInterruptedRecordingHasWhatIsWhole(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	defer cancel()
+	o := RecordDefaults()
+	o.Server = llamanode.Options(t)
+	o.Prompts, o.Tokens, o.Top, o.EATEvery = Prompts()[:3], 4, 50, 0
+	o.Progress = func(string) { cancel() } // after the first prompt
+	r, err := Record(ctx, o)
+	if !errors.Is(err, context.Canceled) || len(r.Requests) != 1 || r.Header.Requests != 1 {
+		t.Fatalf("%d requests, %v", len(r.Requests), err)
+	}
+	var w bytes.Buffer
+	if err := Write(&w, r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(&w); err != nil {
+		t.Error(err)
 	}
 }
 

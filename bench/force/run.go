@@ -90,10 +90,18 @@ const earlyArm = "first rules"
 // Run replays all recordings and the synthetic ones. The same options give the same
 // report.
 func Run(ctx context.Context, o Options) (Report, error) {
-	if err := o.Check(); err != nil {
-		return Report{}, err
+	rep, all, err := o.replay(ctx)
+	if err != nil {
+		return rep, err
 	}
-	var all []Recording
+	return rep, o.sensitivity(ctx, all, &rep)
+}
+
+// replay makes a report without its grid, and gives what it replayed.
+func (o *Options) replay(ctx context.Context) (rep Report, all []Recording, err error) {
+	if err := o.Check(); err != nil {
+		return rep, nil, err
+	}
 	for i := range o.Recordings {
 		all = append(all, o.Recordings[i].sets()...)
 	}
@@ -102,24 +110,29 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		made = made[2:]
 	}
 	all = append(all, made...)
-	rep := Report{Rules: rulesOf(o.Rules)}
+	rep.Rules = rulesOf(o.Rules)
 	for i := range all {
 		o.tell("%s", all[i].Header.Name)
 		s, err := study(ctx, &all[i], &o.Rules)
 		if err != nil {
-			return rep, fmt.Errorf("%s: %w", all[i].Header.Name, err)
+			return rep, nil, fmt.Errorf("%s: %w", all[i].Header.Name, err)
 		}
 		rep.Sets = append(rep.Sets, s)
 		if s.Flat {
 			rep.FalseTriggers = s.Arms[0].Converged + s.Arms[0].Overthinking
 		}
 	}
+	return rep, all, nil
+}
+
+// sensitivity adds the grid.
+func (o *Options) sensitivity(ctx context.Context, all []Recording, rep *Report) error {
 	for _, p := range points(o.Rules) {
 		o.tell("sensitivity, %s %v", p.Threshold, p.Value)
 		for i := range all {
 			a, err := arm(ctx, &all[i], &p.rules, p.Threshold, arms[0].feed, &rep.Sets[i])
 			if err != nil {
-				return rep, err
+				return err
 			}
 			p.Sets = append(p.Sets, Share{Set: all[i].Header.Name, Forced: a.Forced, OfRequests: ratio(a.Forced, len(all[i].Requests)), SavedMean: a.SavedMean, SavedP95: a.SavedP95})
 			if rep.Sets[i].Flat {
@@ -128,7 +141,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		}
 		rep.Grid = append(rep.Grid, p)
 	}
-	return rep, nil
+	return nil
 }
 
 func (o *Options) tell(format string, args ...any) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,9 @@ Nothing is measured: the same flags give the same report on every machine. The
 recordings that are part of the program are of a small model without thinking
 markers of its own, and say so; synthetic ones are labelled. Those of
 --recording come from mrdn bench force record, or from another engine in the
-same format: docs/results.md describes it.`,
+same format: docs/results.md describes it.
+
+` + accessSentence[readOnly],
 		Example:     "  mrdn bench force\n  mrdn bench force -o wide --out results\n  mrdn bench force --recording own.jsonl.gz --config meridian.toml --json",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: readOnly},
@@ -119,7 +122,8 @@ and now and then the entropy after an appended end marker (eat). Entropy is of
 the most likely tokens and so a lower bound; the file says of how many, and
 which share of the probability they had at least.
 
-It takes about a minute per thousand tokens with a small model. The same seed
+It takes about a minute per thousand tokens with a small model. When it is
+interrupted the file gets the requests that are whole by then. The same seed
 gives the same tokens on the same machine and build of llama-server.`,
 		Example:     "  mrdn bench force record --file own.jsonl.gz\n  mrdn bench force record --server llama-server --model think.gguf \\\n      --tokens 8000 --context 10000 --prompts prompts.txt --file own.jsonl.gz",
 		Args:        exactly(),
@@ -164,14 +168,17 @@ gives the same tokens on the same machine and build of llama-server.`,
 		opt.Server = *server
 		opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "recording:", s) }
 		rec, err := force.Record(ctx, opt)
-		if err != nil {
+		if len(rec.Requests) == 0 {
 			return nil, err
 		}
 		var b bytes.Buffer
-		if err := force.Write(&b, rec); err != nil {
-			return nil, err
+		if e := force.Write(&b, rec); e != nil {
+			return nil, errors.Join(err, e)
 		}
-		return recordResult{File: out, Bytes: b.Len(), Header: rec.Header}, safefile.Write(out, b.Bytes(), 0o644)
+		if err != nil {
+			err = fmt.Errorf("%s has the first %s only: %w", out, count(len(rec.Requests), "request"), err)
+		}
+		return recordResult{File: out, Bytes: b.Len(), Header: rec.Header}, errors.Join(err, safefile.Write(out, b.Bytes(), 0o644))
 	})
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !c.Flags().Changed("timeout") {
