@@ -52,6 +52,7 @@ state_dir = %q
 [engine]
 socket = %q
 staging_bytes = "4MiB"
+max_sessions = 32
 [admin]
 socket = %q
 [security]

@@ -13,20 +13,25 @@ import (
 // setQuotas gives the book the limits of the configuration. The shares of the
 // arena and of staging are the store's own to count, and log lines those of the log.
 func (a *Agent) setQuotas(q config.Quota) {
+	a.quota.SetLimit(quota.Engines, quota.All, uint64(a.cfg.Engine.MaxSessions))
 	for r, limit := range map[quota.Rule]uint64{
-		{Resource: quota.Namespaces, Kind: quota.All}:    uint64(q.Namespaces),
-		{Resource: quota.Namespaces, Kind: quota.Peers}:  uint64(q.PeersNamespaces),
-		{Resource: quota.Namespaces, Kind: quota.Peer}:   uint64(q.PeerNamespaces),
-		{Resource: quota.Namespaces, Kind: quota.Tenant}: uint64(q.TenantNamespaces),
-		{Resource: quota.Namespaces, Kind: quota.Engine}: uint64(q.EngineNamespaces),
-		{Resource: quota.Sessions, Kind: quota.Peer}:     uint64(q.PeerSessions),
-		{Resource: quota.Sessions, Kind: quota.Source}:   uint64(q.UnlistedSessions),
-		{Resource: quota.HalfOpen, Kind: quota.Source}:   uint64(q.SourceHalfOpen),
-		{Resource: quota.HTTPConns, Kind: quota.All}:     uint64(q.HTTPConns),
-		{Resource: quota.HTTPConns, Kind: quota.Source}:  uint64(q.SourceHTTPConns),
-		{Resource: quota.FrontConns, Kind: quota.All}:    uint64(q.FrontConns),
-		{Resource: quota.FrontConns, Kind: quota.Source}: uint64(q.SourceFrontConns),
-		{Resource: quota.HalfOpen, Kind: quota.All}:      uint64(q.HalfOpen),
+		{Resource: quota.Namespaces, Kind: quota.All}:     uint64(q.Namespaces),
+		{Resource: quota.Namespaces, Kind: quota.Peers}:   uint64(q.PeersNamespaces),
+		{Resource: quota.Namespaces, Kind: quota.Peer}:    uint64(q.PeerNamespaces),
+		{Resource: quota.Namespaces, Kind: quota.Tenant}:  uint64(q.TenantNamespaces),
+		{Resource: quota.Namespaces, Kind: quota.Engine}:  uint64(q.EngineNamespaces),
+		{Resource: quota.Namespaces, Kind: quota.Process}: uint64(q.ProcessNamespaces),
+		{Resource: quota.Namespaces, Kind: quota.Source}:  uint64(q.UserNamespaces),
+		{Resource: quota.Engines, Kind: quota.Process}:    uint64(q.ProcessEngines),
+		{Resource: quota.Engines, Kind: quota.Source}:     uint64(q.UserEngines),
+		{Resource: quota.Sessions, Kind: quota.Peer}:      uint64(q.PeerSessions),
+		{Resource: quota.Sessions, Kind: quota.Source}:    uint64(q.UnlistedSessions),
+		{Resource: quota.HalfOpen, Kind: quota.Source}:    uint64(q.SourceHalfOpen),
+		{Resource: quota.HTTPConns, Kind: quota.All}:      uint64(q.HTTPConns),
+		{Resource: quota.HTTPConns, Kind: quota.Source}:   uint64(q.SourceHTTPConns),
+		{Resource: quota.FrontConns, Kind: quota.All}:     uint64(q.FrontConns),
+		{Resource: quota.FrontConns, Kind: quota.Source}:  uint64(q.SourceFrontConns),
+		{Resource: quota.HalfOpen, Kind: quota.All}:       uint64(q.HalfOpen),
 
 		{Resource: quota.MetadataConns, Kind: quota.Source}:   uint64(q.SourceMetadataConns),
 		{Resource: quota.MetadataConns, Kind: quota.All}:      uint64(q.MetadataConns),

@@ -135,6 +135,11 @@ var ruleCases = map[quota.Rule]ruleCase{
 	{Resource: quota.Namespaces, Kind: quota.Peer}:        {"17", 17, nil, nil},
 	{Resource: quota.Namespaces, Kind: quota.Tenant}:      {"18", 18, nil, nil},
 	{Resource: quota.Namespaces, Kind: quota.Engine}:      {"19", 19, nil, nil},
+	{Resource: quota.Namespaces, Kind: quota.Process}:     {"40", 40, nil, nil},
+	{Resource: quota.Namespaces, Kind: quota.Source}:      {"41", 41, nil, nil},
+	{Resource: quota.Engines, Kind: quota.All}:            {"", 32, nil, nil},
+	{Resource: quota.Engines, Kind: quota.Process}:        {"5", 5, nil, nil},
+	{Resource: quota.Engines, Kind: quota.Source}:         {"6", 6, nil, nil},
 	{Resource: quota.Sessions, Kind: quota.Peer}:          {"5", 5, nil, nil},
 	{Resource: quota.Sessions, Kind: quota.Source}:        {"6", 6, nil, nil},
 	{Resource: quota.HalfOpen, Kind: quota.Source}:        {"7", 7, nil, nil},
@@ -195,7 +200,9 @@ func otherLimits(t *testing.T) string {
 		if !ok {
 			t.Fatalf("%s of %s (%s) has no case in this test", r.Resource, r.Kind, r.Key())
 		}
-		fmt.Fprintf(&text, "%s = %s\n", strings.TrimPrefix(r.Key(), "quota."), c.value)
+		if name, ok := strings.CutPrefix(r.Key(), "quota."); ok {
+			fmt.Fprintf(&text, "%s = %s\n", name, c.value)
+		}
 	}
 	return text.String()
 }

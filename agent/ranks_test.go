@@ -29,8 +29,8 @@ func ranksOf(tp, pp uint32) (all []wire.Manifest) {
 func TestRanksOfOneModelStandSideBySide(t *testing.T) {
 	for _, c := range []struct{ tp, pp uint32 }{{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {4, 2}, {8, 2}} {
 		t.Run(fmt.Sprintf("tp %d pp %d", c.tp, c.pp), func(t *testing.T) {
-			// All ranks are one process here: it may have all of the rings.
-			prefill, decode := pairWith(t, "[kv_memory]\ncapacity_bytes = \"64MiB\"\n[quota]\nengine_staging_share = 1.0\n")
+			// All ranks are one process here: it may have all of the rings, and 16 engines.
+			prefill, decode := pairWith(t, "[kv_memory]\ncapacity_bytes = \"64MiB\"\n[quota]\nengine_staging_share = 1.0\nprocess_engines = 16\n")
 			manifests := ranksOf(c.tp, c.pp)
 			var have, want []*testEngine
 			for _, m := range manifests {

@@ -11,7 +11,7 @@ import (
 // put, one after the other and all at once, take no memory beyond
 // kv_memory.capacity_bytes, whatever engine.staging_bytes is.
 func TestEnginesTakeNoMemoryBeyondTheCapacity(t *testing.T) {
-	n := startNode(t, shortDir(t), "one", "")
+	n := startNode(t, shortDir(t), "one", "[quota]\nprocess_engines = 10\n") // all are one process
 	most := n.cfg.KVMemory.Capacity
 	fits := 0
 	for i := range 10 {

@@ -156,7 +156,12 @@ func (c *Core) recharge(w *owner, a uint32) {
 	w.acct = a
 }
 
-// keptFor says whether a keeper has what an earlier owner of w's process held.
-func (c *Core) keptFor(w, keeper *owner) bool {
-	return keeper.orphan && w.client != none && w.client == keeper.client
+// keptFor returns the record of a lease that an earlier owner of o's process held.
+func (c *Core) keptFor(o Owner, token Lease) uint32 {
+	_, w := c.owner(o)
+	l, ok := c.leases.of[token]
+	if w == nil || !ok || w.client == none || c.clients.all[w.client].keeper != c.leases.all[l].owner {
+		return none
+	}
+	return l
 }

@@ -232,14 +232,14 @@ func (c *Core) expireLease(l uint32) {
 }
 
 // owned returns the lease's record if o holds it, or an owner of its family that
-// is not dropped, or one of its process that is.
+// is not dropped.
 func (c *Core) owned(o Owner, token Lease) uint32 {
 	_, w := c.owner(o)
 	l, ok := c.leases.of[token]
 	if w == nil || !ok {
 		return none
 	}
-	if h := &c.owners.all[c.leases.all[l].owner]; (h.family != w.family || h.orphan) && !c.keptFor(w, h) {
+	if h := &c.owners.all[c.leases.all[l].owner]; h.family != w.family || h.orphan {
 		return none
 	}
 	return l
@@ -280,7 +280,11 @@ func (c *Core) Renew(now time.Duration, o Owner, token Lease, ttl time.Duration)
 // Release ends a lease. A lease that is gone already, or of another family, is left
 // alone, and so is a hold of an owner that was dropped, but for the process's own.
 func (c *Core) Release(o Owner, token Lease) {
-	if l := c.owned(o, token); l != none {
+	l := c.owned(o, token)
+	if l == none {
+		l = c.keptFor(o, token)
+	}
+	if l != none {
 		c.endLease(l)
 	}
 }

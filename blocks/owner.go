@@ -105,7 +105,7 @@ func (c *Core) owner(o Owner) (uint32, *owner) {
 // leases of a process stay; for the first such owner of a process Drop returns true,
 // and the driver calls Gone once the process is really gone. It has those of later
 // ones too: they count for the user then, and another owner of the process may
-// renew and release them. Dropping twice does nothing.
+// release them. Dropping twice does nothing.
 func (c *Core) Drop(o Owner) (holds bool) {
 	i, w := c.owner(o)
 	if w == nil {

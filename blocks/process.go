@@ -56,10 +56,14 @@ func (p pidfd) Close() error { return unix.Close(int(p)) }
 
 // Number is one that no other process has while the machine runs: the inode, from
 // Linux 6.9 on. Before, all pidfds have one inode together.
-func (p pidfd) Number() (uint64, bool) {
+func (p pidfd) Number() (uint64, bool) { return PidfdNumber(int(p)) }
+
+// PidfdNumber is the number of the process that a pidfd is of, and whether this kernel
+// has one.
+func PidfdNumber(fd int) (uint64, bool) {
 	var fs unix.Statfs_t
 	var st unix.Stat_t
-	if unix.Fstatfs(int(p), &fs) != nil || fs.Type != unix.PID_FS_MAGIC || unix.Fstat(int(p), &st) != nil {
+	if unix.Fstatfs(fd, &fs) != nil || fs.Type != unix.PID_FS_MAGIC || unix.Fstat(fd, &st) != nil {
 		return 0, false
 	}
 	return st.Ino, true

@@ -4,33 +4,37 @@ import "time"
 
 // Quota is what one holder may have. A share is a part of kv_memory.capacity_bytes.
 type Quota struct {
-	PeerArena        float64       // of one peer's reservations and leases
-	PeersArena       float64       // of those of all peers together
-	PeerReserve      time.Duration // a peer's reservation ends after it
-	PeerStanding     uint64        // reserved ahead for the small pushes of one session of a peer
-	PeerLeaseAge     time.Duration // a peer's lease ends after it, however often it is renewed
-	TenantArena      float64       // of all reservations and leases in a tenant's namespaces
-	EngineArena      float64       // of one engine process's reservations and leases
-	UserEnded        float64       // of hold leases of one user's engine sessions that have ended
-	TenantGuaranteed float64       // divided among the tenants that have a namespace here
-	EngineGuaranteed float64       // divided among the engines that are connected
-	Staging          float64       // of all engines' staging rings
-	EngineStaging    float64       // of them, of one engine process's
-	TenantStaging    float64       // of them, of one tenant's engines'
-	Namespaces       int
-	PeersNamespaces  int
-	PeerNamespaces   int
-	TenantNamespaces int
-	EngineNamespaces int
-	PeerSessions     int
-	UnlistedSessions int
-	SourceHalfOpen   int
-	HalfOpen         int
-	HTTPConns        int
-	SourceHTTPConns  int
-	FrontConns       int
-	SourceFrontConns int
-	LogLines         int // of one kind, a minute
+	PeerArena         float64       // of one peer's reservations and leases
+	PeersArena        float64       // of those of all peers together
+	PeerReserve       time.Duration // a peer's reservation ends after it
+	PeerStanding      uint64        // reserved ahead for the small pushes of one session of a peer
+	PeerLeaseAge      time.Duration // a peer's lease ends after it, however often it is renewed
+	TenantArena       float64       // of all reservations and leases in a tenant's namespaces
+	EngineArena       float64       // of one engine process's reservations and leases
+	UserEnded         float64       // of hold leases of one user's engine sessions that have ended
+	TenantGuaranteed  float64       // divided among the tenants that have a namespace here
+	EngineGuaranteed  float64       // divided among the engines that are connected
+	Staging           float64       // of all engines' staging rings
+	EngineStaging     float64       // of them, of one engine process's
+	TenantStaging     float64       // of them, of one tenant's engines'
+	Namespaces        int
+	PeersNamespaces   int
+	PeerNamespaces    int
+	TenantNamespaces  int
+	EngineNamespaces  int
+	ProcessNamespaces int
+	UserNamespaces    int
+	ProcessEngines    int
+	UserEngines       int
+	PeerSessions      int
+	UnlistedSessions  int
+	SourceHalfOpen    int
+	HalfOpen          int
+	HTTPConns         int
+	SourceHTTPConns   int
+	FrontConns        int
+	SourceFrontConns  int
+	LogLines          int // of one kind, a minute
 
 	// Of a metadata server for Mooncake nodes.
 	SourceMetadataConns   int
@@ -80,6 +84,10 @@ var quotaTable = table[Config]{"quota", "What one peer, tenant, engine or source
 	key("peer_namespaces", func(c *Config) *int { return &c.Quota.PeerNamespaces }, integers, 64, between(16, 1024), "Namespaces that one peer may hold open, over all its sessions."),
 	key("tenant_namespaces", func(c *Config) *int { return &c.Quota.TenantNamespaces }, integers, 256, between(1, 1024), "Namespaces of one tenant that may be open here."),
 	key("engine_namespaces", func(c *Config) *int { return &c.Quota.EngineNamespaces }, integers, 64, between(1, 1024), "Namespaces that one engine process may hold open, and all `[[namespace]]` of the file together."),
+	key("process_namespaces", func(c *Config) *int { return &c.Quota.ProcessNamespaces }, integers, 256, between(1, 1024), "Namespaces that one process may hold open, over all engines that it begins. It never has more than are free then: what one process takes leaves others a part."),
+	key("user_namespaces", func(c *Config) *int { return &c.Quota.UserNamespaces }, integers, 1024, between(1, 1024), "Where several users may connect (security.uids): namespaces that the engines of one of them may hold open, which never has more than are free then."),
+	key("process_engines", func(c *Config) *int { return &c.Quota.ProcessEngines }, integers, 8, between(1, 1024), "Of engine.max_sessions, those that one process may begin. It never has more than are free then."),
+	key("user_engines", func(c *Config) *int { return &c.Quota.UserEngines }, integers, 1024, between(1, 1024), "Where several users may connect: of engine.max_sessions, those of one of them, which never has more than are free then."),
 	key("peer_sessions", func(c *Config) *int { return &c.Quota.PeerSessions }, integers, 4, between(1, 64), "Sessions of one peer that are accepted at a time, by its proven name."),
 	key("unlisted_sessions", func(c *Config) *int { return &c.Quota.UnlistedSessions }, integers, 64, between(1, 65536), "Sessions of peers on no list that come from one source address, or from one user of a Unix socket."),
 	key("source_half_open", func(c *Config) *int { return &c.Quota.SourceHalfOpen }, integers, 16, between(1, 65536), "Connections of one source address, or of one user of a Unix socket, whose HELLO is not through. For one more the oldest silent one is closed. An IPv6 source is a /64."),

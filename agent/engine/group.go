@@ -32,9 +32,10 @@ type group struct {
 	account quota.Holder // whose share everything of the group counts against
 	owner   blocks.Owner // of timed leases, and of blocks that were fetched for them
 	life    *life
-	name    groupName // zero: of a session that shares nothing
-	secret  []byte    // nil: none
-	place   *place    // of its first session, until the group is seated
+	name    groupName   // zero: of a session that shares nothing
+	secret  []byte      // nil: none
+	place   *place      // of its first session, until the group is seated
+	seat    *quota.Hold // of the engines that the process, and the user, may have; under srv.mu
 	parking parking
 
 	members atomic.Pointer[[]*session] // changed under srv.mu, never in place
@@ -57,9 +58,9 @@ func newGroup(srv *Server, account quota.Holder) *group {
 // not change.
 func (g *group) spaces() []space { return *g.open.Load() }
 
-// processAccount is the share of a process. Processes of other PID namespaces cannot
+// accountOf is the share of an engine that is of no group: the share of a process. Processes of other PID namespaces cannot
 // be told apart, and have one share together.
-func processAccount(pid int) quota.Holder {
+func accountOf(pid int) quota.Holder {
 	if pid == 0 {
 		return quota.Holder{Kind: quota.Engine, Name: "in another PID namespace"}
 	}
@@ -111,6 +112,7 @@ func (s *Server) forget(g *group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.groups, g)
+	g.seat.Give()
 	if g.seated.Load() {
 		s.seated--
 	}

@@ -117,7 +117,7 @@ func (s *session) foundGroup(name groupName, o offer) (auth []link.TLV, err erro
 
 // joinAlone makes the group of a session that shares nothing.
 func (s *session) joinAlone() error {
-	g := newGroup(s.srv, processAccount(s.pid))
+	g := newGroup(s.srv, accountOf(s.pid))
 	if s.owner = s.srv.cfg.Store.NewOwnerFor(g.account, s.pid); s.owner == 0 {
 		return errNoOwner
 	}

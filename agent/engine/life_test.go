@@ -20,7 +20,7 @@ func TestASilentRequestIsGivenUpInItsTimeWhateverTheDaemonsAge(t *testing.T) {
 			}
 			defer store.Close()
 			srv := &Server{start: time.Now(), cfg: Config{Store: store, Scheduler: scheduler.Config{ReapAfter: scheduler.Time(time.Minute)}}}
-			g := newGroup(srv, processAccount(0))
+			g := newGroup(srv, accountOf(0))
 			defer g.life.close()
 			given := func() uint64 {
 				synctest.Wait()

@@ -23,7 +23,7 @@ func (s *session) open(f link.Frame, p []byte) error {
 	}
 	num, err := s.openManifest(x.Manifest)
 	if err == nil {
-		if err := s.group.seat(); err != nil {
+		if err := s.group.takeSeat(s); err != nil {
 			return err
 		}
 	}
@@ -67,10 +67,16 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 	if most := s.srv.cfg.Limits.Namespaces; len(spaces) >= most {
 		return 0, fmt.Errorf("%d namespaces are open, the limit of an engine is %d: %w", len(spaces), most, wire.CodeTooMany)
 	}
-	ns, done, err := s.srv.cfg.Host.OpenNamespace(g.account, m)
+	hold, err := s.srv.cfg.Quota.Take(quota.Namespaces, 1, s.sharers()...)
 	if err != nil {
 		return 0, err
 	}
+	ns, closed, err := s.srv.cfg.Host.OpenNamespace(g.account, m)
+	if err != nil {
+		hold.Give()
+		return 0, err
+	}
+	done := func() { closed(); hold.Give() }
 	spaces = append(slices.Clip(spaces), space{ns: ns, tenant: m.TenantID(), name: m.Tenant, body: m.BlockBytes, tokens: m.BlockTokens})
 	if err := s.stageEarly(spaces); err != nil {
 		done()

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/internal/halfopen"
 	"meridian/wire"
@@ -74,8 +76,34 @@ func (p *place) leave() {
 	p.share.Give()
 }
 
-// seat makes an engine of a group that opens its first namespace.
-func (g *group) seat() error {
+// processAccount is that of the session's process, and whether it can be told from others.
+func (s *session) processAccount() (quota.Holder, bool) {
+	if s.pid > 0 {
+		return quota.Holder{Kind: quota.Process, Name: strconv.Itoa(s.pid)}, true
+	}
+	fd, err := unix.GetsockoptInt(s.c.fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if err != nil {
+		return quota.Holder{}, false
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was done with it
+	n, ok := blocks.PidfdNumber(fd)
+	return quota.Holder{Kind: quota.Process, Name: fmt.Sprintf("of pidfd %d", n)}, ok
+}
+
+// sharers are the accounts, besides the engine's own, that count what a session begins:
+// of its process, and of its user where there are others.
+func (s *session) sharers() (who []quota.Holder) {
+	if p, ok := s.processAccount(); ok {
+		who = append(who, p)
+	}
+	if len(s.srv.uids) > 1 {
+		who = append(who, userHolder(s.uid))
+	}
+	return who
+}
+
+// takeSeat makes an engine of a group that opens its first namespace, by session s.
+func (g *group) takeSeat(s *session) error {
 	srv := g.srv
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
@@ -85,6 +113,11 @@ func (g *group) seat() error {
 	if err := srv.full(); err != nil {
 		return err
 	}
+	seat, err := srv.cfg.Quota.Take(quota.Engines, 1, append(s.sharers(), quota.Total)...)
+	if err != nil {
+		return &link.FrameError{Code: wire.CodeOf(err), Text: err.Error()}
+	}
+	g.seat = seat
 	srv.seated++
 	g.seated.Store(true)
 	g.place.leave()

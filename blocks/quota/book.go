@@ -121,7 +121,7 @@ func asError(e *Error) error {
 // limit is what a holder may have when it asks for n more, if there is a limit, and
 // whether that is what is free of the total. The caller holds b.mu.
 func (b *Book) limit(a *account, r Resource, k Kind, n uint64) (limit uint64, limited, free bool) {
-	if k != Source || !parted[r] {
+	if k != Source && k != Process || !parted[r] {
 		return a.limit, a.limited, false
 	}
 	total := b.account(r, All)

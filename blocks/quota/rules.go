@@ -29,6 +29,11 @@ var keys = map[Rule]string{
 	{Namespaces, Peer}:        "quota.peer_namespaces",
 	{Namespaces, Tenant}:      "quota.tenant_namespaces",
 	{Namespaces, Engine}:      "quota.engine_namespaces",
+	{Namespaces, Process}:     "quota.process_namespaces",
+	{Namespaces, Source}:      "quota.user_namespaces",
+	{Engines, All}:            "engine.max_sessions",
+	{Engines, Process}:        "quota.process_engines",
+	{Engines, Source}:         "quota.user_engines",
 	{Sessions, Peer}:          "quota.peer_sessions",
 	{Sessions, Source}:        "quota.unlisted_sessions",
 	{HalfOpen, Source}:        "quota.source_half_open",
@@ -57,10 +62,10 @@ var keys = map[Rule]string{
 	{RelayCalls, Source}:      "quota.source_relay_calls",
 }
 
-// parted are the resources of which a source, besides its limit, has no more than is free
-// of the total then: however many sources take all they can, each leaves half of the rest
-// for others.
-var parted = map[Resource]bool{DataConns: true, DataReads: true, HandshakeConns: true, HandshakeBytes: true, RelayBytes: true, RelayCalls: true}
+// parted are the resources of which a source or a process, besides its limit, has no more
+// than is free of the total then: however many of them take all they can, each leaves
+// half of the rest for others.
+var parted = map[Resource]bool{Engines: true, Namespaces: true, DataConns: true, DataReads: true, HandshakeConns: true, HandshakeBytes: true, RelayBytes: true, RelayCalls: true}
 
 // Key is the configuration key that sets the rule's limit.
 func (r Rule) Key() string { return keys[r] }

@@ -17,6 +17,7 @@ const (
 	EndedBytes                      // bytes of the arena that processes hold whose sessions have ended
 	StagingBytes                    // bytes of staging rings
 	Namespaces                      // namespaces held open
+	Engines                         // engines that have a namespace open
 	Sessions                        // sessions that passed HELLO
 	HalfOpen                        // connections whose HELLO is not through
 	MetadataConns                   // connections to a metadata server
@@ -45,6 +46,7 @@ var resourceTable = [resources]struct {
 	EndedBytes:      {"ended_bytes", "of the arena in hold leases of ended sessions", true, wire.CodeBusy},
 	StagingBytes:    {"staging_bytes", "of staging rings", true, wire.CodeBusy},
 	Namespaces:      {"namespaces", "namespaces", false, wire.CodeTooMany},
+	Engines:         {"engines", "engines", false, wire.CodeTooMany},
 	Sessions:        {"sessions", "sessions", false, wire.CodeTooMany},
 	HTTPConns:       {"http_connections", "connections to admin.http", false, wire.CodeTooMany},
 	FrontConns:      {"front_connections", "connections to llama.listen", false, wire.CodeTooMany},
@@ -112,12 +114,13 @@ const (
 	Peers              // all other agents together
 	Peer               // another agent, by its proven name
 	Tenant             // all that works for a tenant, local or not
-	Engine             // one engine process
+	Engine             // one engine: the sessions of a group, or of a process
+	Process            // a process, for all engines that it begins
 	Source             // a remote address, or a user of a Unix socket, for who proves no listed name
 	kinds
 )
 
-var kindNames = [kinds]string{"all", "peers", "peer", "tenant", "engine", "source"}
+var kindNames = [kinds]string{"all", "peers", "peer", "tenant", "engine", "process", "source"}
 
 // String returns the name in metrics.
 func (k Kind) String() string {
