@@ -40,7 +40,7 @@ func (t *thinkReal) add(c *cobra.Command) {
 	f.IntVar(&t.opt.Interactive, "interactive", t.opt.Interactive, "clients of a real node that read along")
 	f.IntVar(&t.opt.Background, "background", t.opt.Background, "clients of a real node that nobody waits for")
 	f.IntVar(&t.opt.Rounds, "rounds", t.opt.Rounds, "rounds, in which each real node has the same requests")
-	f.DurationVar(&t.opt.Within, "round-time", t.opt.Within, "how long a real node may take for its part of a round")
+	f.DurationVar(&t.opt.Within, "round-time", t.opt.Within, "how long a real node may take for each half of a round")
 	f.BoolVar(&t.nodes.fetch, "fetch", false, "install a llama-server and a small model from PyPI if they are not there")
 	f.StringVar(&t.nodes.opt.Server, "server", "", "llama-server binary (default: the fetched one)")
 	f.StringVar(&t.nodes.opt.Model, "model", "", "GGUF file (default: the fetched one)")
@@ -117,6 +117,11 @@ func (t *thinkReal) arms(ctx context.Context, a *app, o *real.Options) error {
 	if len(t.fronts) == 0 {
 		if o.Arms = real.ArmsOf(t.policies); len(o.Arms) == 0 {
 			return usage("--policies: it names none")
+		}
+		for _, policy := range t.policies {
+			if p, bad := problemIn(map[string]string{"scheduler.policy": policy}); bad {
+				return usage("--policies: %s", p.Text)
+			}
 		}
 		node, err := t.nodes.options(ctx, a)
 		if err != nil {

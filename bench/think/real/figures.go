@@ -198,9 +198,10 @@ var counted = []struct {
 }{
 	{"prefilled_tokens", `meridian_llama_prompt_tokens_total{source="computed"}`, func(f *Figures) *uint64 { return &f.Prefilled }},
 	{"decoded_tokens", "meridian_llama_decoded_tokens_total", func(f *Figures) *uint64 { return &f.Decoded }},
+	{"preempted", "meridian_llama_preempted_total", func(f *Figures) *uint64 { return &f.Preempted }},
 	{"cold_bytes", "meridian_disagg_bytes_offloaded_total", func(f *Figures) *uint64 { return &f.ColdBytes }},
-	{"evicted_think_complete", `meridian_block_manager_evictions_total{tier="think_complete"}`, func(f *Figures) *uint64 { return &f.EvictedThought }},
-	{"evicted_think_active", `meridian_block_manager_evictions_total{tier="think_active"}`, func(f *Figures) *uint64 { return &f.EvictedThinking }},
+	{"evicted_think_complete", `meridian_block_manager_evictions_total{tier="ThinkComplete"}`, func(f *Figures) *uint64 { return &f.EvictedThought }},
+	{"evicted_think_active", `meridian_block_manager_evictions_total{tier="ThinkActive"}`, func(f *Figures) *uint64 { return &f.EvictedThinking }},
 	{"output_critical_eviction_events", "meridian_output_critical_eviction_total", func(f *Figures) *uint64 { return &f.EvictedOutput }},
 }
 

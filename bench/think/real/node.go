@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"meridian/adapters/llamacpp"
-	"meridian/agent/llama/pair"
 	"meridian/agent/openai"
 	"meridian/bench/harness"
 	"meridian/internal/safefile"
@@ -46,14 +45,15 @@ type node struct {
 }
 
 // start starts a daemon with a llama-server in a folder.
-func start(ctx context.Context, o *pair.Options, arm Arm, dir string) (_ *node, err error) {
+func start(ctx context.Context, opt *Options, arm Arm, dir string) (_ *node, err error) {
+	o := &opt.Node
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
-	text, err := configuration(o, arm, at)
+	text, err := configuration(opt, arm, at)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,10 @@ func start(ctx context.Context, o *pair.Options, arm Arm, dir string) (_ *node, 
 	return n, err
 }
 
-// configuration is the node's, as an operator would write it.
-func configuration(o *pair.Options, arm Arm, at func(string) string) (string, error) {
+// configuration is the node's, as an operator would write it: its service levels are those
+// by which the report judges.
+func configuration(opt *Options, arm Arm, at func(string) string) (string, error) {
+	o := &opt.Node
 	args, err := json.Marshal(o.Args) // also a TOML list of basic strings
 	if err != nil {
 		return "", err
@@ -107,6 +109,7 @@ func configuration(o *pair.Options, arm Arm, at func(string) string) (string, er
 	p("context = %d\nslots = %d\nthreads = %d", o.Context, o.Slots, o.Threads)
 	p("think_start = \"<think>\"\nthink_end = \"</think>\"\nthink_open = true") // a model that does not think is made to
 	p("%s\n[scheduler]\nmin_think_tokens = 0", o.Llama)
+	p("first_answer_budget_ms = %g\nthink_tpot_budget_ms = %g\noutput_tpot_budget_ms = %g", ms(opt.FirstAnswer), ms(opt.ThinkPace), ms(opt.OutputPace))
 	if arm.Policy != "" {
 		p("policy = %s", strconv.Quote(arm.Policy))
 	}

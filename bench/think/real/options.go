@@ -35,7 +35,7 @@ type Options struct {
 	OutputPace  time.Duration
 	Bound       time.Duration
 
-	Within   time.Duration // bounds what one arm does in one round
+	Within   time.Duration // bounds each half of what one arm does in a round
 	Progress func(string)  // nil: nobody is told
 }
 

@@ -45,10 +45,12 @@ type Report struct {
 	Absent []Absent    `json:"absent"`
 }
 
-// Equality is how many answers are the same text in every arm.
+// Equality is how many answers are the same text, or as long, in every arm: which requests
+// share a batch changes the last bits of its numbers, and with them, now and then, a token.
 type Equality struct {
 	Equal   int `json:"equal"`
-	Answers int `json:"answers"` // that every arm gave
+	Lengths int `json:"equal_lengths"` // as many tokens of thinking and of answer
+	Answers int `json:"answers"`       // that every arm gave
 }
 
 // Absent is a figure of the model's report that this one does not have.
@@ -65,6 +67,7 @@ type ArmReport struct {
 	Interactive Class       `json:"interactive"`
 	Background  Class       `json:"background"`
 	Daemon      Figures     `json:"daemon"`
+	Held        *uint64     `json:"turns_held,omitempty"` // quanta and pieces of prompts that the policy made wait
 	Seconds     float64     `json:"mean_round_s"`
 	Stall       StormReport `json:"prefill_storm"`
 	Changes     []Change    `json:"changes,omitempty"`
@@ -121,6 +124,9 @@ func (o *Options) summarise(n *node, parts []*part) ArmReport {
 	}
 	if pulled, ok := pulledBytes(parts); ok {
 		put(&a.Daemon, "pulled_bytes", &a.Daemon.PulledBytes, pulled)
+	}
+	if held, ok := grown(parts, "meridian_llama_turns_held_total"); ok {
+		a.Held = &held
 	}
 	for _, p := range parts {
 		a.Seconds += p.took.Seconds() / float64(len(parts))
@@ -230,17 +236,22 @@ func equality(arms [][]*part) (e Equality) {
 	for round := range arms[0] {
 		for c, all := range arms[0][round].samples {
 			for i := range all {
-				same, whole := true, true
+				whole, same, long := true, true, true
 				for _, parts := range arms {
 					s := parts[round].samples[c][i]
 					whole = whole && s.err == nil
 					same = same && s.text == all[i].text
+					long = long && s.completion == all[i].completion && s.thinking == all[i].thinking
 				}
-				if whole {
-					e.Answers++
+				if !whole {
+					continue
 				}
-				if whole && same {
+				e.Answers++
+				if same {
 					e.Equal++
+				}
+				if long {
+					e.Lengths++
 				}
 			}
 		}
@@ -280,22 +291,32 @@ func absent(arms []ArmReport) (all []Absent) {
 	return all
 }
 
-// Rows is the report for people: a figure a row, an arm a column.
+// Rows is the report for people: a figure a row, an arm a column. Two arms leave room for a
+// column of changes, further ones have them in their cells.
 func (r Report) Rows() (head []string, rows [][]string) {
 	head = []string{"figure"}
 	for _, a := range r.Arms {
 		head = append(head, a.Name)
 	}
-	add := func(name string, of func(*ArmReport) string, change string) {
-		row := []string{name}
+	two := len(r.Arms) == 2
+	if two {
+		head = append(head, "change")
+	}
+	add := func(name string, of func(*ArmReport) string, figure string) {
+		row, change := []string{name}, ""
 		for i := range r.Arms {
 			cell := of(&r.Arms[i])
-			if cell == "" {
+			change = r.Arms[i].change(figure)
+			switch {
+			case cell == "":
 				cell = "not measured"
-			} else if at := slices.IndexFunc(r.Arms[i].Changes, func(c Change) bool { return c.Figure == change }); at >= 0 {
-				cell += " (" + changeText(r.Arms[i].Changes[at]) + ")"
+			case change != "" && !two:
+				cell += " (" + change + ")"
 			}
 			row = append(row, cell)
+		}
+		if two {
+			row = append(row, change)
 		}
 		rows = append(rows, row)
 	}
@@ -304,7 +325,7 @@ func (r Report) Rows() (head []string, rows [][]string) {
 		of   func(*ArmReport) *Class
 	}{{"interactive", func(a *ArmReport) *Class { return &a.Interactive }}, {"background", func(a *ArmReport) *Class { return &a.Background }}} {
 		for _, f := range timed {
-			if c.name == "interactive" && f.thinks {
+			if c.name == "interactive" && (f.thinks || f.name == "ttft") { // which does not think
 				continue
 			}
 			add(c.name+" "+f.label, func(a *ArmReport) string {
@@ -336,7 +357,7 @@ func (r Report) Rows() (head []string, rows [][]string) {
 		if a.Stall.Storm == nil {
 			return ""
 		}
-		return fmt.Sprintf("%.0f ms", a.Stall.Longest)
+		return fmt.Sprintf("%.3g", a.Stall.Longest/1000)
 	}, "")
 	add("storm, its prompts", func(a *ArmReport) string { return tripleOf(a.Stall.Answer) }, "prefill storm prompts p95")
 	for _, f := range []struct {
@@ -357,7 +378,13 @@ func (r Report) Rows() (head []string, rows [][]string) {
 			return fmt.Sprint(f.of(&a.Daemon))
 		}, "")
 	}
-	add("a round", func(a *ArmReport) string { return fmt.Sprintf("%.1f s", a.Seconds) }, "")
+	add("turns held", func(a *ArmReport) string {
+		if a.Held == nil {
+			return ""
+		}
+		return fmt.Sprint(*a.Held)
+	}, "")
+	add("a round", func(a *ArmReport) string { return fmt.Sprintf("%.3g", a.Seconds) }, "")
 	return head, rows
 }
 
@@ -369,9 +396,9 @@ var timed = []struct {
 }{
 	{"itl", "output_itl", false, func(f *Figures) think.Percentiles { return f.ITL }},
 	{"first token", "ttft", false, func(f *Figures) think.Percentiles { return f.TTFT }},
-	{"first answer, chat", "chat_answer", false, func(f *Figures) think.Percentiles { return f.ChatAnswer }},
-	{"first answer, thinks", "reason_answer", true, func(f *Figures) think.Percentiles { return f.ReasonAnswer }},
-	{"thought to answer", "ttot_end_tag", true, func(f *Figures) think.Percentiles { return f.TTOT }},
+	{"answer, chat", "chat_answer", false, func(f *Figures) think.Percentiles { return f.ChatAnswer }},
+	{"answer, thinks", "reason_answer", true, func(f *Figures) think.Percentiles { return f.ReasonAnswer }},
+	{"after thought", "ttot_end_tag", true, func(f *Figures) think.Percentiles { return f.TTOT }},
 	{"whole", "end_to_end", false, func(f *Figures) think.Percentiles { return f.EndToEnd }},
 }
 
@@ -382,12 +409,18 @@ func tripleOf(p *think.Percentiles) string {
 	return triple(*p)
 }
 
-// triple is p50, p95 and p99.
+// triple is p50, p95 and p99 in seconds.
 func triple(p think.Percentiles) string {
-	return fmt.Sprintf("%.0f / %.0f / %.0f ms", p.P50, p.P95, p.P99)
+	return fmt.Sprintf("%.3g / %.3g / %.3g", p.P50/1000, p.P95/1000, p.P99/1000)
 }
 
-func changeText(c Change) string {
+// change of a figure, for a table; "" where there is none.
+func (a *ArmReport) change(figure string) string {
+	at := slices.IndexFunc(a.Changes, func(c Change) bool { return c.Figure == figure })
+	if at < 0 {
+		return ""
+	}
+	c := a.Changes[at]
 	if c.Rounds < 2 {
 		return fmt.Sprintf("%+.0f %%", 100*c.Change.Mean)
 	}
@@ -435,14 +468,15 @@ func (r Report) Note() string {
 		r.Host.Text(), r.Loads, r.Version, orUnknown(r.Server), r.Model, r.Slots, r.Context, r.Threads)
 	fmt.Fprintf(&b, "%d of %d rounds, seed %d: %d interactive and %d background clients, each with %d counted requests a round and further ones until all are done; %.0f %% of the background thinks, until its budget is over. ",
 		r.Done, r.Rounds, r.Seed, r.Interactive, r.Background, r.Requests, 100*r.Workload.ReasoningRatio)
-	fmt.Fprintf(&b, "Times are the clients', p50 / p95 / p99; a change is a mean over the rounds with its 95 %% interval, of p95. itl: between visible tokens as they came. late: over %.0f ms after the one before, of readers at %.0f ms a token. good: first answer in %.0f ms and %.0f ms a thinking token, and 99 of 100 tokens in time. ",
+	fmt.Fprintf(&b, "Times are in seconds, the clients', p50 / p95 / p99; a change is of p95, the mean over the rounds with its 95 %% interval. itl: between visible tokens as they came. answer: from the request to the first visible token. after thought: to it from the last thinking token. late: over %.0f ms after the one before, of readers at %.0f ms a token. good: first answer in %.0f ms and %.0f ms a thinking token, and 99 of 100 tokens in time. ",
 		r.BoundMS, r.OutputPaceMS, r.FirstAnswerMS, r.ThinkPaceMS)
+	b.WriteString("The daemon's counts have in them what is not counted, and the storm not. ")
 	if r.Storm.Answer > 0 {
 		fmt.Fprintf(&b, "storm: one stream of %d tokens, into which %d clients send %d prompts each of %d to %d words; how long its prompts took. ",
 			r.Storm.Answer, r.Storm.Clients, r.Storm.Prompts, r.Storm.Prompt.Least, r.Storm.Prompt.Most)
 	}
 	if len(r.Arms) > 1 {
-		fmt.Fprintf(&b, "%d of %d answers are the same text in all arms. ", r.Equal.Equal, r.Equal.Answers)
+		fmt.Fprintf(&b, "%d of %d answers have as many tokens in all arms, %d are the same text. ", r.Equal.Lengths, r.Equal.Answers, r.Equal.Equal)
 	}
 	for _, a := range r.Arms {
 		if !a.Tiers {

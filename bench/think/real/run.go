@@ -84,7 +84,7 @@ func (o *Options) nodes(ctx context.Context) (nodes []*node, closeAll func() err
 		if arm.Front != "" {
 			n, err = use(ctx, arm, o.Token)
 		} else {
-			n, err = start(ctx, &o.Node, arm, filepath.Join(dir, strconv.Itoa(i)))
+			n, err = start(ctx, o, arm, filepath.Join(dir, strconv.Itoa(i)))
 		}
 		if err != nil {
 			return nodes, closeAll, err
@@ -123,7 +123,7 @@ func (o *Options) play(ctx context.Context, nodes []*node, parts [][]*part) erro
 	return nil
 }
 
-// turn is one arm's part of a round.
+// turn is one arm's part of a round. Its two halves have Within each.
 func (o *Options) turn(ctx context.Context, n *node, round int) (*part, error) {
 	within, cancel := context.WithTimeout(ctx, o.Within)
 	defer cancel()
@@ -142,6 +142,8 @@ func (o *Options) turn(ctx context.Context, n *node, round int) (*part, error) {
 	if p.after, err = n.metrics(ctx); err != nil {
 		return nil, err
 	}
+	within, cancel = context.WithTimeout(ctx, o.Within)
+	defer cancel()
 	o.blow(within, n, p, round)
 	if err := errors.Join(ctx.Err(), n.rest(ctx)); err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func TestTheReportCountsWhatWasAsked(t *testing.T) {
 		if !f.have["reason_answer"] || !f.have["ttot_end_tag"] || f.have["chat_answer"] {
 			t.Errorf("%s: the background, all of which thinks, has %v", a.Name, f.have)
 		}
-		if !a.Daemon.have["prefilled_tokens"] || a.Daemon.Prefilled == 0 || a.Daemon.Decoded == 0 || !a.Daemon.have["pulled_bytes"] || !a.Daemon.have["output_critical_eviction_events"] {
+		if !a.Daemon.have["prefilled_tokens"] || a.Daemon.Prefilled == 0 || a.Daemon.Decoded == 0 || !a.Daemon.have["pulled_bytes"] || !a.Daemon.have["evicted_think_complete"] || !a.Daemon.have["preempted"] || a.Held == nil {
 			t.Errorf("%s: the daemon counts %+v", a.Name, a.Daemon)
 		}
 		if s := a.Stall; s.Alone == nil || s.Storm == nil || s.Prompts != 4 || s.Answer == nil || s.Failed != 0 {
@@ -61,7 +61,7 @@ func TestTheReportCountsWhatWasAsked(t *testing.T) {
 	if len(rep.Arms[0].Changes) != 0 || len(rep.Arms[1].Changes) != len(compared) || rep.Arms[1].Changes[0].Rounds != 2 {
 		t.Errorf("changes %+v", rep.Arms[1].Changes)
 	}
-	if rep.Equal.Answers != 12 || rep.Equal.Equal != 12 {
+	if rep.Equal.Answers != 12 || rep.Equal.Equal != 12 || rep.Equal.Lengths != 12 {
 		t.Errorf("the same node twice: %+v", rep.Equal)
 	}
 }

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// What cannot be is refused before a node is started, and a part that is missing is named
+// with what installs it.
+func TestRealNodesOfBenchThinkAreCheckedFirst(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Chdir(t.TempDir()) // no source tree whose tests have fetched the parts
+	s := newShell(t, nil)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for _, c := range []struct {
+		args []string
+		exit int
+		want string
+	}{
+		{[]string{"--mode", "real-vllm"}, exitUsage, `--mode: "real-vllm" is neither synthetic-replay nor real-llamacpp`},
+		{[]string{"--policies", "fcfs"}, exitUsage, "--policies is not read with --mode synthetic-replay"},
+		{[]string{"--mode", "real-llamacpp", "--kv-tokens", "9"}, exitUsage, "--kv-tokens is not read with --mode real-llamacpp"},
+		{[]string{"--mode", "real-llamacpp", "--seed", "1,2"}, exitUsage, "--seed 1,2: real nodes take one"},
+		{[]string{"--mode", "real-llamacpp", "--policies", ""}, exitUsage, "--policies: it names none"},
+		{[]string{"--mode", "real-llamacpp", "--policies", "fcfs,sideways"}, exitUsage, `--policies: "sideways"`},
+		{[]string{"--mode", "real-llamacpp", "--front", "here"}, exitUsage, `--front "here": want NAME=URL`},
+		{[]string{"--mode", "real-llamacpp", "--front", "a=http://x", "--interactive", "0"}, exitUsage, "0 interactive and 6 background clients"},
+		{[]string{"--mode", "real-llamacpp", "--front", "a=http://x", "--late", "1ms"}, exitUsage, "a bound of 1ms"},
+		{[]string{"--mode", "real-llamacpp", "--slots", "0"}, exitUsage, `--slots: "0" must be`},
+		{[]string{"--mode", "real-llamacpp"}, exitFailed, "no llama-server and model in "},
+		{[]string{"--mode", "real-llamacpp"}, exitFailed, "mrdn llama up --fetch does it"},
+		{[]string{"--mode", "real-llamacpp", "--front", "a=" + gone.URL}, exitFailed, "the front of a, " + gone.URL},
+	} {
+		got := s.run(t, append([]string{"bench", "think"}, c.args...)...)
+		if got.exit != c.exit || !strings.Contains(got.err, c.want) || strings.Contains(got.err, "starting fcfs") {
+			t.Errorf("%v: exit %d, %q; want %d, %q", c.args, got.exit, got.err, c.exit, c.want)
+		}
+	}
+}
