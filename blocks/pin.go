@@ -307,6 +307,22 @@ func (c *Core) Unpin(o Owner, set uint64) {
 	}
 }
 
+// UnpinDetached ends the pins of the sets with a number that were detached. It looks at
+// every set of the owner.
+func (c *Core) UnpinDetached(o Owner, set uint64) {
+	_, w := c.owner(o)
+	if w == nil {
+		return
+	}
+	for s := w.allSets; s != nil; {
+		next := s.next
+		if s.detached && s.num == set {
+			c.unpinSet(s, PinUnpinned)
+		}
+		s = next
+	}
+}
+
 // Detach lets the pins of a set go on by themselves: Unpin finds them no more, and
 // the set's number is free.
 func (c *Core) Detach(o Owner, set uint64) {
@@ -366,6 +382,13 @@ func (s *Store) Unpin(o Owner, set uint64) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.core.Unpin(o, set)
+}
+
+// UnpinDetached ends the pins of a set that was detached; see Core.UnpinDetached.
+func (s *Store) UnpinDetached(o Owner, set uint64) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.core.UnpinDetached(o, set)
 }
 
 // Detach lets the pins of a set go on by themselves; see Core.Detach.

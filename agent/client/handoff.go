@@ -60,6 +60,7 @@ func (e *Engine) resuming(r Resume) link.Resume {
 // Handoff ends a generation request, done, and keeps its prompt and output blocks from
 // eviction until a peer has pulled each once, or for keep, which the daemon may shorten.
 // It is idempotent. kept says for people how many blocks are kept, and why others are not.
+// Finish with abort ends it early, where no peer is going to pull them.
 // It needs a group.
 func (e *Engine) Handoff(ctx context.Context, req uint32, keep time.Duration) (kept string, err error) {
 	if err := e.needGroup("handoff"); err != nil {

@@ -59,11 +59,49 @@ func (l *life) handoff(id uint32, d time.Duration) (text string) {
 		}
 	})
 	l.g.srv.cfg.Store.Detach(l.g.owner, r.pins)
+	if k.pinned > 0 {
+		l.remember(handed{id, r.pins, l.g.srv.now() + scheduler.Time(d)})
+	}
 	l.step(scheduler.Input{Kind: scheduler.Done, ID: scheduler.ID(id)})
 	_ = l.events() // nothing of an end can be refused
 	l.forget(id)
 	l.flushLower()
 	return k.text(d)
+}
+
+// handed is a request that was handed off, and of which blocks may still be pinned.
+type handed struct {
+	id    uint32
+	pins  uint64         // number of its set of pins
+	until scheduler.Time // they have ended by then
+}
+
+// mostHanded is how many requests that were handed off a group can still end early. The
+// pins of older ones end by themselves.
+const mostHanded = 4096
+
+// remember keeps what is needed to end a hand-off early. The caller holds mu.
+func (l *life) remember(h handed) {
+	now := l.g.srv.now()
+	l.handed = slices.DeleteFunc(l.handed, func(o handed) bool { return o.until <= now || o.id == h.id })
+	if len(l.handed) >= mostHanded {
+		l.handed = slices.Delete(l.handed, 0, 1)
+	}
+	l.handed = append(l.handed, h)
+}
+
+// unkeep ends the pins of a request that was handed off. The caller holds mu.
+func (l *life) unkeep(id uint32) {
+	if i := slices.IndexFunc(l.handed, func(h handed) bool { return h.id == id }); i >= 0 {
+		l.g.srv.cfg.Store.UnpinDetached(l.g.owner, l.handed[i].pins)
+		l.handed = slices.Delete(l.handed, i, i+1)
+	}
+}
+
+// reused forgets a hand-off whose request's number is given to another one: what is
+// pinned stays. The caller holds mu.
+func (l *life) reused(id uint32) {
+	l.handed = slices.DeleteFunc(l.handed, func(h handed) bool { return h.id == id })
 }
 
 // kept is what became of a request's blocks at its hand-off.

@@ -24,6 +24,7 @@ type life struct {
 	reqs    map[uint32]*request
 	used    map[blockID]use // by running requests
 	sets    uint64          // of pins, given to requests
+	handed  []handed        // requests that were handed off, oldest first
 	blocks  int             // in all requests
 	lower   []blockID       // to be lowered to ThinkComplete by flushLower
 	settled []blockID       // likewise, and of no running request any more
@@ -83,6 +84,7 @@ func (l *life) begin(id uint32, in scheduler.Input) error {
 	if !had {
 		l.sets++
 		l.reqs[id] = &request{pins: l.sets}
+		l.reused(id)
 	}
 	in.Kind, in.ID = scheduler.Arrive, scheduler.ID(id)
 	l.step(in)
@@ -120,12 +122,16 @@ func (l *life) tokens(x *link.Tokens) {
 	_ = l.events() // TOKENS has no answer
 }
 
-// finish ends request id. It is idempotent, for an id that never was as well.
+// finish ends request id. It is idempotent, for an id that never was as well. One that
+// is aborted after it was handed off keeps nothing any more.
 func (l *life) finish(id uint32, kind scheduler.Kind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.core.Load() == nil {
 		return
+	}
+	if kind == scheduler.Abort && l.reqs[id] == nil {
+		l.unkeep(id)
 	}
 	l.step(scheduler.Input{Kind: kind, ID: scheduler.ID(id)})
 	_ = l.events() // nothing of finish can be refused

@@ -14,6 +14,7 @@ import (
 	"meridian/agent/engine"
 	"meridian/blocks"
 	"meridian/wire"
+	"meridian/wire/link"
 )
 
 // pinBody is a size of which 4 fit an extent of pinExtent, and pinRoom the whole arena.
@@ -385,5 +386,76 @@ func TestPinsAreOfTheEnginesShare(t *testing.T) {
 	}
 	if got := counts(other.Put(ctx, pinBlocks(otherNS, 0, time.Minute, 500, share-4))); got[wire.CodeOK] != share-4 {
 		t.Errorf("the other engine: %v", got)
+	}
+}
+
+// An engine that handed a request off to a peer that will not come ends that early, by
+// an abort: nothing is pinned any more. Of a number that is in use again, or was finished
+// as done, the abort ends nothing of the earlier request.
+func TestAHandoffEndsEarlyByAnAbort(t *testing.T) {
+	n, _ := pinNode(t, nil)
+	e, ns := n.inGroup(t, 1, client.Options{})
+	other, _ := n.inGroup(t, 1, client.Options{})
+	handOff := func(at int) uint32 {
+		t.Helper()
+		req := begin(t, e)
+		if got := counts(e.Put(ctx, pinBlocks(ns, req, 0, at, 3))); got[wire.CodeOK] != 3 {
+			t.Fatal(got)
+		}
+		if text, err := e.Handoff(ctx, req, time.Minute); err != nil || !strings.HasPrefix(text, "3 blocks are kept") {
+			t.Fatalf("%q, %v", text, err)
+		}
+		return req
+	}
+	first, second := handOff(0), handOff(10)
+	abort := func(e *client.Engine, req uint32, abort bool, want int) {
+		t.Helper()
+		if err := e.Finish(ctx, req, abort); err != nil {
+			t.Fatal(err)
+		}
+		if st := n.store.Stats(); st.Pins != want {
+			t.Errorf("%d blocks are pinned, want %d", st.Pins, want)
+		}
+	}
+	abort(e, first, false, 6)
+	abort(e, first+1000, true, 6)
+	abort(other, first, true, 3) // any session of the group
+	abort(e, first, true, 3)
+	r, _ := n.join(t, member{agent: 9, inc: 1})
+	if _, end := r.ask(1, message(link.TypeBegin, 1, link.Begin{Req: second, Model: "m"})); end.Code != wire.CodeOK {
+		t.Fatalf("BEGIN with the number again: %s", end.Code)
+	}
+	abort(e, second, true, 3)
+	abort(e, second, true, 3)
+}
+
+// What a group remembers of hand-offs is bounded, and the oldest go first.
+func TestHandoffsThatCanEndEarlyAreBounded(t *testing.T) {
+	const most = 4096
+	n, _ := pinNode(t, nil)
+	e, ns := n.inGroup(t, 1, client.Options{})
+	var reqs []uint32
+	for i := range most + 2 {
+		req := begin(t, e)
+		if i == 0 || i > most {
+			if got := counts(e.Put(ctx, pinBlocks(ns, req, 0, i, 1))); got[wire.CodeOK] != 1 {
+				t.Fatal(got)
+			}
+		} else if got := counts(e.Put(ctx, pinBlocks(ns, req, 0, 1, 1))); len(got) != 1 { // all of them one block
+			t.Fatal(got)
+		}
+		if _, err := e.Handoff(ctx, req, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		reqs = append(reqs, req)
+	}
+	before := n.store.Stats().Pins
+	_ = e.Finish(ctx, reqs[0], true)
+	if got := n.store.Stats().Pins; got != before {
+		t.Errorf("the oldest: %d pins, there were %d", got, before)
+	}
+	_ = e.Finish(ctx, reqs[most+1], true)
+	if got := n.store.Stats().Pins; got != before-1 {
+		t.Errorf("the latest: %d pins, there were %d", got, before)
 	}
 }

@@ -110,13 +110,13 @@ type Kind uint8
 
 // The kinds.
 const (
-	All    Kind = iota // the daemon as a whole: the total
-	Peers              // all other agents together
-	Peer               // another agent, by its proven name
-	Tenant             // all that works for a tenant, local or not
-	Engine             // one engine: the sessions of a group, or of a process
-	Process            // a process, for all engines that it begins
-	Source             // a remote address, or a user of a Unix socket, for who proves no listed name
+	All     Kind = iota // the daemon as a whole: the total
+	Peers               // all other agents together
+	Peer                // another agent, by its proven name
+	Tenant              // all that works for a tenant, local or not
+	Engine              // one engine: the sessions of a group, or of a process
+	Process             // a process, for all engines that it begins
+	Source              // a remote address, or a user of a Unix socket, for who proves no listed name
 	kinds
 )
 

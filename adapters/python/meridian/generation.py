@@ -143,7 +143,7 @@ class Generation(Reserves):
     def handoff(self, req: int, keep: float, timeout: float = TIMEOUT) -> str:
         """finish of a request whose blocks go to another node: they stay until each was pulled once, or keep seconds have passed.
 
-        The text says how many are kept. RequestError: INVALID, keep is below a millisecond;
+        The text says how many are kept. finish with abort ends that early, where nobody is going to pull them. RequestError: INVALID, keep is below a millisecond;
         UNSUPPORTED, the daemon has no feature GROUP.
         """
         return self.start_handoff(req, keep, timeout).wait()
