@@ -140,7 +140,7 @@ func (r *run) play() error {
 		if err := r.place(&s); err != nil {
 			return err
 		}
-		r.sample(&s)
+		r.sample()
 		if s.Empty() {
 			at := r.nextEvent(next)
 			if at < 0 {
@@ -156,11 +156,11 @@ func (r *run) play() error {
 }
 
 // sample notes what the queue has, and the memory.
-func (r *run) sample(s *queue.Step) {
+func (r *run) sample() {
 	st := r.queue.Stats()
 	r.n.sample(st)
 	if r.course != nil {
-		r.course.sample(r.now, st, func(second int) Tiers { return r.mem.sample(second, s) })
+		r.course.sample(r.now, st, r.mem.sample)
 	}
 }
 

@@ -126,7 +126,11 @@ func (m *page) arms(l *LoadReport, arms []ArmReport) {
 		if len(a.Changes) > 0 {
 			row := []string{a.Name}
 			for _, c := range a.Changes {
-				row = append(row, fmt.Sprintf("%s %s", c.text(l.Seeds), c.Says))
+				cell := c.text() + " " + c.Says
+				if c.Says == Absent {
+					cell = Absent
+				}
+				row = append(row, cell)
 			}
 			change = append(change, row)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"meridian/bench/trace"
 	"meridian/blocks"
-	"meridian/scheduler/queue"
 	"meridian/wire"
 )
 
@@ -435,10 +434,13 @@ func (m *memory) arrived(now time.Duration, q *request, i int, think func(at int
 }
 
 // sample counts what the blocks of the cache are.
-func (m *memory) sample(second int, s *queue.Step) Tiers {
+func (m *memory) sample(second int) Tiers {
 	t := Tiers{Second: second}
-	add := func(id queue.ID) {
-		h := &m.holds[id]
+	for i := range m.holds {
+		h := &m.holds[i]
+		if len(h.slots) == 0 {
+			continue
+		}
 		think := 0
 		for think < len(h.think) && int(h.think[think]) < h.full {
 			think++
@@ -448,12 +450,6 @@ func (m *memory) sample(second int, s *queue.Step) Tiers {
 		} else {
 			t.Thinking += think
 		}
-	}
-	for _, id := range s.Decode {
-		add(id)
-	}
-	for _, c := range s.Prefill {
-		add(c.ID)
 	}
 	st := m.core.Stats()
 	for tier, n := range st.IdleBytes {

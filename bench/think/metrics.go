@@ -211,21 +211,21 @@ func interval(v []float64) Interval {
 // paired is the interval of the relative change of a figure from base to arm, seed by
 // seed: the seeds have the same requests. Where the base has 0 there is no such change,
 // and the seed is left out.
-func paired(base, arm []*Figures, of func(*Figures) float64) Interval {
+func paired(base, arm []*Figures, of func(*Figures) float64) (i Interval, pairs int) {
 	var d []float64
 	for i := range base {
 		if b := of(base[i]); b > 0 {
 			d = append(d, of(arm[i])/b-1)
 		}
 	}
-	return interval(d)
+	return interval(d), len(d)
 }
 
 // differing is the interval of the difference, likewise.
-func differing(base, arm []*Figures, of func(*Figures) float64) Interval {
+func differing(base, arm []*Figures, of func(*Figures) float64) (i Interval, pairs int) {
 	var d []float64
 	for i := range base {
 		d = append(d, of(arm[i])-of(base[i]))
 	}
-	return interval(d)
+	return interval(d), len(d)
 }

@@ -67,7 +67,8 @@ type Change struct {
 	Figure string `json:"figure"`
 	Points bool   `json:"points,omitempty"` // it is a difference of shares; else relative
 	Interval
-	Says string `json:"says"` // Better, Worse, Same or Unclear
+	Pairs int    `json:"pairs"` // seeds that are compared
+	Says  string `json:"says"`  // Better, Worse, Same, Unclear or Absent
 }
 
 // What a change says at 95 %.
@@ -76,6 +77,7 @@ const (
 	Worse   = "worse"
 	Same    = "same"        // in every seed
 	Unclear = "cannot tell" // the interval has no change in it, or there is none
+	Absent  = "absent"      // nothing to compare: no request has this figure
 )
 
 // figure is one of the report's.
@@ -241,19 +243,21 @@ func changes(base, arm []*Figures) (all []Change) {
 	for _, j := range judged {
 		c := Change{Figure: j.name, Points: j.points}
 		if j.points {
-			c.Interval = differing(base, arm, j.of)
+			c.Interval, c.Pairs = differing(base, arm, j.of)
 		} else {
-			c.Interval = paired(base, arm, j.of)
+			c.Interval, c.Pairs = paired(base, arm, j.of)
 		}
-		c.Says = c.says(j.more, len(arm))
+		c.Says = c.says(j.more)
 		all = append(all, c)
 	}
 	return all
 }
 
-func (c *Change) says(more bool, seeds int) string {
+func (c *Change) says(more bool) string {
 	switch {
-	case seeds < 2:
+	case c.Pairs == 0:
+		return Absent
+	case c.Pairs < 2:
 		return Unclear
 	case c.Low == 0 && c.High == 0:
 		return Same
@@ -266,7 +270,7 @@ func (c *Change) says(more bool, seeds int) string {
 }
 
 // text is the change for people, in percent, or in percentage points.
-func (c *Change) text(seeds int) string {
+func (c *Change) text() string {
 	mean, half, unit := 100*c.Mean, 50*(c.High-c.Low), "%"
 	if c.Points {
 		unit = "points"
@@ -278,7 +282,7 @@ func (c *Change) text(seeds int) string {
 			digits = 3
 		}
 	}
-	if seeds < 2 {
+	if c.Pairs < 2 {
 		return fmt.Sprintf("%+.*f %s", digits, mean, unit)
 	}
 	return fmt.Sprintf("%+.*f±%.*f %s", digits, mean, digits, half, unit)
@@ -303,8 +307,8 @@ func (r Report) Rows() (head []string, rows [][]string) {
 			}
 			of := func(figure string) string {
 				s := fmt.Sprintf("%.2f s", a.Mean(figure).Mean/1000)
-				if c := a.Change(figure); c != nil {
-					s += " (" + c.text(l.Seeds) + ")"
+				if c := a.Change(figure); c != nil && c.Pairs > 0 {
+					s += " (" + c.text() + ")"
 				}
 				return s
 			}

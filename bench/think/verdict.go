@@ -54,6 +54,7 @@ func (r *Report) judge() *Verdict {
 	}
 	v.against(l)
 	v.alike(l)
+	v.say("Each comparison is at 95 %%: of those where nothing differs, one in twenty says better or worse all the same.")
 	return v
 }
 
@@ -79,7 +80,7 @@ func (v *Verdict) against(l *LoadReport) {
 		for _, c := range a.Changes {
 			text := words[c.Figure]
 			if c.Says == Better || c.Says == Worse {
-				text += " " + c.text(v.Seeds)
+				text += " " + c.text()
 			}
 			by[c.Says] = append(by[c.Says], text)
 		}
@@ -114,7 +115,7 @@ func (v *Verdict) alike(l *LoadReport) {
 					continue
 				}
 				open++
-				if p.Says == Same {
+				if p.Says == Same || p.Says == Absent {
 					equal++
 				}
 				if strings.HasSuffix(p.Figure, "answer_p95_ms") {
