@@ -14,7 +14,7 @@ func (o *Options) policy(p queue.Policy) queue.Config {
 func with(c queue.Config, f func(*queue.Config)) queue.Config { f(&c); return c }
 
 // room is the headroom of our arms, and offload.
-func room(c *queue.Config) { c.Headroom, c.Offload = 0.05, true }
+func room(c *queue.Config) { c.Headroom, c.Offload, c.Partial = 0.05, true, true }
 
 // Ablations are stock, output-first, and then our policies with one thing changed, to see
 // what that is worth.

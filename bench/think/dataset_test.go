@@ -163,11 +163,11 @@ func TestChatAndReasoningOfDataSets(t *testing.T) {
 // A request that is longer than the cache is named before anything is played.
 func TestARequestOfADataSetThatIsLongerThanTheCache(t *testing.T) {
 	o := small()
-	o.KVTokens = 2_200
+	o.KVTokens = 2_176
 	o.Workload = Of(read(t, Fast25, "fast25.jsonl"))
 	o.Workload.Think = Span{100, 1500}
 	err := o.Check()
-	if want := "fast25.jsonl: line 4: input_length has 700 tokens, output_length 9, and up to 1500 of thinking: the cache holds 2200"; err == nil || err.Error() != want {
+	if want := "fast25.jsonl: line 4: input_length has 700 tokens, output_length 9, and up to 1500 of thinking: the cache holds 2176"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	o.Workload.ReasoningRatio = 0 // nobody thinks

@@ -87,6 +87,9 @@ type request struct {
 	done     time.Duration
 }
 
+// kept is how many tokens have KV: that of the last one is made by the next step.
+func (q *request) kept() int { return min(q.computed, q.context-1) }
+
 func newRun(ctx context.Context, o *Options, arm Arm, reqs []arrival) (*run, error) {
 	r := &run{cfg: o, cost: &o.Cost, ctx: ctx, reqs: make([]request, len(reqs))}
 	var err error
@@ -410,7 +413,7 @@ func (r *run) cool(i, n int) {
 // publish makes the blocks of a request findable that are full, and tells the router.
 func (r *run) publish(i int) error {
 	q := &r.reqs[i]
-	to := min(q.computed, q.context-1) / r.cfg.BlockTokens // the last token's KV is made by the next step
+	to := q.kept() / r.cfg.BlockTokens
 	if to <= r.mem.holds[i].full {
 		return nil
 	}

@@ -389,7 +389,7 @@ func (m *memory) moved(keys []wire.Key) {
 // many of its tokens have no copy outside.
 func (m *memory) away(now time.Duration, q *request, i int) (tokens int, err error) {
 	h := &m.holds[i]
-	if over := q.context - 1 - h.full*m.size; over > 0 {
+	if over := q.kept() - h.full*m.size; over > 0 {
 		if err := m.commit(now, h, i, h.full, keyOf(partBlock, i, h.full), false); err != nil {
 			return 0, err
 		}
@@ -409,7 +409,7 @@ func (m *memory) away(now time.Duration, q *request, i int) (tokens int, err err
 // left frees the blocks of a request that has a copy of all of them outside.
 func (m *memory) left(q *request, i int) {
 	h := &m.holds[i]
-	keys := m.named(q, i, 0, (q.context-1)/m.size)
+	keys := m.named(q, i, 0, q.kept()/m.size)
 	if len(keys) < h.full {
 		m.keys = append(keys, keyOf(partBlock, i, len(keys)))
 		keys = m.keys
@@ -423,13 +423,13 @@ func (m *memory) left(q *request, i int) {
 func (m *memory) back(q *request, i int) (tokens int, err error) {
 	had, err := m.enter(q, i)
 	m.grow(i, q.context)
-	return q.context - had, err
+	return max(q.kept()-had, 0), err
 }
 
 // arrived publishes what has been loaded.
 func (m *memory) arrived(now time.Duration, q *request, i int, think func(at int) bool) error {
-	_, err := m.publish(now, q, i, (q.context-1)/m.size, think)
-	m.core.Forget(m.ns, []wire.Key{keyOf(partBlock, i, (q.context-1)/m.size)})
+	_, err := m.publish(now, q, i, q.kept()/m.size, think)
+	m.core.Forget(m.ns, []wire.Key{keyOf(partBlock, i, q.kept()/m.size)})
 	return err
 }
 

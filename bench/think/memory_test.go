@@ -9,9 +9,9 @@ import (
 )
 
 // pressed plays the requests of a seed at a rate that the memory is too small for.
-func pressed(t *testing.T, o *Options, arm Arm) *run {
+func pressed(t *testing.T, o *Options, arm Arm, rate float64) *run {
 	t.Helper()
-	r, err := newRun(t.Context(), o, arm, o.Workload.draw(3, 400, 2))
+	r, err := newRun(t.Context(), o, arm, o.Workload.draw(3, 400, rate))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestTheStoreAndTheRunAgree(t *testing.T) {
 		Arm{Name: "tiers, recomputed", Config: queue.Config{Policy: queue.FCFS}},
 		Arm{Name: "output-first, recomputed", ColdBatch: 4, Config: queue.Config{Policy: queue.OutputFirst}},
 	) {
-		r := pressed(t, &o, arm)
+		r := pressed(t, &o, arm, 2)
 		st := r.mem.core.Stats()
 		if st.Leaked != 0 || st.Reserved != 0 || st.Quarantined != 0 || st.MovedStale != 0 || st.CopyFailed != 0 || st.Remote != 0 {
 			t.Errorf("%s: left in the store: %+v", arm.Name, st)
@@ -77,7 +77,7 @@ func TestTheStoreAndTheRunAgree(t *testing.T) {
 func TestThinkingThatTheHistoryKeeps(t *testing.T) {
 	o := small()
 	o.Keeps = true
-	r := pressed(t, &o, Arms(&o)[5]) // slo-slack
+	r := pressed(t, &o, Arms(&o)[5], 2) // slo-slack
 	f, st := r.figures(), r.mem.core.Stats()
 	if f.ColdKept == 0 || f.ColdDropped != 0 || st.Remote == 0 || st.Leaked != 0 {
 		t.Errorf("kept %d, dropped %d, %d copies remembered", f.ColdKept, f.ColdDropped, st.Remote)
@@ -134,7 +134,7 @@ func TestAblations(t *testing.T) {
 	}
 	decoded := map[string]uint64{}
 	for _, a := range o.Arms {
-		r := pressed(t, &o, a)
+		r := pressed(t, &o, a, 2)
 		decoded[a.Name] = r.n.Decoded
 		if (a.Name == "of, recomputed" || a.Name == "stock") != (r.n.Recomputed > 0) {
 			t.Errorf("%s: %d tokens computed again", a.Name, r.n.Recomputed)
@@ -145,5 +145,24 @@ func TestAblations(t *testing.T) {
 	}
 	if len(decoded) != len(o.Arms) {
 		t.Errorf("%d names of %d arms", len(decoded), len(o.Arms))
+	}
+}
+
+// A long prompt that is not in yet when its request has to go is not computed again.
+func TestPromptsThatAreNotInYet(t *testing.T) {
+	o := small()
+	o.StepTokens = 2 * o.Slots // so that a prompt takes more than a second
+	o.Workload.Prompt, o.Workload.ChatPrompt = Span{2000, 8000}, Span{50, 150}
+	for _, a := range Arms(&o) {
+		if a.Name != "output-first" {
+			continue
+		}
+		if r := pressed(t, &o, a, 4); r.n.Recomputed != 0 || r.n.OffloadedBytes == 0 {
+			t.Errorf("%d tokens computed again, %d bytes offloaded", r.n.Recomputed, r.n.OffloadedBytes)
+		}
+		a.Config.Partial = false
+		if r := pressed(t, &o, a, 4); r.n.Recomputed == 0 {
+			t.Error("nothing was preempted in its prompt: the test shows nothing")
+		}
 	}
 }

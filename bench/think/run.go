@@ -174,7 +174,7 @@ func (o *Options) Check() error {
 			return fmt.Errorf("a load of %v is there twice", l)
 		}
 	}
-	if err := o.Workload.fits(o.KVTokens); err != nil {
+	if err := o.Workload.fits(o.kvBlocks() * o.BlockTokens); err != nil {
 		return err
 	}
 	for _, a := range o.Arms {

@@ -181,7 +181,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		"arrivals for -1s":                     func(o *Options) { o.Duration = -time.Second },
 		"a step takes time":                    func(o *Options) { o.Cost = Cost{MoveGBs: 1} },
 		"1000 KV tokens":                       func(o *Options) { o.KVTokens, o.BlockTokens = 1000, 1001 },
-		"the cache has 1000":                   func(o *Options) { o.KVTokens = 1000 },
+		"the cache has 896":                    func(o *Options) { o.KVTokens = 1000 },
 		"SLO to the first answer of 0s":        func(o *Options) { o.FirstAnswer = 0 },
 		"SLO of a thinking token of 0s":        func(o *Options) { o.ThinkPace = 0 },
 		"SLO of an output token of -1ns":       func(o *Options) { o.OutputPace = -1 },

@@ -39,6 +39,7 @@ type Config struct {
 
 	Headroom        float64       // share of the blocks that admission leaves free; default 0
 	Offload         bool          // a preempted request keeps what was computed, elsewhere
+	Partial         bool          // with Offload: also of a prompt that is not in yet, from a whole block on
 	ThinkMultiplier float64       // output-first: thinking requests for each slot left to others; default 2.5
 	FirstAnswer     time.Duration // SLO from arrival to the first token; default 1 s
 	ThinkPace       time.Duration // SLO of a thinking token; default 80 ms

@@ -166,7 +166,7 @@ func TestEveryRequestEndsWithinTheBudgets(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			c := Config{
 				Policy: p, Slots: 1 + r.IntN(12), Blocks: 12 + r.IntN(60), BlockTokens: 1 + r.IntN(8), Requests: 40,
-				Headroom: []float64{0, 0.1, 0.5}[r.IntN(3)], Offload: r.IntN(2) == 0,
+				Headroom: []float64{0, 0.1, 0.5}[r.IntN(3)], Offload: r.IntN(2) == 0, Partial: seed%4 > 1,
 				MinResidency: []time.Duration{time.Millisecond, 200 * time.Millisecond}[r.IntN(2)],
 				Buffer:       []time.Duration{time.Millisecond, 2 * time.Second}[r.IntN(2)], Aging: []time.Duration{50 * time.Millisecond, time.Hour}[r.IntN(2)],
 			}

@@ -152,6 +152,8 @@ func configure(t *testing.T, c *queue.Config, a datadriven.CmdArg) {
 		c.Requests = n
 	case "offload":
 		c.Offload = true
+	case "partial":
+		c.Offload, c.Partial = true, true
 	case "cache":
 	case "headroom":
 		c.Headroom, _ = strconv.ParseFloat(v, 64)

@@ -55,8 +55,8 @@ func (q *Queue) evict(now Time, s *Step, at int) {
 	i := q.running[at]
 	e := &q.all[i]
 	q.running = slices.Delete(q.running, at, at+1)
-	// A prompt that is not in yet has nothing that is worth copying.
-	m := Move{ID: e.id, Blocks: e.blocks, Offload: q.cfg.Offload && e.todo == 0}
+	whole := e.todo == 0 || q.cfg.Partial && e.ctx-e.todo >= q.cfg.BlockTokens
+	m := Move{ID: e.id, Blocks: e.blocks, Offload: q.cfg.Offload && whole}
 	s.Preempt = append(s.Preempt, m)
 	if m.Offload {
 		q.n.Offloaded++
