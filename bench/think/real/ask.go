@@ -3,6 +3,7 @@ package real
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"meridian/agent/openai"
@@ -29,6 +30,9 @@ func (s *sample) first() time.Duration {
 	}
 	return s.visible[0]
 }
+
+// most bounds the pieces of an answer; a token may come in more than one.
+func (s *sample) most() int { return 64 + 4*(s.think+s.answer+markerRoom) }
 
 // silence bounds how long a node may say nothing of a request.
 const silence = 5 * time.Minute
@@ -72,6 +76,9 @@ func (s *sample) chunk(c *openai.Chunk, at time.Duration) error {
 		if t := d.Content; t != nil && *t != "" {
 			s.visible, s.text = append(s.visible, at), s.text+*t
 		}
+	}
+	if n := len(s.thoughts) + len(s.visible); n > s.most() {
+		return fmt.Errorf("it sends more than it was asked for: %d pieces of at most %d tokens", n, s.think+s.answer)
 	}
 	if s.begun != nil && len(s.visible) > 0 {
 		s.begun()

@@ -165,6 +165,14 @@ func TestRequestsWithoutAnAnswerAreCountedAndTold(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = w.Write([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"))
 		},
+		"it sends more than it was asked for: ": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for r.Context().Err() == nil {
+				if _, err := w.Write([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n")); err != nil {
+					return
+				}
+			}
+		},
 		"2 interactive requests were not answered in their round's time": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	} {
 		var n atomic.Int64
