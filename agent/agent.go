@@ -326,9 +326,9 @@ const (
 	drained
 )
 
-// Drain announces the leave to peers and engines at the same time, refuses new
-// work, and lets what runs end until ctx ends: engines' requests too, which may
-// still ask peers. Close follows.
+// Drain announces the leave to engines, and to peers once they have pulled what is
+// pinned for them, refuses new work, and lets what runs end until ctx ends: engines'
+// requests too, which may still ask peers. Close follows.
 func (a *Agent) Drain(ctx context.Context) error {
 	if !a.drain.CompareAndSwap(int32(serving), int32(draining)) {
 		return nil
@@ -336,9 +336,14 @@ func (a *Agent) Drain(ctx context.Context) error {
 	_ = notify("STOPPING=1")
 	a.log.Info("draining")
 	var wg sync.WaitGroup
-	for _, s := range a.servers() {
-		wg.Go(func() { s.Drain(ctx) })
-	}
+	wg.Go(func() {
+		a.waitPulled(ctx)
+		var all sync.WaitGroup
+		for _, s := range a.servers() {
+			all.Go(func() { s.Drain(ctx) })
+		}
+		all.Wait()
+	})
 	if f := a.llama.Load(); f != nil {
 		f.drain(ctx) // its node is an engine, whose requests end with the front's
 	}
