@@ -160,6 +160,18 @@ func TestChatAndReasoningOfDataSets(t *testing.T) {
 	}
 }
 
+// A share at which nothing of the data set would be played is a mistake.
+func TestADataSetThatWouldNotBeUsed(t *testing.T) {
+	for ratio, d := range map[float64]*Dataset{1: read(t, ShareGPT, "sharegpt.json"), 0: read(t, Math500, "math500.jsonl")} {
+		o := small()
+		o.Workload = Of(d)
+		o.Workload.ReasoningRatio = ratio
+		if err := o.Check(); err == nil || !strings.Contains(err.Error(), "no request would be of the data set, "+d.Kind) {
+			t.Errorf("%s at %v: error %v", d.Kind, ratio, err)
+		}
+	}
+}
+
 // A request that is longer than the cache is named before anything is played.
 func TestARequestOfADataSetThatIsLongerThanTheCache(t *testing.T) {
 	o := small()

@@ -101,7 +101,7 @@ func Arms(o *Options) []Arm {
 	of, with := o.policy, with
 	return []Arm{
 		{Name: "stock", What: "vLLM V1's loop: running requests first, prompts in chunks, first come first served, who came last is recomputed", OneTier: true, Config: of(queue.FCFS)},
-		{Name: "minivllm", What: "MinivLLM's loop: a step is whole prompts or decodes, prompts first; who came last is recomputed, and is the next one", OneTier: true, Mini: miniFor(o)},
+		{Name: "minivllm", What: "MinivLLM's loop: a step is whole prompts, as many tokens as the longest request has at least, or decodes, prompts first; who came last is recomputed, and is the next one", OneTier: true, Mini: miniFor(o)},
 		{Name: "stock+offload", What: "stock with 5 % of the blocks kept for those that run, and offload in place of recomputing", ColdBatch: coldBatch, Config: with(of(queue.FCFS), room)},
 		{Name: "output-first", What: "who does not think, or answers already, first; headroom and offload", ColdBatch: coldBatch, Config: with(of(queue.OutputFirst), room)},
 		{Name: "reason-first", What: "thinking first, answers at the pace of their readers; headroom and offload", ColdBatch: coldBatch, Config: with(of(queue.ReasonFirst), room)},

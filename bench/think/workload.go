@@ -67,6 +67,9 @@ func (w *Workload) check() error {
 	if !(w.ReasoningRatio >= 0 && w.ReasoningRatio <= 1) {
 		return fmt.Errorf("a reasoning ratio of %v: it lies between 0 and 1", w.ReasoningRatio)
 	}
+	if d := w.Dataset; d != nil && (d.Kind == ShareGPT && w.ReasoningRatio == 1 || d.Kind == Math500 && w.ReasoningRatio == 0) {
+		return fmt.Errorf("a reasoning ratio of %v: no request would be of the data set, %s", w.ReasoningRatio, d.Kind)
+	}
 	for _, s := range []struct {
 		name  string
 		span  Span
