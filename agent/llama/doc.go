@@ -27,6 +27,12 @@
 // reads the text of each token, for a reader, for the budget, and for the daemon's
 // router, which is told markers by their own ids.
 //
+// # Who goes first
+//
+// A scheduler's queue decides who has a slot (turns.go), and between two quanta, or two
+// pieces of a prompt, who goes on (deal.go). A request that is to leave its slot stores
+// what it has as blocks, and takes them back into the next (preempt.go).
+//
 // # Faults
 //
 // What is missing, refused or wrong on the way of KV is computed instead: a block
@@ -45,7 +51,7 @@
 //
 // # Bounds
 //
-// Requests that wait for a slot, bytes of a prompt, look-ups and states on their
+// Requests that wait for a slot, those of the background apart, bytes of a prompt, look-ups and states on their
 // way are bounded: a state file exists once a slot, and its blocks are leased a few
 // at a time.
 //

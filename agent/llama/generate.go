@@ -21,8 +21,10 @@ import (
 //  1. tokens     the prompt, by llama-server's own template and tokenizer
 //  2. hand over  a prefill node fills (3) and gives the rest to its partner's front
 //  3. fill       KV of the prompt into a slot: what the slot holds, what the daemon or
-//                a peer holds, what the partner prefills, and the rest by this model
-//  4. decode     quanta of some tokens; between two, the scheduler may end the thinking
+//                a peer holds, what the partner prefills, and the rest by this model,
+//                in pieces
+//  4. decode     quanta of some tokens; between two, the scheduler may let others go
+//                first, or end the thinking
 //  5. keep       the blocks that are new go to the daemon
 //
 // Filling computes the prompt with no token decoded, so that decoding always starts
