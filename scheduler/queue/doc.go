@@ -51,7 +51,7 @@
 //	                                                               is due sooner
 //
 // Under output-first, thinking requests leave one slot in [Config].ThinkMultiplier+1 to
-// others. A reader reads at [Config].OutputPace, so an answer that is ahead of him can be
+// others, where there are so many. A reader reads at [Config].OutputPace, so an answer that is ahead of him can be
 // away for a time; that it stays in memory and takes no token would help nobody. A request
 // that has waited for [Config].Aging comes first whatever the policy, in one of four
 // admissions, and whoever is preempted first yields to it, so none waits for ever; an

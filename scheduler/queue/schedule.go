@@ -184,8 +184,13 @@ func (q *Queue) enter(now Time, s *Step, i int32, need, tokens int) int {
 	return n
 }
 
-// mayThink reports whether one more thinking request leaves others their slots.
+// mayThink reports whether one more thinking request leaves others their slots. Fewer
+// slots than are between two of those are left to nobody: half of two slots would stand
+// idle, and thinking yields to who comes.
 func (q *Queue) mayThink() bool {
+	if float64(q.cfg.Slots) < q.cfg.ThinkMultiplier+1 {
+		return true
+	}
 	n := 0
 	for _, i := range q.running {
 		if q.all[i].thinking() {
