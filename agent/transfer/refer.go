@@ -76,7 +76,7 @@ func (m *Mover) FetchFrom(ctx context.Context, job Job, at Hint, refs []wire.Ref
 		}
 		m.hinted[o].Add(uint64(len(job.Keys)))
 		if rest {
-			return m.Fetch(ctx, job)
+			return m.fetchUnhinted(ctx, job, err)
 		}
 		job.Turn.begun()
 		errs := make([]error, len(job.Keys))
@@ -94,6 +94,25 @@ func (m *Mover) FetchFrom(ctx context.Context, job Job, at Hint, refs []wire.Ref
 		}
 	}
 	return m.Fetch(ctx, job)
+}
+
+// fetchUnhinted is Fetch of blocks whose hint led nowhere, because of why. Who is told
+// that nobody has one is told of the hint too.
+func (m *Mover) fetchUnhinted(ctx context.Context, job Job, why error) []error {
+	told := func(err error) error {
+		if err == error(wire.CodeAbsent) {
+			return &hintError{wire.CodeAbsent, why.Error() + ", and no other has the block"}
+		}
+		return err
+	}
+	if each := job.Each; each != nil {
+		job.Each = func(i int, err error) { each(i, told(err)) }
+	}
+	errs := m.Fetch(ctx, job)
+	for i := range errs {
+		errs[i] = told(errs[i])
+	}
+	return errs
 }
 
 // FindAt is Find at the holder that at names, alone; at all for the zero one.

@@ -70,7 +70,7 @@ func newHinted(t *testing.T, has map[string]string) *hinted {
 				it[k].H = fabric.Handle{}
 				one := it[k : k+1]
 				f[i].Fabric.Find(ctx, one)
-				for _, key := range "xyz" {
+				for _, key := range "wxyz" {
 					if h.key(string(key)) == it[k].Key {
 						if names += string(key); !strings.ContainsRune(has[name], key) {
 							it[k].Err = wire.CodeAbsent
@@ -150,6 +150,8 @@ func TestAHintedHolderIsAskedFirstAndAlone(t *testing.T) {
 			nil, map[HintOutcome]uint64{HintUnknown: 1}},
 		{"no such agent", hintAt("q"), nil, true, "x", []wire.Code{0}, "",
 			map[string]string{"a": "x", "b": "x", "c": "x"}, map[HintOutcome]uint64{HintUnknown: 1}},
+		{"no such agent, and nobody has it", hintAt("q"), nil, true, "xw", []wire.Code{0, wire.CodeAbsent}, "no peer that may be asked is that holder, and no other has the block",
+			map[string]string{"a": "xw", "b": "xw", "c": "xw"}, map[HintOutcome]uint64{HintUnknown: 2}},
 		{"another incarnation, alone", Hint{[16]byte{'b'}, 8}, ref, false, "x", []wire.Code{wire.CodeAbsent}, "the holder runs in another incarnation",
 			nil, map[HintOutcome]uint64{HintOther: 1}},
 		{"an earlier incarnation, alone", Hint{[16]byte{'b'}, 6}, ref, false, "x", []wire.Code{wire.CodeAbsent}, "the holder runs in another incarnation, a later one",
