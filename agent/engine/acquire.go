@@ -207,7 +207,7 @@ func (s *session) fetch(fl *flight, turn Turn, x link.Acquire, spaces []space, v
 		}
 		v[i].Err = failed[i]
 		if _, bare := failed[i].(wire.Code); why == "" && !bare {
-			why = failed[i].Error()
+			why = words(failed[i])
 		}
 	}
 	p := placesOf(nil, spaces, x.Items, v)

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -28,12 +29,18 @@ var (
 func refusal(err error) link.End {
 	e := link.End{Code: wire.CodeOf(err)}
 	if _, bare := err.(wire.Code); err != nil && !bare {
-		e.Text = err.Error()
+		e.Text = words(err)
 	}
 	if e.Code == wire.CodeBusy {
 		e.RetryMS = busyRetryMS
 	}
 	return e
+}
+
+// words are the text of an error for somebody who is told its code too, with which most
+// texts end.
+func words(err error) string {
+	return strings.TrimSuffix(err.Error(), ": "+wire.CodeOf(err).String())
 }
 
 // answerEnd appends END. The reader flushes when it has no more input; a flight

@@ -160,7 +160,7 @@ func (s *session) join(h *link.Hello) (auth []link.TLV, err error) {
 	}
 	var fe *link.FrameError
 	if err != nil && !errors.As(err, &fe) {
-		err = s.wrong(wire.CodeOf(err), err.Error())
+		err = s.wrong(wire.CodeOf(err), words(err))
 	}
 	return auth, err
 }

@@ -337,7 +337,7 @@ func (l *load) take(ev *loadEvents) {
 func (l *load) fail(i int32, err error) {
 	l.state[i], l.errs[i] = itemFailed, err
 	if _, bare := err.(wire.Code); l.why == "" && !bare {
-		l.why = err.Error()
+		l.why = words(err)
 	}
 }
 

@@ -165,7 +165,7 @@ func (s *Server) admit(c *conn, cred *unix.Ucred) {
 	ss := newSession(s, c, int(cred.Pid), cred.Uid)
 	if code == wire.CodeOK {
 		if err := s.enter(ss); err != nil {
-			code, text = wire.CodeTooMany, err.Error()
+			code, text = wire.CodeTooMany, words(err)
 		}
 	}
 	s.mu.Lock()

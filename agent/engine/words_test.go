@@ -166,3 +166,19 @@ func says(t *testing.T, text string, words ...string) {
 		}
 	}
 }
+
+// A text does not say its code again, which whoever shows it says beside it.
+func TestATextDoesNotRepeatItsCode(t *testing.T) {
+	n := startNode(t, nil)
+	e, ns := n.open(t)
+	_, err := e.Open(ctx, manifest("nobody"))
+	_, late := e.Acquire(ctx, ns, make([]wire.Key, link.MaxItems+1), client.AcquireOptions{})
+	for _, err := range []error{err, late, e.Put(ctx, []client.Block{{NS: 99, Key: keyOf("a"), Body: []byte{1}}})[0]} {
+		if err == nil {
+			t.Fatal("it was not refused")
+		}
+		if code := wire.CodeOf(err).String(); strings.Count(err.Error(), code) != 1 {
+			t.Errorf("%q", err)
+		}
+	}
+}
