@@ -144,7 +144,8 @@ func newTurns(s *slots, c *Config, pace func() time.Duration, n *turnCounts) (*t
 	// decides nothing here: there is enough for all that are known. And the tokens of a
 	// step are what deal grants.
 	q.Slots, q.StepTokens, q.Requests = s.size, 1<<24, Places(s.size)
-	q.BlockTokens, q.Blocks, q.Headroom, q.Offload = c.BlockTokens, (c.Context/c.BlockTokens+2)*q.Requests, 0, true
+	q.BlockTokens, q.Blocks, q.Headroom = c.BlockTokens, (c.Context/c.BlockTokens+2)*q.Requests, 0
+	q.Offload, q.Partial = true, true // preempt.go
 	made, err := queue.New(q)
 	if err != nil {
 		return nil, err
