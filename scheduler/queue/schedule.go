@@ -82,10 +82,14 @@ func (q *Queue) displace(now Time, s *Step, next []int32) {
 	e := &q.all[next[0]]
 	need := q.need(e.ctx + 1)
 	least := min(1, q.cfg.Slots-1) // that run on: where there is one slot, it may change hands
-	for len(s.Preempt) < MaxPreempt && len(q.running) > least && (q.slots() < 1 || need > q.free()+q.leaving) {
+	for len(s.Preempt) < MaxPreempt && len(q.running) > least {
+		room := q.slots() >= 1 && need <= q.free()+q.leaving
+		if room && !(e.old && q.tooMany(e)) {
+			return
+		}
 		at := q.worst(now)
 		v := &q.all[q.running[at]]
-		if !q.cfg.settled(v, now) || !q.cfg.yields(v, e, now) {
+		if !q.cfg.settled(v, now) || !q.cfg.yields(v, e, now) || room && !v.thinking() {
 			return
 		}
 		q.evict(now, s, at)
@@ -136,7 +140,7 @@ func (q *Queue) admit(now Time, s *Step, tokens int, next []int32) {
 		if e.todo > 0 && tokens == 0 {
 			return
 		}
-		if q.cfg.Policy == OutputFirst && e.thinking() && !q.mayThink() {
+		if q.tooMany(e) {
 			continue
 		}
 		need := q.need(e.ctx + 1)
@@ -147,11 +151,12 @@ func (q *Queue) admit(now Time, s *Step, tokens int, next []int32) {
 	}
 }
 
-// kept is how many blocks a request that is admitted leaves to those that run. Under
-// output-first who does not think, and is not in the background, need leave none: thinking
-// makes room.
+// kept is how many blocks a request that is admitted leaves to those that run. Whom others
+// make room for need leave none, or it would wait, first in line, for what they then grow
+// into: who has waited for Aging, and under output-first who does not think and is not in
+// the background.
 func (q *Queue) kept(e *entry) int {
-	if len(q.running)+q.loading == 0 || q.cfg.Policy == OutputFirst && !e.thinking() && !e.back {
+	if len(q.running)+q.loading == 0 || e.old || q.cfg.Policy == OutputFirst && !e.thinking() && !e.back {
 		return 0
 	}
 	return int(q.cfg.Headroom * float64(q.cfg.Blocks))
@@ -184,12 +189,12 @@ func (q *Queue) enter(now Time, s *Step, i int32, need, tokens int) int {
 	return n
 }
 
-// mayThink reports whether one more thinking request leaves others their slots. Fewer
-// slots than are between two of those are left to nobody: half of two slots would stand
-// idle, and thinking yields to who comes.
-func (q *Queue) mayThink() bool {
-	if float64(q.cfg.Slots) < q.cfg.ThinkMultiplier+1 {
-		return true
+// tooMany reports whether a request would be one thinking one more than leaves others
+// their slots. Fewer slots than are between two of those are left to nobody: half of two
+// slots would stand idle, and thinking yields to who comes.
+func (q *Queue) tooMany(e *entry) bool {
+	if q.cfg.Policy != OutputFirst || !e.thinking() || float64(q.cfg.Slots) < q.cfg.ThinkMultiplier+1 {
+		return false
 	}
 	n := 0
 	for _, i := range q.running {
@@ -198,7 +203,7 @@ func (q *Queue) mayThink() bool {
 		}
 	}
 	m := q.cfg.ThinkMultiplier
-	return n < max(int(float64(q.cfg.Slots)*m/(m+1)), 1)
+	return n >= max(int(float64(q.cfg.Slots)*m/(m+1)), 1)
 }
 
 // candidates are those whose turn is next, in order. Answers that may wait are among
