@@ -152,6 +152,7 @@ class Blocks(Session):
     def unwanted(self, pending: Pending[Any]) -> None:
         if pending.kind == frames.ACQUIRED and pending.answer is not None and pending.answer[0] != NO_LEASE:
             self._releases.append(pending.answer[0])
+            self._owing = True
 
     # Records.
 

@@ -156,6 +156,7 @@ class Loads(Blocks):
         if isinstance(pending, Load):
             for part in pending.came():
                 part.release(later=True)
+                self._owing = True
         super().unwanted(pending)
 
     def _answer(self, pending: Pending[Any], kind: int, fields: memoryview) -> None:

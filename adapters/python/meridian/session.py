@@ -146,6 +146,7 @@ class Session:
         self._last = -1  # number of the request that was sent last
         self._numbering = threading.Lock()
         self._releases: collections.deque[bytes] = collections.deque()  # leases that are to be given back
+        self._owing = False  # some of them came with answers that nobody wants: they wait for no request
         self._reading = threading.Lock()
         self._waiting: collections.deque[Pending[Any]] = collections.deque()
         self._hello: Hello | None = None
@@ -247,7 +248,18 @@ class Session:
                 pass  # then it is over for the daemon as well
 
     def unwanted(self, pending: Pending[Any]) -> None:
-        """The answer of a request that was cancelled: what it grants is given back with the next request."""
+        """The answer of a request that was cancelled: what it grants is given back as soon as whoever reads has read."""
+
+    def _give_unwanted(self) -> None:
+        """Sends RELEASE of what came with answers that nobody wants. The caller does not read."""
+        if self._owing and self.error is None:
+            self._owing = False
+            try:
+                self._send(b"")
+            except ClosedError:
+                pass  # the daemon has taken all leases back
+            except RequestError:
+                self._owing = True  # too much waits for the socket now
 
     # Reading.
 
@@ -295,6 +307,7 @@ class Session:
                 self._receive(left if left < QUANTUM else QUANTUM)
         finally:
             self._hand_over()
+        self._give_unwanted()
 
     def _hand_over(self) -> None:
         """Ends reading, and wakes one who waits for it."""
@@ -346,6 +359,7 @@ class Session:
                 got = self._receive(0)
         finally:
             self._hand_over()
+        self._give_unwanted()
 
     def fileno(self) -> int:
         """The descriptor, for select: readable when poll would read something."""
