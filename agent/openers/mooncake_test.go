@@ -133,16 +133,18 @@ func TestTheMooncakeTableOfTheDocumentIsValidAndARouteMayNameItsPeer(t *testing.
 
 // A tenant that no engine of this daemon may open has no blocks, so that its name in the
 // table is a mistake.
-func TestAMooncakeTableOpensTenantsOfTheDaemonOnly(t *testing.T) {
+func TestATableOpensTenantsOfTheDaemonOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.toml")
-	for tenant, want := range map[string]string{"acme": "", "umbrella": `fabric.moon.tenants: "umbrella" is not in security.tenants, which is ["acme"]`} {
-		text := "[security]\ntenants = [\"acme\"]\n[fabric.moon]\nkind = \"mooncake\"\ntenants = [\"" + tenant + "\"]\n"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, _, err := config.Load(config.Options{Path: path, Env: []string{}, Kinds: Kinds()})
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("tenant %s: %v, want %q", tenant, err, want)
+	for _, kind := range []string{mooncakeKind, nixlKind} {
+		for tenant, want := range map[string]string{"acme": "", "umbrella": `fabric.f.tenants: "umbrella" is not in security.tenants, which is ["acme"]`} {
+			text := "[security]\ntenants = [\"acme\"]\n[fabric.f]\nkind = \"" + kind + "\"\ntenants = [\"" + tenant + "\"]\n"
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := config.Load(config.Options{Path: path, Env: []string{}, Kinds: Kinds()})
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, tenant %s: %v, want %q", kind, tenant, err, want)
+			}
 		}
 	}
 }

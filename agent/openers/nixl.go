@@ -36,7 +36,7 @@ type nixlSettings struct {
 }
 
 var openNIXL = New(
-	config.ListsPeers(config.NewFabricKind(nixlKind, "Applications with a NIXL agent: they lend memory for blocks, and bring and take blocks. NIXL's library runs in meridian-ffi, a process of its own. docs/nixl.md tells how.", checkNIXL,
+	config.OpensTenants(config.ListsPeers(config.NewFabricKind(nixlKind, "Applications with a NIXL agent: they lend memory for blocks, and bring and take blocks. NIXL's library runs in meridian-ffi, a process of its own. docs/nixl.md tells how.", checkNIXL,
 		config.Key("peers", func(s *nixlSettings) *[]string { return &s.peers }, config.Lists, nil, config.Free[[]string](), "The peers, NAME=ADDRESS. ADDRESS says how the peer's agent is found: HOST:PORT is where its listener is, which NIXL has at IPv4 only; listener://AGENT sends its metadata to listen; tcpstore://AGENT has them on the TCPStore; etcd://AGENT has them in etcd. A reload adds, changes and removes peers; the blocks of one that changes or goes are gone.").Live(),
 		config.Key("listen", func(s *nixlSettings) *string { return &s.listen }, config.Words, "", config.Free[string](), "HOST:PORT to which agents send their metadata, and where they ask for those of the daemon's agent. Empty: nowhere. Beyond loopback it takes insecure and allow."),
 		config.Key("allow", func(s *nixlSettings) *[]string { return &s.allow }, config.Lists, nil, config.Free[[]string](), "Source addresses that may connect to listen besides loopback, ADDRESS/BITS. Who may connect gets the metadata of this daemon's agent. A reload closes the connections of those that are not allowed any more.").Live(),
@@ -57,7 +57,7 @@ var openNIXL = New(
 		config.Key("tenants", func(s *nixlSettings) *[]string { return &s.tenants }, config.Lists, nil, config.Free[[]string](), "Tenants whose blocks listed peers may bring and take. NIXL proves no tenant."),
 		config.Key("notify", func(s *nixlSettings) *bool { return &s.notify }, config.Booleans, false, config.Free[bool](), "Tell a peer by a notification which block lies where in its memory. Its agent keeps these until the application takes them."),
 		config.Key("insecure", func(s *nixlSettings) *bool { return &s.insecure }, config.Booleans, false, config.Free[bool](), "Allow NIXL beyond loopback: it has no TLS, and a process that has the metadata of this daemon's agent can write the windows of all peers of this table."),
-	), func(s *nixlSettings) []string { return listedNames(s.peers) }),
+	), func(s *nixlSettings) []string { return listedNames(s.peers) }), func(s *nixlSettings) []string { return s.tenants }),
 	func(ctx context.Context, at Site, s *nixlSettings) (fabric.Fabric, error) {
 		c := nixl.Config{
 			Label: at.Name, Agent: at.Agent, Window: s.window, Staging: s.staging, Lanes: s.lanes, Notify: s.notify, Tenants: s.tenants,
