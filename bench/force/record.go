@@ -103,6 +103,7 @@ func Record(ctx context.Context, o RecordOptions) (Recording, error) {
 			err = q.check(&r.rec.Header)
 		}
 		if err != nil {
+			r.rec.Header.Source += fmt.Sprintf("; interrupted after %d prompts", len(r.rec.Requests))
 			return r.rec, fmt.Errorf("prompt %d of %d: %w", i+1, len(o.Prompts), err)
 		}
 		r.rec.Requests = append(r.rec.Requests, q)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,8 +103,8 @@ func TestAnInterruptedRecordingHasWhatIsWhole(t *testing.T) {
 	o.Prompts, o.Tokens, o.Top, o.EATEvery = Prompts()[:3], 4, 50, 0
 	o.Progress = func(string) { cancel() } // after the first prompt
 	r, err := Record(ctx, o)
-	if !errors.Is(err, context.Canceled) || len(r.Requests) != 1 || r.Header.Requests != 1 {
-		t.Fatalf("%d requests, %v", len(r.Requests), err)
+	if !errors.Is(err, context.Canceled) || len(r.Requests) != 1 || r.Header.Requests != 1 || !strings.HasSuffix(r.Header.Source, "interrupted after 1 prompts") {
+		t.Fatalf("%d requests, %v, %q", len(r.Requests), err, r.Header.Source)
 	}
 	var w bytes.Buffer
 	if err := Write(&w, r); err != nil {
