@@ -23,7 +23,7 @@ type Initiator struct {
 	last  uint32
 	mem   []byte
 
-	paces [2]pace // of reads and writes
+	paces [2]control.Pace // of reads and writes
 
 	mu   sync.Mutex
 	ways map[string]ways

@@ -57,9 +57,9 @@ type peer struct {
 	owes   bool // a lend-done, when it is connected anew
 	ways   ways
 
-	paces   [2]pace // of reads and writes
-	missing string  // why others do not find it
-	answers bool    // its memory was read the last time, see touch
+	paces   [2]control.Pace // of reads and writes
+	missing string          // why others do not find it
+	answers bool            // its memory was read the last time, see touch
 
 	dead  dead // the loop's
 	harms uint // the loop's: helpers that its metadata have ended
@@ -193,7 +193,7 @@ func (p *peer) move(ctx context.Context, write bool, ops []lent.Op) {
 }
 
 // pace is that of the peer's reads or writes.
-func (p *peer) pace(write bool) *pace {
+func (p *peer) pace(write bool) *control.Pace {
 	if write {
 		return &p.paces[1]
 	}

@@ -117,7 +117,6 @@ type process struct {
 	uses    func(*control.Uses)            // the same; nil: nobody hears it
 
 	lead  chan struct{} // has an element while nobody receives, see wait
-	alone chan struct{} // no caller receives
 	looks control.Looks // of who has the lead
 
 	mu      sync.Mutex
@@ -174,7 +173,7 @@ func launch(c *HelperConfig, agent string, deliver func(peer string, text []byte
 		return nil, err
 	}
 	p := &process{Process: run, conn: conn, agent: agent, deliver: deliver, waiting: map[control.Req]func(control.Message){}, quit: make(chan struct{})}
-	p.lead, p.alone = make(chan struct{}, 1), make(chan struct{}, 1)
+	p.lead = make(chan struct{}, 1)
 	p.lead <- struct{}{}
 	go p.receive()
 	return p, nil

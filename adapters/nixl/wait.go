@@ -3,7 +3,6 @@ package nixl
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"meridian/adapters/nixl/control"
@@ -12,17 +11,16 @@ import (
 // Who waits for an answer of the helper receives it by itself, where it comes soon: to wake
 // another goroutine, and a processor for it, takes longer than many a transfer of a block.
 //
-//	1  wait takes the lead, where nobody else receives
-//	2  it sleeps until shortly before the answer is due, as pace guesses
-//	3  it looks for it, without sleeping, for control.LookTime at most
-//	4  it sleeps, and gives the lead back with the answer, or after leadTime
+//	1  wait takes the lead, where nobody else receives, and receive is not woken any more
+//	2  it sleeps until shortly before the answer is due, as its pace says
+//	3  it looks for it, without sleeping, for control.LookTime more at most
+//	4  it gives the lead back, with the answer or without
 //
-// receive has the lead while nobody waits.
+// receive hears everything else, in the run-time's poller.
 const (
-	// leadTime is how long a caller receives. Its context is looked at before and after.
-	leadTime = 2 * time.Millisecond
-	// callersTime is how long callers are left the lead after an answer.
-	callersTime = time.Millisecond
+	// soon is the time within which an answer is worth to be looked for: beside more, a
+	// wake-up is little.
+	soon = 500 * time.Microsecond
 	// early is how long before an answer is due a caller wakes: the kernel's timers are up
 	// to 50 µs late, and an idle processor wakes in tens of µs.
 	early = 100 * time.Microsecond
@@ -36,38 +34,24 @@ type landing struct {
 
 // receive takes what the helper says while no caller does, until its end.
 func (p *process) receive() {
-	for {
+	for p.conn.Await() == nil {
 		select {
 		case <-p.lead:
 		case <-p.quit:
 			return
 		}
-		answers := false
-		for wait := forever; ; wait = 0 {
-			m, ok := p.hear(wait)
+		for {
+			m, ok := p.hear(0)
 			if !ok {
 				return // nobody receives any more
 			}
-			if m == nil && wait == 0 {
+			if m == nil {
 				break
 			}
-			answers = answers || answer(m)
 		}
 		p.lead <- struct{}{}
-		if !answers {
-			continue
-		}
-		select {
-		case <-p.quit:
-			return
-		case <-p.alone:
-		case <-time.After(callersTime):
-		}
 	}
 }
-
-// forever is a wait that ends with what comes.
-const forever time.Duration = -1
 
 // hear receives a message, where one comes within a time. false: there are no more, and
 // whoever waits hears why.
@@ -82,87 +66,56 @@ func (p *process) hear(wait time.Duration) (control.Message, bool) {
 	return m, err == nil
 }
 
-// answer says that a message is one.
-func answer(m control.Message) bool {
-	switch m.(type) {
-	case nil, *control.Notified, *control.Uses:
-		return false
-	}
-	return true
+// due is when an answer is expected.
+type due struct {
+	at    time.Time // zero: nobody knows
+	looks bool      // it is worth to be looked for
 }
 
-// wait waits for one of a caller's answers, which is due at a time; zero: nobody knows.
-func (p *process) wait(ctx context.Context, got <-chan landing, due time.Time) (landing, error) {
-	lead := p.lead
-	if time.Until(due) > leadTime { // a wake-up is nothing beside that
-		lead = nil
-		p.leave()
-	}
-	for {
+// wait waits for one of a caller's answers.
+func (p *process) wait(ctx context.Context, got <-chan landing, d due) (landing, error) {
+	if d.looks {
 		select {
-		case l := <-got:
-			return l, nil
-		case <-ctx.Done():
-			return landing{}, context.Cause(ctx)
-		case <-lead:
+		case <-p.lead:
+			p.look(got, d.at)
+		default: // another one receives
 		}
-		l, ok := p.receiveFor(got, due)
-		if ok {
-			return l, nil
-		}
-		lead = nil // the helper has ended, or takes its time
 	}
-}
-
-// leave says that no caller receives.
-func (p *process) leave() {
 	select {
-	case p.alone <- struct{}{}:
-	default:
+	case l := <-got:
+		return l, nil
+	case <-ctx.Done():
+		return landing{}, context.Cause(ctx)
 	}
 }
 
-// receiveFor receives until one of the caller's answers has come, for leadTime. It has the
-// lead, and gives it back.
-func (p *process) receiveFor(got <-chan landing, due time.Time) (landing, bool) {
+// look receives until one of the caller's answers has come, or LookTime after it is due. It
+// has the lead, and gives it back.
+func (p *process) look(got <-chan landing, due time.Time) {
+	if !p.looks.May() {
+		p.lead <- struct{}{}
+		return
+	}
+	p.conn.Hear(false)
 	now := time.Now()
-	until, wake, look := now.Add(leadTime), due.Add(-early), now.Add(control.LookTime)
+	wake, until := due.Add(-early), now.Add(control.LookTime)
 	if due.After(now) {
-		look = due.Add(control.LookTime)
+		until = due.Add(control.LookTime)
 	}
-	looks, looking := p.looks.May(), false
-	for {
-		var wait time.Duration
-		switch {
-		case looks && now.Before(wake):
-			wait = wake.Sub(now)
-		case looks && now.Before(look):
-			looking = true
-		case looks:
+	for ; len(got) == 0; now = time.Now() {
+		if now.After(until) {
 			p.looks.Miss()
-			looks, looking = false, false
-			fallthrough
-		default:
-			wait = until.Sub(now)
+			break
 		}
-		if _, ok := p.hear(wait); !ok {
-			return landing{}, false // the lead is nobody's any more
+		if _, ok := p.hear(max(0, wake.Sub(now))); !ok {
+			return // nobody receives any more
 		}
-		select {
-		case l := <-got:
-			if looking {
-				p.looks.Hit()
-			}
-			p.lead <- struct{}{}
-			return l, true
-		default:
-		}
-		if now = time.Now(); now.After(until) {
-			p.lead <- struct{}{}
-			p.leave()
-			return landing{}, false
+		if len(got) > 0 && now.After(wake) {
+			p.looks.Hit()
 		}
 	}
+	p.conn.Hear(true)
+	p.lead <- struct{}{}
 }
 
 // ask makes a request and waits for the answer.
@@ -171,7 +124,7 @@ func ask[A control.Message](ctx context.Context, p *process, m control.Numbered,
 	if err := p.begin(m, fd, func(m control.Message) { got <- landing{m: m} }); err != nil {
 		return answer, err
 	}
-	l, err := p.wait(ctx, got, time.Time{})
+	l, err := p.wait(ctx, got, due{looks: true})
 	if err != nil {
 		return answer, err
 	}
@@ -187,27 +140,9 @@ func ask[A control.Message](ctx context.Context, p *process, m control.Numbered,
 	}
 }
 
-// pace is how fast the transfers of one direction go, to guess when one is due.
-type pace struct {
-	mib atomic.Int64 // nanoseconds of a MiB, a mean of the last transfers; 0: none was made
-}
-
-// paceWeight is that of the mean, to 1 of the last transfer.
-const paceWeight = 7
-
-// took takes what a transfer has taken; one that was held up counts for no more than twice
-// the mean.
-func (p *pace) took(bytes uint64, d time.Duration) {
-	now := int64(float64(d) / float64(bytes) * (1 << 20))
-	if was := p.mib.Load(); was > 0 {
-		now = (was*paceWeight + min(now, 2*was)) / (paceWeight + 1)
-	}
-	p.mib.Store(max(now, 1))
-}
-
 // course is the transfers of one call, in the order in which they were begun.
 type course struct {
-	pace  *pace
+	pace  *control.Pace
 	under []leg
 	last  time.Time // when one has ended
 }
@@ -228,20 +163,21 @@ func (c *course) since() time.Time {
 	return c.last
 }
 
-// due is when the next one should end; zero: nobody knows.
-func (c *course) due() time.Time {
-	mib := c.pace.mib.Load()
-	if mib == 0 {
-		return time.Time{}
+// due is when the next one should end. Only the last one is looked for: the helper has
+// something to do while one that is not wakes its caller.
+func (c *course) due() due {
+	takes, known := c.pace.Takes(c.under[0].bytes)
+	if !known {
+		return due{}
 	}
-	return c.since().Add(time.Duration(float64(mib) * float64(c.under[0].bytes) / (1 << 20)))
+	return due{c.since().Add(takes), len(c.under) == 1 && takes <= soon}
 }
 
 // ended takes the end of one; well says whether its time says something.
 func (c *course) ended(well bool) {
 	now := time.Now()
 	if well {
-		c.pace.took(c.under[0].bytes, now.Sub(c.since()))
+		c.pace.Took(c.under[0].bytes, now.Sub(c.since()))
 	}
 	c.under, c.last = c.under[1:], now
 }

@@ -87,7 +87,7 @@ func TestACallerThatWaitsForLongHoldsUpNobody(t *testing.T) {
 		got := make(chan landing, 1)
 		err := f.begin(f.moveOf("never"), -1, func(m control.Message) { got <- landing{m: m} })
 		if err == nil {
-			_, err = f.wait(stuck, got, time.Now().Add(time.Hour)) // it would sleep until then
+			_, err = f.wait(stuck, got, due{time.Now().Add(time.Hour), true}) // it would sleep until then
 		}
 		waits <- err
 	}()
@@ -102,33 +102,24 @@ func TestACallerThatWaitsForLongHoldsUpNobody(t *testing.T) {
 }
 
 func TestATransferIsDueWhenTheLastOnesSay(t *testing.T) {
-	p := &pace{}
-	c := &course{pace: p}
+	c := &course{pace: &control.Pace{}}
 	c.begun(1 << 20)
-	if due := c.due(); !due.IsZero() {
-		t.Errorf("the first transfer is due %v from now", time.Until(due))
+	if d := c.due(); d != (due{}) {
+		t.Errorf("the first transfer is due %v from now", time.Until(d.at))
 	}
-	p.took(2<<20, 200*time.Microsecond)
+	c.pace.Took(2<<20, 200*time.Microsecond)
 	c.begun(4 << 20)
-	if d := c.due().Sub(c.under[0].began); d != 100*time.Microsecond {
-		t.Errorf("a MiB is due after %v", d)
+	if d := c.due(); d.at.Sub(c.under[0].began) != 100*time.Microsecond || d.looks {
+		t.Errorf("a MiB, of more, is due at %+v", d)
 	}
 	c.ended(false)
-	if now := p.mib.Load(); now != 100_000 {
-		t.Errorf("a transfer that failed has changed the pace: %d", now)
+	if d := c.due(); d.at.Sub(c.last) != 400*time.Microsecond || !d.looks {
+		t.Errorf("the last one is due at %+v, the first has failed at %v", d, c.last)
 	}
-	if d := c.due().Sub(c.last); d != 400*time.Microsecond {
-		t.Errorf("the next one is due %v after the end of the first", d)
-	}
-	p.took(1<<20, time.Hour)
-	if now := p.mib.Load(); now != 112_500 {
-		t.Errorf("one that was held up counts for more than twice the mean: %d", now)
-	}
-	for range 100 {
-		p.took(1<<20, time.Nanosecond)
-	}
-	if now := p.mib.Load(); now < 1 || now > 10 {
-		t.Errorf("after 100 of a nanosecond: %d", now)
+	c.begun(1 << 30)
+	c.ended(true)
+	if d := c.due(); d.looks || d.at.Before(c.last) {
+		t.Errorf("one that takes long is looked for: %+v", d)
 	}
 }
 

@@ -29,17 +29,23 @@ func NewPair() (ours *Conn, theirs *os.File, err error) {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
 	theirs = os.NewFile(uintptr(fds[1]), "nixl control")
-	if ours, err = NewConn(os.NewFile(uintptr(fds[0]), "nixl control")); err != nil {
+	if ours, err = NewConn(os.NewFile(uintptr(fds[0]), "nixl control")); err == nil {
+		if ours.ear, err = newEar(fds[0]); err != nil {
+			_ = ours.Close()
+		}
+	}
+	if err != nil {
 		_ = theirs.Close()
 		return nil, nil, err
 	}
 	return ours, theirs, nil
 }
 
-// Conn is one end. Messages are sent by any goroutine, and received by one at a time. It is
-// waited for in the kernel: the run-time's poller does not know it, which would be woken by
-// each message too.
+// Conn is one end. Messages are sent by any goroutine, and received by one at a time. Who
+// receives waits in the kernel. The run-time's poller does not know the socket: it would be
+// woken by each message too.
 type Conn struct {
+	ear  *ear // of NewPair
 	file *os.File
 	raw  syscall.RawConn // the file's: it stays open while it is used
 
@@ -75,7 +81,19 @@ func NewConn(f *os.File) (*Conn, error) {
 // Close ends the connection, and what waits in it.
 func (c *Conn) Close() error {
 	_ = c.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // closed before
+	if c.ear != nil {
+		_ = c.ear.file.Close()
+	}
 	return c.file.Close()
+}
+
+// Await waits, in the run-time's poller, until there is something to receive and Hear is
+// on. An error: the connection is closed.
+func (c *Conn) Await() error { return c.ear.await() }
+
+// Hear says whether Await is to be woken by what comes.
+func (c *Conn) Hear(on bool) {
+	_ = c.raw.Control(func(fd uintptr) { _ = c.ear.set(int(fd), unix.EPOLL_CTL_MOD, on) }) // closed: Await has ended
 }
 
 // Send sends a message, with a descriptor where fd is not -1. After an error other than
@@ -113,19 +131,6 @@ func write(to int, b []byte, fd int) error {
 	return nil
 }
 
-// Receive returns the next message, and the descriptor that came with it, or -1. After
-// an error, which is io.EOF at the end, there are no more.
-func (c *Conn) Receive() (Message, int, error) {
-	for {
-		if m, fd, err := c.ReceiveWithin(forever); m != nil || err != nil {
-			return m, fd, err
-		}
-	}
-}
-
-// forever is a wait that ends with a message, or a signal.
-const forever = -1
-
 func (c *Conn) drop() {
 	for _, fd := range c.fds {
 		_ = unix.Close(fd)
@@ -133,8 +138,9 @@ func (c *Conn) drop() {
 	c.fds = nil
 }
 
-// ReceiveWithin is Receive that waits for no longer than a time. A nil message: none has
-// come.
+// ReceiveWithin returns the next message, and the descriptor that came with it, or -1. It
+// waits for no longer than a time; a nil message: none has come. After an error, which is
+// io.EOF at the end, there are no more.
 func (c *Conn) ReceiveWithin(wait time.Duration) (Message, int, error) {
 	m, fd, err := c.taken()
 	if m == nil && err == nil {
@@ -191,13 +197,9 @@ func (c *Conn) more(wait time.Duration) (err error) {
 }
 
 func (c *Conn) moreOf(fd int, wait time.Duration) error {
-	if wait != 0 {
-		var timeout *unix.Timespec
-		if wait > 0 {
-			t := unix.NsecToTimespec(wait.Nanoseconds())
-			timeout = &t
-		}
-		_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, timeout, nil) // what it says, Recvmsg says too
+	if wait > 0 {
+		timeout := unix.NsecToTimespec(wait.Nanoseconds())
+		_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) // what it says, Recvmsg says too
 	}
 	n, oobn, flags, _, err := unix.Recvmsg(fd, c.room, c.oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	switch {

@@ -123,6 +123,15 @@ func pair(t *testing.T) (a, b *Conn) {
 	return a, b
 }
 
+// next is the next message that comes.
+func next(c *Conn) (Message, int, error) {
+	for {
+		if m, fd, err := c.ReceiveWithin(time.Second); m != nil || err != nil {
+			return m, fd, err
+		}
+	}
+}
+
 func TestMessagesAndTheirDescriptorsArriveTogether(t *testing.T) {
 	a, b := pair(t)
 	file, err := os.CreateTemp(t.TempDir(), "")
@@ -144,7 +153,7 @@ func TestMessagesAndTheirDescriptorsArriveTogether(t *testing.T) {
 		a.Close()
 	}()
 	for i := range Req(20) {
-		m, fd, err := b.Receive()
+		m, fd, err := next(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +166,7 @@ func TestMessagesAndTheirDescriptorsArriveTogether(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := b.Receive(); err != io.EOF {
+	if _, _, err := next(b); err != io.EOF {
 		t.Errorf("after the last one: %v", err)
 	}
 }
@@ -167,7 +176,7 @@ func TestAWindowWithoutItsDescriptorIsRefused(t *testing.T) {
 	if err := a.Send(&Map{}, -1); err != nil {
 		t.Fatal(err)
 	}
-	if m, _, err := b.Receive(); !errors.Is(err, ErrFrame) {
+	if m, _, err := next(b); !errors.Is(err, ErrFrame) {
 		t.Errorf("%#v, %v", m, err)
 	}
 }
@@ -177,7 +186,7 @@ func TestAFrameThatSaysTooMuchIsRefusedBeforeItComes(t *testing.T) {
 	if _, err := a.file.Write([]byte{1, 0, 16, 0}); err != nil {
 		t.Fatal(err)
 	}
-	if m, _, err := b.Receive(); !errors.Is(err, ErrFrame) {
+	if m, _, err := next(b); !errors.Is(err, ErrFrame) {
 		t.Errorf("%#v, %v", m, err)
 	}
 }
@@ -198,13 +207,6 @@ func TestAnEndThatIsAskedNowAndThenWaitsNoLonger(t *testing.T) {
 			t.Fatalf("nothing was sent, and %#v, %v came", m, err)
 		}
 	}
-	next := func() (Message, int, error) {
-		for {
-			if m, fd, err := b.ReceiveWithin(10 * time.Millisecond); m != nil || err != nil {
-				return m, fd, err
-			}
-		}
-	}
 	go func() { // more than the socket holds
 		for i := range Req(20) {
 			m, fd := Message(&Load{i, make([]byte, MaxMetadata/int(i+1))}), -1
@@ -217,7 +219,7 @@ func TestAnEndThatIsAskedNowAndThenWaitsNoLonger(t *testing.T) {
 		}
 	}()
 	for i := range Req(20) {
-		m, fd, err := next()
+		m, fd, err := next(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,18 +240,64 @@ func TestAnEndThatIsAskedNowAndThenWaitsNoLonger(t *testing.T) {
 		}
 	}()
 	for i := range Req(20) {
-		if m, _, err := a.Receive(); err != nil || *m.(Numbered).Number() != i {
+		if m, _, err := next(a); err != nil || *m.(Numbered).Number() != i {
 			t.Fatalf("answer %d is %#v, %v", i, m, err)
 		}
 	}
 	if _, err := a.file.Write([]byte{1, 0, 0, 0, 200}); err != nil {
 		t.Fatal(err)
 	}
-	if m, _, err := next(); !errors.Is(err, ErrFrame) {
+	if m, _, err := next(b); !errors.Is(err, ErrFrame) {
 		t.Errorf("a wrong frame: %#v, %v", m, err)
 	}
 	_ = a.Close()
-	if _, _, err := next(); err != io.EOF {
+	if _, _, err := next(b); err != io.EOF {
 		t.Errorf("at the end: %v", err)
 	}
+}
+
+// Await wakes for what comes while Hear is on, for what came before too, and for the end.
+func TestAwaitHearsWhatComesWhileItIsOn(t *testing.T) {
+	a, b := pair(t)
+	woken := make(chan error)
+	await := func() { go func() { woken <- a.Await() }() }
+	send := func() {
+		if err := b.Send(&Done{1}, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func() {
+		if m, _, err := next(a); err != nil {
+			t.Fatal(m, err)
+		}
+	}
+	for range 3 {
+		await()
+		send()
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		take()
+		a.Hear(false)
+		await()
+		send()
+		take() // by another one than who awaits
+		send()
+		select {
+		case err := <-woken:
+			t.Fatalf("it was woken while it is off: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+		a.Hear(true) // what is there wakes it
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		take()
+	}
+	await()
+	_ = a.Close()
+	if err := <-woken; err == nil {
+		t.Error("a connection that is closed has something to receive")
+	}
+	a.Hear(true)
 }

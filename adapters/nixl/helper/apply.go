@@ -3,6 +3,7 @@ package helper
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,11 @@ type move struct {
 	req  control.Req
 	peer string
 	t    transfer
+
+	write bool
+	bytes uint64
+	began time.Time
+	pace  *control.Pace
 }
 
 // apply does a request, or says why not. An error is the end of the helper: the daemon
@@ -64,6 +70,7 @@ func (s *server) apply(m control.Message, fd int) error {
 		return s.answer(m.Req, err, &control.Loaded{Req: m.Req, Peer: peer})
 	case *control.Forget:
 		delete(s.told, m.Peer)
+		delete(s.paces, m.Peer)
 		s.out.forget(m.Peer)
 		return s.answer(m.Req, s.engine.Forget(m.Peer), &control.Done{Req: m.Req})
 	case *control.Notify:
@@ -156,12 +163,33 @@ func (s *server) begin(m *control.Move) error {
 	}
 	var t transfer
 	var quiet bool
+	began := time.Now()
 	s.out.during(m.Peer, func() { t, quiet, err = s.engine.Begin(op, local, remote, m.Peer, m.Notif) })
 	if err != nil {
 		return errors.Join(s.tell(m.Peer), s.send(&control.Failed{Req: m.Req, Quiet: quiet, Text: s.why(err)}))
 	}
-	s.moves = append(s.moves, move{m.Req, m.Peer, t})
+	s.moves = append(s.moves, s.under(m, t, began))
 	return nil
+}
+
+// under is a transfer that is under way now.
+func (s *server) under(m *control.Move, t transfer, began time.Time) move {
+	paces := s.paces[m.Peer]
+	if paces == nil {
+		paces = &[2]control.Pace{}
+		s.paces[m.Peer] = paces
+	}
+	one := move{req: m.Req, peer: m.Peer, t: t, write: m.Write, began: began, pace: &paces[0]}
+	if m.Write {
+		one.pace = &paces[1]
+	}
+	for i := range m.Parts {
+		one.bytes += m.Parts[i].Len
+	}
+	if takes, known := one.pace.Takes(one.bytes); !known || takes < 2*spinTime {
+		s.spins = began.Add(spinTime)
+	}
+	return one
 }
 
 // tell says which transports a peer's transfers use, where that is news.

@@ -9,16 +9,23 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"meridian/adapters/nixl/capi"
 	"meridian/adapters/nixl/control"
 	"meridian/adapters/nixl/gpus"
 )
 
 const (
-	// spinTime is how long transfers are polled without a pause, and pause the time
-	// between two looks after that: a poll without end takes a core from the peer.
-	spinTime = 200 * time.Microsecond
-	pause    = 20 * time.Microsecond
+	// spinTime is how long transfers are polled without a pause after one has begun that
+	// should not take much longer, and the pauses are the time between two looks else: a
+	// poll without end takes a core from the peer. It sends what is read by itself; what
+	// is written has to be put into the socket here, before that is empty.
+	spinTime   = 200 * time.Microsecond
+	readPause  = 70 * time.Microsecond
+	writePause = 20 * time.Microsecond
+	// timerSlack is how late the kernel may end a pause, in nanoseconds; by default 50 µs.
+	timerSlack = 1
 	// notifEvery is how often notifications are looked for; the look takes the lock that
 	// transfers share.
 	notifEvery = time.Millisecond
@@ -37,12 +44,14 @@ type server struct {
 	windows map[uint32]*mapped
 	moves   []move
 	out     *output
-	told    map[string]uses // of each peer
-	looks   control.Looks   // for the next request, after the last transfer's end
+	told    map[string]uses             // of each peer
+	paces   map[string]*[2]control.Pace // of reads and writes with each peer
+	spins   time.Time                   // transfers are polled without a pause until then
+	looks   control.Looks               // for the next request, after the last transfer's end
 }
 
 func newServer(send func(control.Message) error, out *output) *server {
-	return &server{send: send, open: open, gpus: gpus.List, windows: map[uint32]*mapped{}, out: out, told: map[string]uses{}}
+	return &server{send: send, open: open, gpus: gpus.List, windows: map[uint32]*mapped{}, out: out, told: map[string]uses{}, paces: map[string]*[2]control.Pace{}}
 }
 
 // Run serves the daemon at the other end of a socket, until it closes that.
@@ -56,7 +65,10 @@ func Run(socket *os.File) error {
 		return err
 	}
 	s := newServer(func(m control.Message) error { return conn.Send(m, -1) }, out)
-	runtime.LockOSThread() // UCX's log has the number of the thread
+	runtime.LockOSThread() // UCX's log has the number of the thread, and the slack is the thread's
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
 	err = s.loop(conn.ReceiveWithin)
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -66,7 +78,7 @@ func Run(socket *os.File) error {
 
 // loop does what the daemon asks, and polls. receive waits for a message for so long.
 func (s *server) loop(receive func(wait time.Duration) (control.Message, int, error)) error {
-	var looked, progress, yielded, until time.Time // until: it looks for a request, and does not sleep
+	var looked, yielded, until time.Time // until: it looks for a request, and does not sleep
 	for {
 		wait := notifEvery
 		if now := time.Now(); len(s.moves) > 0 {
@@ -74,14 +86,11 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 			if err != nil {
 				return err
 			}
-			if did {
-				progress = now
-				if len(s.moves) == 0 && s.looks.May() {
-					until = now.Add(control.LookTime)
-				}
+			if did && len(s.moves) == 0 && s.looks.May() {
+				until = now.Add(control.LookTime)
 			}
-			if wait = 0; now.Sub(progress) > spinTime {
-				wait = pause
+			if wait = 0; len(s.moves) > 0 && now.After(s.spins) {
+				wait = s.pause()
 			}
 		} else if !until.IsZero() {
 			if wait = 0; now.After(until) {
@@ -104,7 +113,7 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 			return err
 		}
 		if m != nil {
-			if progress = time.Now(); !until.IsZero() {
+			if !until.IsZero() {
 				s.looks.Hit()
 				until = time.Time{}
 			}
@@ -115,6 +124,14 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 	}
 }
 
+// pause is the time between two looks at the transfers under way.
+func (s *server) pause() time.Duration {
+	if slices.ContainsFunc(s.moves, func(m move) bool { return m.write }) {
+		return writePause
+	}
+	return readPause
+}
+
 // poll looks at each transfer, and answers those that have ended.
 func (s *server) poll() (did bool, err error) {
 	s.moves = slices.DeleteFunc(s.moves, func(m move) bool {
@@ -123,6 +140,9 @@ func (s *server) poll() (did bool, err error) {
 			return false
 		}
 		did = true
+		if failed == nil {
+			m.pace.Took(m.bytes, time.Since(m.began))
+		}
 		if e := m.t.Release(); failed == nil {
 			failed = e
 		}

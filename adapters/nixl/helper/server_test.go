@@ -285,3 +285,37 @@ func TestTheLoopLooksForTheNextRequestAndThenSleeps(t *testing.T) {
 		t.Errorf("%v: %d looks, and slept at once %d times", err, looked, atOnce)
 	}
 }
+
+// never is a transfer that does not end.
+type never struct{ done }
+
+func (never) Poll() (bool, error) { return false, nil }
+
+// A transfer that should be short is polled without a pause at first, and one that should not
+// is polled with pauses from its begin.
+func TestTheLoopPausesWhereATransferTakesItsTime(t *testing.T) {
+	s, _, _ := newStubbed()
+	ask := &control.Move{Peer: "a", Parts: []control.Part{{Len: 1 << 20}}}
+	now := time.Now()
+	if s.under(ask, never{}, now); s.spins != now.Add(spinTime) {
+		t.Errorf("nobody knows how long it takes, and it is polled without a pause until %v", s.spins)
+	}
+	s.paces["a"][0].Took(1<<20, time.Second)
+	later := now.Add(time.Second)
+	if s.under(ask, never{}, later); s.spins != now.Add(spinTime) {
+		t.Errorf("one that takes a second is polled without a pause until %v", s.spins)
+	}
+	wrote := *ask
+	wrote.Write = true
+	s.paces["a"][1].Took(1<<20, spinTime)
+	one := s.under(&wrote, never{}, later)
+	if s.spins != later.Add(spinTime) || one.bytes != 1<<20 || one.pace != &s.paces["a"][1] {
+		t.Errorf("a short write is polled without a pause until %v: %+v", s.spins, one)
+	}
+	if s.moves = []move{s.under(ask, never{}, later)}; s.pause() != readPause {
+		t.Errorf("reads have a pause of %v", s.pause())
+	}
+	if s.moves = append(s.moves, one); s.pause() != writePause {
+		t.Errorf("writes have a pause of %v", s.pause())
+	}
+}
