@@ -186,7 +186,7 @@ func (s *server) under(m *control.Move, t transfer, began time.Time) move {
 	for i := range m.Parts {
 		one.bytes += m.Parts[i].Len
 	}
-	if takes, known := one.pace.Takes(one.bytes); !known || takes < 2*spinTime {
+	if takes, known := one.pace.Takes(one.bytes); !one.write || !known || takes < 2*spinTime {
 		s.spins = began.Add(spinTime)
 	}
 	return one

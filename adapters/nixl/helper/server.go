@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// spinTime is how long transfers are polled without a pause after one has begun that
-	// should not take much longer, and the pauses are the time between two looks else: a
-	// poll without end takes a core from the peer. It sends what is read by itself; what
-	// is written has to be put into the socket here, before that is empty.
+	// spinTime is how long transfers are polled without a pause after a read has begun or
+	// ended, or a write has begun that should not take much longer, and the pauses are the
+	// time between two looks else: a poll without end takes a core from the peer. It sends
+	// what is read by itself; what is written has to be put into the socket here, before
+	// that is empty.
 	spinTime   = 200 * time.Microsecond
 	readPause  = 70 * time.Microsecond
 	writePause = 20 * time.Microsecond
@@ -86,8 +87,11 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 			if err != nil {
 				return err
 			}
-			if did && len(s.moves) == 0 && s.looks.May() {
+			switch {
+			case did && len(s.moves) == 0 && s.looks.May():
 				until = now.Add(control.LookTime)
+			case did && !s.writes():
+				s.spins = now.Add(spinTime)
 			}
 			if wait = 0; len(s.moves) > 0 && now.After(s.spins) {
 				wait = s.pause()
@@ -126,10 +130,14 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 
 // pause is the time between two looks at the transfers under way.
 func (s *server) pause() time.Duration {
-	if slices.ContainsFunc(s.moves, func(m move) bool { return m.write }) {
+	if s.writes() {
 		return writePause
 	}
 	return readPause
+}
+
+func (s *server) writes() bool {
+	return slices.ContainsFunc(s.moves, func(m move) bool { return m.write })
 }
 
 // poll looks at each transfer, and answers those that have ended.

@@ -291,31 +291,38 @@ type never struct{ done }
 
 func (never) Poll() (bool, error) { return false, nil }
 
-// A transfer that should be short is polled without a pause at first, and one that should not
-// is polled with pauses from its begin.
+// A read, and a write that should be short, is polled without a pause at first; a write that
+// should not is polled with pauses from its begin.
 func TestTheLoopPausesWhereATransferTakesItsTime(t *testing.T) {
 	s, _, _ := newStubbed()
-	ask := &control.Move{Peer: "a", Parts: []control.Part{{Len: 1 << 20}}}
+	read := &control.Move{Peer: "a", Parts: []control.Part{{Len: 1 << 20}}}
+	write := *read
+	write.Write = true
 	now := time.Now()
-	if s.under(ask, never{}, now); s.spins != now.Add(spinTime) {
-		t.Errorf("nobody knows how long it takes, and it is polled without a pause until %v", s.spins)
+	begin := func(m *control.Move, what string, want time.Time) move {
+		t.Helper()
+		now = now.Add(time.Second)
+		one := s.under(m, never{}, now)
+		if want.IsZero() {
+			want = now.Add(spinTime)
+		}
+		if s.spins != want || one.bytes != 1<<20 || one.write != m.Write {
+			t.Errorf("%s is polled without a pause for %v, want %v: %+v", what, s.spins.Sub(now), want.Sub(now), one)
+		}
+		return one
 	}
+	begin(&write, "a write of which nobody knows how long it takes", time.Time{})
+	s.paces["a"][1].Took(1<<20, time.Second)
+	begin(&write, "a write of a second", s.spins)
 	s.paces["a"][0].Took(1<<20, time.Second)
-	later := now.Add(time.Second)
-	if s.under(ask, never{}, later); s.spins != now.Add(spinTime) {
-		t.Errorf("one that takes a second is polled without a pause until %v", s.spins)
-	}
-	wrote := *ask
-	wrote.Write = true
-	s.paces["a"][1].Took(1<<20, spinTime)
-	one := s.under(&wrote, never{}, later)
-	if s.spins != later.Add(spinTime) || one.bytes != 1<<20 || one.pace != &s.paces["a"][1] {
-		t.Errorf("a short write is polled without a pause until %v: %+v", s.spins, one)
-	}
-	if s.moves = []move{s.under(ask, never{}, later)}; s.pause() != readPause {
+	reading := begin(read, "a read of a second", time.Time{})
+	if s.moves = []move{reading}; s.pause() != readPause {
 		t.Errorf("reads have a pause of %v", s.pause())
 	}
-	if s.moves = append(s.moves, one); s.pause() != writePause {
+	for range 100 {
+		s.paces["a"][1].Took(1<<20, spinTime)
+	}
+	if s.moves = append(s.moves, begin(&write, "a short write", time.Time{})); s.pause() != writePause {
 		t.Errorf("writes have a pause of %v", s.pause())
 	}
 }
