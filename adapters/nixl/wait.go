@@ -74,7 +74,7 @@ type due struct {
 
 // wait waits for one of a caller's answers.
 func (p *process) wait(ctx context.Context, got <-chan landing, d due) (landing, error) {
-	if d.looks {
+	if d.looks && time.Until(d.at) <= soon {
 		select {
 		case <-p.lead:
 			p.look(got, d.at)
