@@ -246,6 +246,7 @@ func TestConfigCommands(t *testing.T) {
 		t.Errorf("the secret:\n%s", got.out)
 	}
 	expect(t, s.run(t, "config", "show", "--config", "bad.toml"), exitFailed, "", "did you mean agent.name?")
+	expect(t, s.run(t, "config", "show", "--config", "good.toml", "--admin", "/run/other.sock"), exitUsage, "", "--admin /run/other.sock: config show reads the files of this host")
 	s.env = []string{"MERIDIAN_CONFIG=good.toml"}
 	expect(t, s.run(t, "config", "show", "--changed"), exitOK, `"decode-1"`, "")
 }

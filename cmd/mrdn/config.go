@@ -30,6 +30,9 @@ redacted.`,
 	c.Flags().BoolVar(&origin, "origin", false, "where each value was written (JSON and YAML always say)")
 	c.Flags().BoolVar(&changed, "changed", false, "only what is not a default")
 	c.RunE = a.command(func(context.Context, []string) (result, error) {
+		if c.Flags().Changed("admin") {
+			return nil, usage("--admin %s: config show reads the files of this host and asks no daemon; --config names another file, and mrdn config reload --dry-run compares it with what a daemon has in force", a.admin)
+		}
 		cfg, _, err := a.load()
 		if err != nil {
 			return nil, err
