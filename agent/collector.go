@@ -81,6 +81,7 @@ var (
 	dThinkTokens   = document(&collected, "histogram", "think_tokens_per_request", "Thinking tokens of a request, counted when it stops thinking.")
 	dForced        = desc("budget_force_triggered_total", "Requests whose thinking was cut short.")
 	dForceReason   = desc("budget_force_reason_total", "Requests whose thinking was cut short, by reason.", "reason")
+	dUnknownModel  = desc("unknown_model_total", "Requests of a model that neither [model.NAME] nor the built-in table knows: their thinking is not followed.")
 	dVocab         = desc("vocab_fallback_total", "Requests whose think marker ids came from the built-in table because the configuration has none for their model.")
 	dLogLost       = desc("log_lost_lines_total", "Log lines that were dropped because the log's output was closed, or was read too slowly.")
 	dLogLeftOut    = desc("log_left_out_lines_total", "Log lines that were counted and not written, because more of their kind came than quota.log_lines.")
@@ -305,4 +306,5 @@ func (c *collector) engines(out chan<- prometheus.Metric, gauge func(*prometheus
 		counter(dForceReason, st.Scheduler.Reason[why], why.String())
 	}
 	counter(dVocab, st.Scheduler.VocabFallback)
+	counter(dUnknownModel, st.Scheduler.UnknownModel)
 }

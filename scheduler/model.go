@@ -96,6 +96,13 @@ func (ms *Models) find(name string) (m *compiled, how origin) {
 	return unknownModel, fromNowhere
 }
 
+// Known reports whether a request of that model can think: it is in the table, or of a
+// family that is built in.
+func (ms *Models) Known(name string) bool {
+	_, how := ms.find(name)
+	return how != fromNowhere
+}
+
 // origin says where a request's markers come from.
 type origin uint8
 

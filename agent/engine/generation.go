@@ -40,6 +40,9 @@ func (s *session) arrive(f link.Frame, req uint32, in scheduler.Input) {
 	default:
 		err = s.group.life.begin(req, in)
 	}
+	if err == nil && !s.srv.schedulerConfig().Models.Known(in.Model) {
+		s.srv.tellUnknown(in.Model)
+	}
 	s.answerEnd(f.Req, refusal(err))
 }
 

@@ -55,6 +55,8 @@ type Server struct {
 
 	places halfopen.Table // connections that have opened no namespace
 
+	unknown unknown // models of BEGIN that nobody knows
+
 	mu       sync.Mutex
 	sessions map[*session]struct{} // all connections
 	groups   map[*group]struct{}   // engines, half-open ones too
