@@ -8,14 +8,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
 // BlockTokens is how many tokens one hash id of the FAST '25 traces stands for.
 const BlockTokens = 512
 
-// maxLine bounds one request's line; the longest of the published traces has 3 KB.
-const maxLine = 1 << 20
+// Bounds of a trace. The published ones have 12,031 lines of at most 3 KB, and 288,500 ids.
+const (
+	maxLine   = 128 << 10 // bytes: twice what the ids of maxTokens take
+	maxLines  = 1 << 18   // empty ones too, so that reading ends
+	maxBlocks = 1 << 22   // ids of all requests
+)
 
 //go:embed conversation_trace.jsonl.gz
 var conversation []byte
@@ -58,20 +63,25 @@ const (
 )
 
 // Read parses the published JSON lines; n <= 0 reads all of them. An error names the line,
-// the field and its value.
+// the field and its value. Whatever comes, it reads and keeps no more than the bounds allow.
 func Read(r io.Reader, n int) ([]Request, error) {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 64<<10), maxLine)
 	var out []Request
-	line := 0
+	line, blocks := 0, 0
 	for (n <= 0 || len(out) < n) && sc.Scan() {
-		line++
+		if line++; line > maxLines {
+			return nil, fmt.Errorf("line %d: a trace has at most %d lines", line, maxLines)
+		}
 		if len(bytes.TrimSpace(sc.Bytes())) == 0 {
 			continue
 		}
 		q, err := request(sc.Bytes())
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", line, err)
+		}
+		if blocks += len(q.Blocks); blocks > maxBlocks {
+			return nil, fmt.Errorf("line %d: hash_ids: with it there are %d of them, at most %d", line, blocks, maxBlocks)
 		}
 		q.Line = line
 		out = append(out, q)
@@ -116,5 +126,9 @@ func request(b []byte) (q Request, err error) {
 	if json.Unmarshal(row.HashIDs, &q.Blocks) != nil {
 		return q, fmt.Errorf("hash_ids: %.40s: a list of whole numbers", row.HashIDs)
 	}
+	if most := (q.InputTokens + BlockTokens - 1) / BlockTokens; len(q.Blocks) > most {
+		return q, fmt.Errorf("hash_ids: %d of them, and input_length %d is %d blocks of %d", len(q.Blocks), q.InputTokens, most, BlockTokens)
+	}
+	q.Blocks = slices.Clip(q.Blocks)
 	return q, nil
 }
