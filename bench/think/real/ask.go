@@ -3,7 +3,11 @@ package real
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash"
+	"hash/fnv"
+	"strings"
 	"time"
 
 	"meridian/agent/openai"
@@ -15,7 +19,8 @@ type sample struct {
 	thoughts []time.Duration // thinking tokens as they came
 	visible  []time.Duration // tokens of the answer, likewise
 	done     time.Duration   // 0: it was not answered
-	text     string          // thinking and answer
+	bytes    int             // of thinking and answer
+	text     hash.Hash64     // of both
 
 	prompt, completion, thinking int    // tokens, by the node's count
 	forced                       string // why its thinking was ended
@@ -32,20 +37,34 @@ func (s *sample) first() time.Duration {
 }
 
 // most bounds the pieces of an answer; a token may come in more than one.
-func (s *sample) most() int { return 64 + 4*(s.think+s.answer+markerRoom) }
+func (s *sample) most() int { return 64 + 4*s.maxTokens() }
+
+// Bounds of what a node says, for each sample is kept to the end of the run.
+const (
+	tokenBytes = 256 // of a token: the longest of large vocabularies are runs of spaces of half of that
+	maxSaid    = 512 // bytes of a reason or an error
+)
+
+// maxTokens is how many tokens of thinking and answer a request asks for.
+func (q *request) maxTokens() int {
+	if q.think > 0 {
+		return q.think + markerRoom + q.answer
+	}
+	return q.answer
+}
 
 // silence bounds how long a node may say nothing of a request.
 const silence = 5 * time.Minute
 
 // ask sends a request, and returns when it is answered, ctx ends, or the node says nothing.
 func (n *node) ask(ctx context.Context, q request) *sample {
-	s := &sample{request: q}
+	s := &sample{request: q, text: fnv.New64a()}
 	body := map[string]any{
 		"model": n.model, "messages": []map[string]string{{"role": "user", "content": q.prompt}},
-		"temperature": 0, "max_tokens": q.answer, "stream": true, "stream_options": map[string]bool{"include_usage": true},
+		"temperature": 0, "max_tokens": q.maxTokens(), "stream": true, "stream_options": map[string]bool{"include_usage": true},
 	}
 	if q.think > 0 {
-		body["max_tokens"], body["thinking_token_budget"] = q.think+markerRoom+q.answer, q.think
+		body["thinking_token_budget"] = q.think
 	} else {
 		body["reasoning_effort"] = "none"
 	}
@@ -60,7 +79,21 @@ func (n *node) ask(ctx context.Context, q request) *sample {
 	if s.err == nil {
 		s.done = time.Since(began)
 	}
+	var said *openai.Error
+	if errors.As(s.err, &said) {
+		for _, text := range []*string{&said.Message, &said.Type, &said.Code, &said.Param} {
+			*text = shortened(*text)
+		}
+	}
 	return s
+}
+
+// shortened is the beginning of a text that is longer than maxSaid.
+func shortened(text string) string {
+	if len(text) <= maxSaid {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxSaid], "") + "…"
 }
 
 // chunk takes a piece of the answer.
@@ -70,15 +103,9 @@ func (s *sample) chunk(c *openai.Chunk, at time.Duration) error {
 		if d == nil {
 			continue
 		}
-		if t := d.ReasoningContent; t != nil && *t != "" {
-			s.thoughts, s.text = append(s.thoughts, at), s.text+*t
+		if err := errors.Join(s.piece(&s.thoughts, d.ReasoningContent, at), s.piece(&s.visible, d.Content, at)); err != nil {
+			return err
 		}
-		if t := d.Content; t != nil && *t != "" {
-			s.visible, s.text = append(s.visible, at), s.text+*t
-		}
-	}
-	if n := len(s.thoughts) + len(s.visible); n > s.most() {
-		return fmt.Errorf("it sends more than it was asked for: %d pieces of at most %d tokens", n, s.think+s.answer)
 	}
 	if s.begun != nil && len(s.visible) > 0 {
 		s.begun()
@@ -96,6 +123,25 @@ func (s *sample) chunk(c *openai.Chunk, at time.Duration) error {
 	if err := json.Unmarshal(c.Meridian, &m); err != nil {
 		return err
 	}
+	if len(m.Forced) > maxSaid {
+		return fmt.Errorf("forced has %d bytes: at most %d", len(m.Forced), maxSaid)
+	}
 	s.forced, s.pulled = m.Forced, m.Pulled
+	return nil
+}
+
+// piece takes a piece of text that is part of a chunk; nil and "" are none.
+func (s *sample) piece(to *[]time.Duration, text *string, at time.Duration) error {
+	if text == nil || *text == "" {
+		return nil
+	}
+	*to = append(*to, at)
+	if n := len(s.thoughts) + len(s.visible); n > s.most() {
+		return fmt.Errorf("it sends more than it was asked for: %d pieces of at most %d tokens", n, s.maxTokens())
+	}
+	if s.bytes += len(*text); s.bytes > tokenBytes*s.maxTokens() {
+		return fmt.Errorf("it sends more than it was asked for: %d bytes of at most %d tokens", s.bytes, s.maxTokens())
+	}
+	_, _ = s.text.Write([]byte(*text)) // a hash takes all
 	return nil
 }

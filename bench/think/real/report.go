@@ -237,7 +237,7 @@ func equality(arms [][]*part) (e Equality) {
 				for _, parts := range arms {
 					s := parts[round].samples[c][i]
 					whole = whole && s.err == nil
-					same = same && s.text == all[i].text
+					same = same && s.bytes == all[i].bytes && sumOf(s) == sumOf(all[i])
 					long = long && s.completion == all[i].completion && s.thinking == all[i].thinking
 				}
 				if !whole {
@@ -254,6 +254,14 @@ func equality(arms [][]*part) (e Equality) {
 		}
 	}
 	return e
+}
+
+// sumOf stands for the text of a sample; one that was never asked has none.
+func sumOf(s *sample) uint64 {
+	if s.text == nil {
+		return 0
+	}
+	return s.text.Sum64()
 }
 
 // why says of figures that are absent why they are.

@@ -173,6 +173,23 @@ func TestRequestsWithoutAnAnswerAreCountedAndTold(t *testing.T) {
 				}
 			}
 		},
+		"bytes of at most 8 tokens": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			event := []byte("data: {\"choices\":[{\"delta\":{\"content\":\"" + strings.Repeat("a", 900_000) + "\"}}]}\n\n")
+			for r.Context().Err() == nil {
+				if _, err := w.Write(event); err != nil {
+					return
+				}
+			}
+		},
+		"forced has 900000 bytes: at most 512": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte("data: {\"meridian\":{\"forced\":\"" + strings.Repeat("a", 900_000) + "\"}}\n\ndata: [DONE]\n\n"))
+		},
+		strings.Repeat("a", maxSaid) + "…": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = w.Write([]byte("{\"error\":{\"message\":\"" + strings.Repeat("a", 60_000) + "\"}}"))
+		},
 		"2 interactive requests were not answered in their round's time": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	} {
 		var n atomic.Int64
