@@ -146,6 +146,13 @@ func (u *turn) token(first bool) {
 	u.seen, u.expected = now, time.Time{}
 }
 
+// reads says that no token is waited for, but its reader.
+func (u *turn) reads() {
+	u.t.mu.Lock()
+	u.seen, u.expected = time.Now(), time.Time{}
+	u.t.mu.Unlock()
+}
+
 // awaits says that the next token is waited for.
 func (u *turn) awaits() {
 	u.t.mu.Lock()
@@ -299,7 +306,8 @@ func (t *turns) ahead(u *turn) bool {
 }
 
 // late reports whether an interactive stream is slower than its service level; and,
-// since, has had no token since the last piece of a prompt.
+// since, has had no token since the last piece of a prompt. One whose reader takes longer
+// than that is not.
 func (t *turns) late(now time.Time, since bool) bool {
 	for _, u := range t.known {
 		if u.class != Interactive || u.place != running || !u.decodes {
@@ -308,6 +316,9 @@ func (t *turns) late(now time.Time, since bool) bool {
 		pace := t.cfg.Queue.OutputPace
 		if u.thinking() {
 			pace = t.cfg.Queue.ThinkPace
+		}
+		if u.expected.IsZero() && now.Sub(u.seen) > pace {
+			continue
 		}
 		if (u.gap > pace || !u.expected.IsZero() && now.Sub(u.expected) > pace) && !(since && u.seen.After(t.piece)) {
 			return true

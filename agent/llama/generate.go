@@ -258,6 +258,7 @@ func (j *job) decode(ctx context.Context, emit func(openai.Token) error) (openai
 			j.leaveThinking(ctx)
 		}
 	}
+	j.turn.reads() // from here on it waits for no token
 	for _, t := range shown(j.think.Rest()) {
 		if err := emit(t); err != nil && !errors.Is(err, openai.ErrStop) {
 			return j.result(finish), err
@@ -414,6 +415,8 @@ func (j *job) give(t openai.Token, emit func(openai.Token) error) error {
 	if t.Thinking {
 		j.n.stats.thinkTokens.Add(1)
 	}
+	j.turn.reads()
+	defer j.turn.awaits()
 	return emit(t)
 }
 

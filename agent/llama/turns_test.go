@@ -311,25 +311,36 @@ func TestTheGuardHoldsTheBackgroundWhileAnAnswerIsLate(t *testing.T) {
 	})
 }
 
-// A client that does not read its answer is no stream that is late.
+// A client that does not read its answer is no stream that is late, however late its
+// tokens were before.
 func TestAReaderWhoDoesNotReadHoldsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := someTurns(t, 2, queue.OutputFirst)
-		u, back := s.mustEnter(t, arrival{tokens: some}), s.mustEnter(t, arrival{tokens: some, class: Background})
-		if _, err := u.ask(t.Context(), toDecode, 16, nil); err != nil {
-			t.Fatal(err)
+	for _, took := range []time.Duration{time.Millisecond, 200 * time.Millisecond} {
+		for _, other := range []struct {
+			want  want
+			class Class
+		}{{toDecode, Background}, {toPrefill, Background}, {toPrefill, Interactive}} {
+			synctest.Test(t, func(t *testing.T) {
+				s := someTurns(t, 2, queue.OutputFirst)
+				u, v := s.mustEnter(t, arrival{tokens: some}), s.mustEnter(t, arrival{tokens: some, class: other.class})
+				if _, err := u.ask(t.Context(), toDecode, 16, nil); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(took)
+				u.token(true) // and its emit does not return
+				time.Sleep(10 * time.Second)
+				for range 3 {
+					asked := time.Now()
+					if _, err := v.ask(t.Context(), other.want, 16, nil); err != nil || time.Since(asked) != 0 {
+						t.Errorf("%v a token, %+v: %v after %v", took, other, err, time.Since(asked))
+					}
+					v.ran(1, 0, scheduler.Prefill)
+				}
+				u.end()
+				v.end()
+				empty(t, s)
+			})
 		}
-		time.Sleep(time.Millisecond)
-		u.token(true) // and its emit does not return
-		time.Sleep(10 * time.Second)
-		asked := time.Now()
-		if _, err := back.ask(t.Context(), toDecode, 16, nil); err != nil || time.Since(asked) != 0 {
-			t.Errorf("%v after %v", err, time.Since(asked))
-		}
-		u.end()
-		back.end()
-		empty(t, s)
-	})
+	}
 }
 
 // Prompts go in pieces of a tick, one at a time and in order; one that is alone goes in
