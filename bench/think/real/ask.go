@@ -19,6 +19,7 @@ type sample struct {
 	thoughts []time.Duration // thinking tokens as they came
 	visible  []time.Duration // tokens of the answer, likewise
 	done     time.Duration   // 0: it was not answered
+	ended    bool            // the node said why it ends
 	bytes    int             // of thinking and answer
 	text     hash.Hash64     // of both
 
@@ -43,7 +44,14 @@ func (s *sample) most() int { return 64 + 4*s.maxTokens() }
 const (
 	tokenBytes = 256 // of a token: the longest of large vocabularies are runs of spaces of half of that
 	maxSaid    = 512 // bytes of a reason or an error
+
+	templateRoom = 1 << 16 // tokens that a template may add to a prompt, of which each has a byte at least
+	maxPulled    = 1 << 40 // bytes of blocks, of a request
 )
+
+// errEmpty is of a stream that ended in order and had no answer: a model that ends at once
+// has a reason to finish.
+var errEmpty = errors.New("the stream ended without a token and without a reason to finish")
 
 // maxTokens is how many tokens of thinking and answer a request asks for.
 func (q *request) maxTokens() int {
@@ -76,6 +84,9 @@ func (n *node) ask(ctx context.Context, q request) *sample {
 	s.err = c.Stream(ctx, openai.Call{Path: "/v1/chat/completions", Body: body}, func(c *openai.Chunk) error {
 		return s.chunk(c, time.Since(began))
 	})
+	if s.err == nil && !s.ended && len(s.thoughts)+len(s.visible) == 0 {
+		s.err = errEmpty
+	}
 	if s.err == nil {
 		s.done = time.Since(began)
 	}
@@ -99,6 +110,7 @@ func shortened(text string) string {
 // chunk takes a piece of the answer.
 func (s *sample) chunk(c *openai.Chunk, at time.Duration) error {
 	for i := range c.Choices {
+		s.ended = s.ended || c.Choices[i].FinishReason != nil
 		d := c.Choices[i].Delta
 		if d == nil {
 			continue
@@ -111,7 +123,9 @@ func (s *sample) chunk(c *openai.Chunk, at time.Duration) error {
 		s.begun()
 	}
 	if u := c.Usage; u != nil {
-		s.prompt, s.completion, s.thinking = u.PromptTokens, u.CompletionTokens, u.CompletionDetails.ReasoningTokens
+		if err := s.count(u); err != nil {
+			return err
+		}
 	}
 	if len(c.Meridian) == 0 {
 		return nil
@@ -126,7 +140,29 @@ func (s *sample) chunk(c *openai.Chunk, at time.Duration) error {
 	if len(m.Forced) > maxSaid {
 		return fmt.Errorf("forced has %d bytes: at most %d", len(m.Forced), maxSaid)
 	}
+	if m.Pulled > maxPulled {
+		return fmt.Errorf("pulled_bytes is %d: at most %d for a request", m.Pulled, uint64(maxPulled))
+	}
 	s.forced, s.pulled = m.Forced, m.Pulled
+	return nil
+}
+
+// count takes over how many tokens a node says that there were, if they can be as many.
+func (s *sample) count(u *openai.Usage) error {
+	for _, c := range []struct {
+		name    string
+		n, most int
+		to      *int
+	}{
+		{"prompt_tokens", u.PromptTokens, len(s.request.prompt) + templateRoom, &s.prompt},
+		{"completion_tokens", u.CompletionTokens, s.maxTokens(), &s.completion},
+		{"reasoning_tokens", u.CompletionDetails.ReasoningTokens, s.maxTokens(), &s.thinking},
+	} {
+		if c.n < 0 || c.n > c.most {
+			return fmt.Errorf("its usage cannot be: %s is %d, from 0 to %d of what was asked", c.name, c.n, c.most)
+		}
+		*c.to = c.n
+	}
 	return nil
 }
 

@@ -115,6 +115,18 @@ func answer(w http.ResponseWriter) {
 	_, _ = w.Write([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"b\"}}]}\n\ndata: [DONE]\n\n"))
 }
 
+// last is an answer whose last event has something in it.
+func last(member string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {" + member + "}\n\ndata: [DONE]\n\n"))
+	}
+}
+
+func usage(member string) func(http.ResponseWriter, *http.Request) {
+	return last(`"usage":{` + member + `}`)
+}
+
 // fronts are arms of nodes that run already.
 func fronts(t *testing.T, urls ...string) Options {
 	o := small(t)
@@ -182,6 +194,15 @@ func TestRequestsWithoutAnAnswerAreCountedAndTold(t *testing.T) {
 				}
 			}
 		},
+		"without a token and without a reason to finish": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte("data: [DONE]\n\n"))
+		},
+		"reasoning_tokens is 9223372036854775807, from 0 to 8 of": usage(`"completion_tokens_details":{"reasoning_tokens":9223372036854775807}`),
+		"completion_tokens is 9, from 0 to 8 of":                  usage(`"completion_tokens":9`),
+		"completion_tokens is -1, from 0 to 8 of":                 usage(`"completion_tokens":-1`),
+		"prompt_tokens is 9223372036854775807, from 0 to 65":      usage(`"prompt_tokens":9223372036854775807`),
+		"pulled_bytes is 18446744073709551615: at most":           last(`"meridian":{"pulled_bytes":18446744073709551615}`),
 		"forced has 900000 bytes: at most 512": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = w.Write([]byte("data: {\"meridian\":{\"forced\":\"" + strings.Repeat("a", 900_000) + "\"}}\n\ndata: [DONE]\n\n"))
@@ -212,6 +233,21 @@ func TestRequestsWithoutAnAnswerAreCountedAndTold(t *testing.T) {
 		if c := rep.Arms[0].Background; c.Figures.Requests != 0 || c.Failed+c.Unfinished != 4 || len(c.Figures.have) != 1 {
 			t.Errorf("%+v", c)
 		}
+	}
+}
+
+// A model that ends at once has said so: that is an answer, of no token.
+func TestAnAnswerOfNoTokenHasAReasonToFinish(t *testing.T) {
+	url := sse(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"))
+	})
+	rep, err := Run(t.Context(), fronts(t, url))
+	if err := errors.Join(err, rep.Err()); err != nil {
+		t.Fatal(err)
+	}
+	if f := rep.Arms[0].Interactive.Figures; f.Requests != 2 || f.have["ttft"] || f.Goodput != 0 {
+		t.Errorf("%+v", f)
 	}
 }
 
