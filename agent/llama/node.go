@@ -13,6 +13,7 @@ import (
 	"meridian/adapters/llamacpp"
 	"meridian/agent/client"
 	"meridian/agent/llama/identity"
+	"meridian/agent/openai"
 	"meridian/scheduler"
 	"meridian/wire"
 )
@@ -27,6 +28,7 @@ type Node struct {
 	partner *partner
 	stats   counters
 	work    work
+	bodies  openai.Bodies // of prompts that the partner sends
 	created time.Time
 
 	run  context.Context

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,7 +27,8 @@ const (
 	// between two signs of life are less than silence together.
 	alive = time.Second
 
-	maxPrefillBody = 8 << 20 // a million tokens of 7 digits
+	maxPrefillTokens = 1 << 20
+	maxPrefillBody   = 8 * maxPrefillTokens // of 7 digits
 )
 
 // PrefillRequest asks a node to have a prompt's KV in its daemon. Namespace is
@@ -86,11 +88,12 @@ func (n *Node) servePrefill(w http.ResponseWriter, r *http.Request) {
 			Message: fmt.Sprintf("%s %s: only GET and POST", r.Method, r.URL.Path)})
 		return
 	}
-	q, err := readPrefill(w, r)
+	q, body, err := n.readPrefill(w, r)
 	if err != nil {
 		openai.WriteError(w, n.errorFor(err))
 		return
 	}
+	defer body.Free()
 	if takesLines(r) {
 		n.servePrefillLines(w, r, q)
 		return
@@ -169,15 +172,42 @@ func errorLine(err error) prefillLine {
 	return prefillLine{Error: e.Error, Status: status}
 }
 
-// readPrefill reads a request's body.
-func readPrefill(w http.ResponseWriter, r *http.Request) (q PrefillRequest, err error) {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPrefillBody))
+// readPrefill reads a request's body. The caller owes the body's Free, which holds the
+// memory of the tokens.
+func (n *Node) readPrefill(w http.ResponseWriter, r *http.Request) (q PrefillRequest, body *openai.Body, err error) {
+	body, err = n.bodies.Read(w, r, maxPrefillBody)
+	var big *http.MaxBytesError
+	var said *openai.Error
+	switch {
+	case errors.As(err, &said):
+		return q, nil, said
+	case errors.As(err, &big):
+		return q, nil, invalid("", fmt.Sprintf("the body is longer than %d bytes", big.Limit))
+	case err != nil:
+		return q, nil, invalid("", fmt.Sprintf("the body cannot be read: %v", err))
+	}
+	body.Parse(func() { q, err = parsePrefill(body.Bytes) })
+	if err != nil {
+		body.Free()
+		return q, nil, err
+	}
+	body.Keep(4 * cap(q.Tokens))
+	body.Bytes = nil
+	return q, body, nil
+}
+
+// parsePrefill makes a request of a body.
+func parsePrefill(body []byte) (q PrefillRequest, err error) {
+	// There is a comma between two tokens, so there are no more than that: with memory
+	// for as many, no list is copied because it grows.
+	most := bytes.Count(body, []byte(",")) + 1
+	if most > maxPrefillTokens {
+		return q, invalid("", fmt.Sprintf("the body has %d members and tokens; there may be %d", most, maxPrefillTokens))
+	}
+	q.Tokens = make([]int32, 0, most)
+	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&q); err != nil {
-		var big *http.MaxBytesError
-		if errors.As(err, &big) {
-			return q, invalid("", fmt.Sprintf("the body is longer than %d bytes", big.Limit))
-		}
 		return q, invalid("", fmt.Sprintf("the body is no prefill request: %v", err))
 	}
 	return q, nil

@@ -3,13 +3,18 @@ package llama
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"meridian/agent/openai"
 )
 
 // down is a node whose llama-server does not run.
@@ -77,5 +82,65 @@ func TestOnlyPrefillRequestsAreTaken(t *testing.T) {
 	n.Handler(http.NotFoundHandler()).ServeHTTP(w, r)
 	if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "llama.hosts") {
 		t.Errorf("a rebound name: %d %s", w.Code, w.Body)
+	}
+}
+
+// Prompts whose last bytes never come have bounded memory together, and keep out nobody
+// who sends his.
+func TestPrefillsThatNeverEndHaveBoundedMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		n := down(ctx)
+		h := n.Handler(http.NotFoundHandler())
+		long := `{"tokens":[` + strings.Repeat("1000000,", maxPrefillTokens-10)
+		var answers []*httptest.ResponseRecorder
+		var outs []*io.PipeWriter
+		var all sync.WaitGroup
+		for range 2 * openai.MaxBodies / maxPrefillBody {
+			body, out := io.Pipe()
+			outs = append(outs, out)
+			w := httptest.NewRecorder()
+			answers = append(answers, w)
+			all.Go(func() {
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost"+PrefillPath, body))
+				_ = body.Close()
+			})
+			all.Go(func() { _, _ = io.WriteString(out, long) })
+		}
+		synctest.Wait()
+		// Those that wait have taken in what was sent; the others were refused on the way.
+		if refused := count429(answers); refused < len(answers)/2 || refused == len(answers) {
+			t.Errorf("%d of %d were refused", refused, len(answers))
+		}
+		time.Sleep(time.Second) // of the bubble
+		w := prefillOf(n, http.MethodPost, long[:len(long)-1]+"]}")
+		if w.Code != http.StatusServiceUnavailable {
+			t.Errorf("one that ends: %d %s", w.Code, w.Body)
+		}
+		for _, out := range outs {
+			_ = out.Close()
+		}
+		all.Wait()
+	})
+}
+
+func count429(answers []*httptest.ResponseRecorder) (n int) {
+	for _, w := range answers {
+		if w.Code == http.StatusTooManyRequests {
+			n++
+		}
+	}
+	return n
+}
+
+func TestPrefillsOfTooManyTokensAreRefusedBeforeTheyAreParsed(t *testing.T) {
+	_, err := parsePrefill([]byte(`{"tokens":[` + strings.Repeat("1,", maxPrefillTokens) + `1]}`))
+	if err == nil || !strings.Contains(err.Error(), "1048577 members") {
+		t.Error(err)
+	}
+	q, err := parsePrefill([]byte(`{"model":"m","tokens":[1,2,3]}`))
+	if err != nil || !slices.Equal(q.Tokens, []int32{1, 2, 3}) || cap(q.Tokens) != 4 {
+		t.Errorf("%v %d, %v", q.Tokens, cap(q.Tokens), err)
 	}
 }

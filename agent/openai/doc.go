@@ -4,7 +4,8 @@
 // A Front is an http.Handler over a Backend, which generates. It reads and
 // checks requests, matches stop strings, keeps characters whole, frames answers
 // as JSON or as server-sent events, and bounds what a client can hold: requests
-// at a time, bytes of a body, time of a write. Server wraps it, or any handler,
+// at a time, bytes of a body and of all that are read together (bodies.go), time of a
+// write. Server wraps it, or any handler,
 // with bounds of connections: their number, the time of a head and of a body.
 // Client speaks the same API, and Remote is a Backend over it: another node's
 // front.
@@ -27,7 +28,8 @@
 //     object; after it, an event that holds the error object, and the stream
 //     ends without [DONE]. The Python client raises openai.APIError on that.
 //
-// It imports the standard library and internal/httpguard. It must never import
+// It imports the standard library, internal/connshare, halfopen, httpguard and
+// loglimit. It must never import
 // another room of agent, open a connection other than the Client's, or start a
 // goroutine that outlives its request.
 package openai

@@ -46,9 +46,10 @@ type Config struct {
 
 // Front is the HTTP handler.
 type Front struct {
-	cfg   Config
-	guard *httpguard.Guard
-	stats counters
+	cfg    Config
+	guard  *httpguard.Guard
+	stats  counters
+	bodies Bodies
 }
 
 // New makes a Front. It fails on a Config that makes no sense.
@@ -166,15 +167,11 @@ func (c *call) generate(chat bool) ending {
 			Message: fmt.Sprintf("%d requests are being answered, which is the limit of this node", f.cfg.MaxRequests)})
 	}
 	defer f.stats.leave()
-	body, bad := readBody(c.out.w, c.r)
+	a, bad := c.read(chat)
 	switch {
 	case bad == errGone:
 		return cancelled
 	case bad != nil: // also when time ran out, for which net/http ends the context
-		return c.refuse(bad)
-	}
-	a, bad := parse(body, chat, c.r.Header.Get(HopHeader) != "")
-	if bad != nil {
 		return c.refuse(bad)
 	}
 	a.ID = c.id
@@ -196,6 +193,18 @@ func (c *call) generate(chat bool) ending {
 		return c.failed(ans, err)
 	}
 	return c.answered(ans.finish(res))
+}
+
+// read reads what is asked. What is kept of it is bounded by the number of requests.
+func (c *call) read(chat bool) (*ask, *Error) {
+	body, bad := readBody(&c.f.bodies, c.out.w, c.r)
+	if bad != nil {
+		return nil, bad
+	}
+	defer body.Free()
+	var a *ask
+	body.Parse(func() { a, bad = parse(body.Bytes, chat, c.r.Header.Get(HopHeader) != "") })
+	return a, bad
 }
 
 // BeatEvery is how often a node shows another that it lives while it works on a

@@ -16,8 +16,8 @@ import (
 // MaxBody bounds the body of a request, in bytes.
 const MaxBody = 4 << 20
 
-// readBody reads a request's body within a limit of bytes. Server bounds its time.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Error) {
+// readBody reads a request's body within limits of bytes. The caller owes its Free.
+func readBody(b *Bodies, w http.ResponseWriter, r *http.Request) (*Body, *Error) {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
 			return nil, &Error{Status: http.StatusUnsupportedMediaType, Type: typeInvalid, Code: "unsupported_media_type",
@@ -28,9 +28,12 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Error) {
 		return nil, &Error{Status: http.StatusUnsupportedMediaType, Type: typeInvalid, Code: "unsupported_media_type",
 			Message: "Content-Encoding is " + strconv.Quote(ce) + "; compressed bodies are not supported"}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	body, err := b.Read(w, r, MaxBody)
 	var big *http.MaxBytesError
+	var said *Error
 	switch {
+	case errors.As(err, &said):
+		return nil, said
 	case errors.As(err, &big):
 		return nil, &Error{Status: http.StatusRequestEntityTooLarge, Type: typeInvalid, Code: "request_too_large",
 			Message: "the body is longer than " + strconv.Itoa(MaxBody) + " bytes"}

@@ -35,7 +35,7 @@ var rules = map[string][]string{
 	"meridian/agent/finding":             {"meridian/agent/finding", "meridian/agent/config", "meridian/fabric/topology", "golang.org/x/sys"},
 	"meridian/agent/engine":              {"meridian/agent/engine", "meridian/blocks", "meridian/internal", "meridian/scheduler", "meridian/wire", "golang.org/x/sys"},
 	"meridian/agent/client":              {"meridian/agent/client", "meridian/agent/adminpb", "meridian/wire", "meridian/internal/invariants", "meridian/internal/unixrecv", "meridian/internal/unixsend", "golang.org/x/sys", "google.golang.org"},
-	"meridian/agent/openai":              {"meridian/agent/openai", "meridian/internal/connshare", "meridian/internal/httpguard", "meridian/internal/loglimit"},
+	"meridian/agent/openai":              {"meridian/agent/openai", "meridian/internal/connshare", "meridian/internal/halfopen", "meridian/internal/httpguard", "meridian/internal/loglimit"},
 	"meridian/agent/llama":               {"meridian/agent/llama", "meridian/adapters/llamacpp", "meridian/agent/client", "meridian/agent/openai", "meridian/internal/child", "meridian/internal/httpguard", "meridian/internal/safefile", "meridian/scheduler", "meridian/wire"},
 	"meridian/agent/llama/identity":      {"github.com/zeebo/blake3"},
 	"meridian/agent/llama/pair":          {"meridian/internal/safefile"},
