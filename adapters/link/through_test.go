@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ type chain struct {
 	far   *side // nil: the test is the far end
 	ns    wire.Namespace
 	toFar *Peer
+	ca    *authority   // nil: no TLS
 	jump  atomic.Int64 // by which the gate's clock is ahead
 
 	running sync.WaitGroup
@@ -29,8 +31,8 @@ type chain struct {
 	ended   []error // of the Streams
 }
 
-// newChain makes a gate that listens at listen and lists the peers that bring, and a far
-// node. Without real the far peer dials by itself.
+// newChain makes a gate that lists the peers that bring, and a far node that listens at
+// listen; by TLS the gate does too. Without real the far peer dials by itself.
 func newChain(t *testing.T, listen string, real bool) *chain {
 	t.Helper()
 	noLeaks(t)
@@ -41,15 +43,20 @@ func newChain(t *testing.T, listen string, real bool) *chain {
 		grow = fabric.NewGrowing(func() { c.running.Go(func() { c.stream(b, x, grow) }) })
 		return grow
 	}
-	far := PeerConfig{Name: "far"}
+	far, near := PeerConfig{Name: "far"}, "tcp://127.0.0.1:0"
+	if strings.HasPrefix(listen, "tls:") {
+		c.ca, near = newAuthority(t), listen
+	}
 	if real {
-		c.far = start(t, 3, 30, listen, func(c *Config) {
-			c.Peers, c.Standing = []PeerConfig{{Name: "agent2"}}, -1 // what is reserved is of a push
+		c.far = start(t, 3, 30, listen, func(cfg *Config) {
+			cfg.Name, cfg.TLS = "far", c.certificate("far")
+			cfg.Peers, cfg.Standing = []PeerConfig{{Name: "agent2"}}, -1 // what is reserved is of a push
 		})
 		far.Addr = c.far.addr
 	}
 	began := time.Now()
-	c.gate = start(t, 2, 20, "tcp://127.0.0.1:0", func(cfg *Config) {
+	c.gate = start(t, 2, 20, near, func(cfg *Config) {
+		cfg.TLS = c.certificate("agent2")
 		cfg.Peers, cfg.Gateway, cfg.Standing = []PeerConfig{{Name: "agent1"}, {Name: "liar"}, far}, g, -1
 		cfg.Clock = func() time.Duration { return 1000*time.Hour + time.Since(began) + time.Duration(c.jump.Load()) }
 	})
@@ -63,6 +70,14 @@ func newChain(t *testing.T, listen string, real bool) *chain {
 		ready(t, c.toFar)
 	}
 	return c
+}
+
+// certificate is a node's, where the chain has TLS.
+func (c *chain) certificate(name string) *TLS {
+	if c.ca == nil {
+		return nil
+	}
+	return c.ca.issue(name, "t")
 }
 
 func (c *chain) stream(b fabric.Brought, x fabric.Coming, grow *fabric.Growing) {
@@ -109,11 +124,13 @@ func (c *chain) quiet(n int) {
 // bringer is a node that pushes to the gate.
 func (c *chain) bringer() *Peer {
 	c.t.Helper()
-	a := start(c.t, 1, 10, "", func(cfg *Config) { cfg.Peers = []PeerConfig{{Name: "b", Addr: c.gate.addr}} })
+	a := start(c.t, 1, 10, "", func(cfg *Config) {
+		cfg.Peers, cfg.TLS = []PeerConfig{{Name: "agent2", Addr: c.gate.addr}}, c.certificate("agent1")
+	})
 	if _, err := a.ns.Add(testManifest("t")); err != nil {
 		c.t.Fatal(err)
 	}
-	p := a.Peer("b")
+	p := a.Peer("agent2")
 	ready(c.t, p)
 	return p
 }
@@ -122,7 +139,7 @@ func (c *chain) bringer() *Peer {
 // transport; several blocks of a push one after the other, and those of several pushes at the
 // same time.
 func TestWhatComesGoesOnUnchanged(t *testing.T) {
-	for _, via := range []string{"tcp://127.0.0.1:0", "unix://" + t.TempDir() + "/s"} {
+	for _, via := range []string{"tcp://127.0.0.1:0", "tls://127.0.0.1:0", "unix://" + t.TempDir() + "/s"} {
 		t.Run(via[:4], func(t *testing.T) {
 			c := newChain(t, via, true)
 			p := c.bringer()
