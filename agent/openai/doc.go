@@ -17,9 +17,9 @@
 // How a request goes:
 //
 //  1. ServeHTTP (front.go) checks Host, Origin and the bearer token.
-//  2. admit (front.go) takes one of MaxRequests places, or answers 429.
-//  3. readBody and parse (read.go, request.go) make a Request, or an Error that
+//  2. readBody and parse (read.go, request.go) make a Request, or an Error that
 //     names the parameter.
+//  3. enter (stats.go) takes one of MaxRequests places, or the answer is 429.
 //  4. Backend.Generate runs in the handler's goroutine. Each Token goes through
 //     a textCut (text.go), which holds back half characters and what may
 //     become a stop string, to an answer (answer.go), which is an

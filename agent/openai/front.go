@@ -162,11 +162,9 @@ func (c *call) refuse(e *Error) ending { return c.answered(c.out.error(e)) }
 
 func (c *call) generate(chat bool) ending {
 	f := c.f
-	if !f.stats.enter(f.cfg.MaxRequests) {
-		return c.refuse(&Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_requests",
-			Message: fmt.Sprintf("%d requests are being answered, which is the limit of this node", f.cfg.MaxRequests)})
+	if !f.stats.free(f.cfg.MaxRequests) { // a body that would be for nothing need not come
+		return c.full()
 	}
-	defer f.stats.leave()
 	a, bad := c.read(chat)
 	switch {
 	case bad == errGone:
@@ -174,6 +172,10 @@ func (c *call) generate(chat bool) ending {
 	case bad != nil: // also when time ran out, for which net/http ends the context
 		return c.refuse(bad)
 	}
+	if !f.stats.enter(f.cfg.MaxRequests) {
+		return c.full()
+	}
+	defer f.stats.leave()
 	a.ID = c.id
 	ctx := c.r.Context()
 	if _, err := c.find(ctx, a.Model); err != nil {
@@ -195,7 +197,12 @@ func (c *call) generate(chat bool) ending {
 	return c.answered(ans.finish(res))
 }
 
-// read reads what is asked. What is kept of it is bounded by the number of requests.
+func (c *call) full() ending {
+	return c.refuse(&Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_requests",
+		Message: fmt.Sprintf("%d requests are being answered, which is the limit of this node", c.f.cfg.MaxRequests)})
+}
+
+// read reads what is asked, before it has a place: a body that does not come has none. What is kept of it is bounded by the number of requests.
 func (c *call) read(chat bool) (*ask, *Error) {
 	body, bad := readBody(&c.f.bodies, c.out.w, c.r)
 	if bad != nil {

@@ -220,6 +220,40 @@ func TestTooManyRequestsAreTurnedAway(t *testing.T) {
 	})
 }
 
+// A body that never comes has no place among the requests that are answered.
+func TestBodiesThatNeverComeKeepNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, m := newFront(t, Config{Backend: saying(words("yes")...), MaxRequests: 2}), newMemory()
+		_, stop := startServer(f, m)
+		var conns []net.Conn
+		for range 200 {
+			c, err := m.dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(c, "POST "+chatPath+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n{"); err != nil {
+				t.Fatal(err)
+			}
+			conns = append(conns, c)
+		}
+		synctest.Wait()
+		h := m.client()
+		resp, err := h.Post("http://localhost"+chatPath, "application/json", strings.NewReader(hello+"}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if s := f.Stats(); resp.StatusCode != http.StatusOK || s.Active != 0 {
+			t.Errorf("a request beside 200 whose bodies do not come: %d, %+v", resp.StatusCode, s)
+		}
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		h.CloseIdleConnections()
+		stop()
+	})
+}
+
 // A client that goes away ends the generation within two tokens, whether the
 // backend is at a token or still at the prompt, and over real sockets.
 func TestADisconnectCancels(t *testing.T) {

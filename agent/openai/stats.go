@@ -54,6 +54,13 @@ func (c *counters) end(e ending) {
 	}
 }
 
+// free says whether one of limit places is.
+func (c *counters) free(limit int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.s.Active < limit
+}
+
 // enter takes one of limit places; leave gives it back.
 func (c *counters) enter(limit int) bool {
 	c.mu.Lock()
