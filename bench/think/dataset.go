@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"strings"
 	"time"
 
 	"meridian/bench/trace"
@@ -284,7 +284,8 @@ type lines struct {
 	r      io.Reader
 	read   int64
 	limit  int64
-	ends   []int64 // of lines that nobody has asked about: where the last thing in each is; -1: nothing is
+	ends   []int64 // of lines: where the last thing in each is; -1: nothing is
+	asked  int     // of ends: nobody asks about these any more
 	passed int     // lines before them
 	last   int64   // of the line that is being read
 	ahead  []byte  // read to see what the text begins with
@@ -320,21 +321,21 @@ func (l *lines) count(p []byte) {
 
 // first is the first byte that is no space. It is not taken.
 func (l *lines) first() (byte, error) {
-	var b [1]byte
+	b := make([]byte, 4<<10)
 	for {
-		if len(l.ahead) >= maxEntry {
+		n, err := l.r.Read(b)
+		l.count(b[:n])
+		l.ahead = append(l.ahead, b[:n]...)
+		if at := bytes.IndexFunc(b[:n], func(r rune) bool { return !strings.ContainsRune(" \t\r\n", r) }); at >= 0 {
+			return b[at], nil
+		}
+		switch {
+		case len(l.ahead) >= maxEntry:
 			return 0, fmt.Errorf("line 1: %d bytes of space", len(l.ahead))
-		}
-		if _, err := io.ReadFull(l.r, b[:]); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = errors.New("it is empty")
-			}
+		case errors.Is(err, io.EOF):
+			return 0, errors.New("it is empty")
+		case err != nil:
 			return 0, err
-		}
-		l.count(b[:])
-		l.ahead = append(l.ahead, b[0])
-		if !bytes.ContainsAny(b[:], " \t\r\n") {
-			return b[0], nil
 		}
 	}
 }
@@ -345,11 +346,12 @@ func (l *lines) bound(offset int64) { l.limit = max(offset, 0) + maxEntry }
 // line is that of the first thing at an offset or behind it, spaces and commas left out.
 // Offsets never go back.
 func (l *lines) line(offset int64) int {
-	n := 0
-	for n < len(l.ends) && l.ends[n] < offset {
-		n++
+	for l.asked < len(l.ends) && l.ends[l.asked] < offset {
+		l.asked++
+		l.passed++
 	}
-	l.passed += n
-	l.ends = slices.Delete(l.ends, 0, n)
+	if 2*l.asked > len(l.ends) { // each end is moved once at most
+		l.ends, l.asked = l.ends[:copy(l.ends, l.ends[l.asked:])], 0
+	}
 	return l.passed + 1
 }

@@ -2,6 +2,7 @@ package think
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -110,6 +111,55 @@ func (f *failing) Read(p []byte) (int, error) {
 	n := copy(p, f.text)
 	f.text = f.text[n:]
 	return n, nil
+}
+
+// A long entry has the decoder read far ahead: what is asked of each of the lines there must
+// not move all others, or a million of them never end.
+func TestALongEntryBeforeAMillionShortOnes(t *testing.T) {
+	const short, n = `{"problem": "a", "solution": "b"}` + "\n", 1_000_000
+	in := &lines{limit: math.MaxInt64, last: -1}
+	in.count([]byte(strings.Repeat("x\n\n", n)))
+	for i := range n {
+		if got := in.line(int64(3 * i)); got != 2*i+1 {
+			t.Fatalf("entry %d is in line %d, want %d", i, got, 2*i+1)
+		}
+	}
+	if len(in.ends) > 8 {
+		t.Errorf("%d ends of lines are kept, and nobody will ask about them", len(in.ends))
+	}
+	long := `{"problem": "` + strings.Repeat("x", 1<<20) + `", "solution": "b"}` + "\n"
+	d, err := ReadDataset(Math500, "f", strings.NewReader(long+strings.Repeat(short, 20_000)))
+	if err != nil || d.Entries != 20_001 || d.rows[20_000].line != 20_001 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+}
+
+// Space before a data set is read as fast as the rest, and is bounded.
+func TestSpaceBeforeADataSet(t *testing.T) {
+	const good = `{"problem": "a", "solution": "b"}` + "\n"
+	in := &calls{r: strings.NewReader(strings.Repeat(" \n", 1<<20) + good)}
+	d, err := ReadDataset(Math500, "f", in)
+	if err != nil || d.Entries != 1 || d.rows[0].line != 1<<20+1 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if most := 2<<20>>12 + 8; in.n > most {
+		t.Errorf("%d reads of 2 MiB of space, at most %d", in.n, most)
+	}
+	_, err = ReadDataset(Math500, "f", strings.NewReader(strings.Repeat(" ", maxEntry+1<<20)))
+	if want := fmt.Sprintf("f: line 1: %d bytes of space", maxEntry); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// calls counts the reads of a reader.
+type calls struct {
+	r io.Reader
+	n int
+}
+
+func (c *calls) Read(p []byte) (int, error) {
+	c.n++
+	return c.r.Read(p)
 }
 
 // A trace keeps the order and the times of its requests, at another pace; which of them
