@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"slices"
@@ -42,8 +43,7 @@ func (a *Agent) openLlama(context.Context) error {
 		return err
 	}
 	s := &llamaService{node: node}
-	s.front, err = openai.New(openai.Config{Backend: node, Log: a.log, Token: string(c.Token),
-		Hosts: frontHosts(c), Origins: c.Origins, Table: "llama", MaxRequests: llama.Places(c.Slots)})
+	s.front, err = openai.New(frontConfig(c, node, a.log))
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}
@@ -61,6 +61,13 @@ func (a *Agent) openLlama(context.Context) error {
 	}
 	a.serveFront(s, private)
 	return nil
+}
+
+// frontConfig is that of the front of a node.
+func frontConfig(c config.Llama, node openai.Backend, log *slog.Logger) openai.Config {
+	return openai.Config{Backend: node, Log: log, Token: string(c.Token),
+		Hosts: frontHosts(c), Origins: c.Origins, Table: "llama",
+		MaxRequests: llama.Places(c.Slots), MaxBackground: llama.BackgroundPlaces(c.Slots)}
 }
 
 // frontHosts are the names that a request to the front may give as Host.

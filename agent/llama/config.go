@@ -85,6 +85,9 @@ const (
 // Places are the requests that a node of so many slots has at a time.
 func Places(slots int) int { return slots + waitingPerNode }
 
+// BackgroundPlaces are those of Places that requests in the background may have.
+func BackgroundPlaces(slots int) int { return slots + waitingPerNode/2 }
+
 func (c *Config) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

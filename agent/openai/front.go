@@ -40,8 +40,9 @@ type Config struct {
 	Origins []string // scheme://host[:port] of web pages that may call; else none may
 	Table   string   // the configuration's table with the keys hosts and origins, for refusals
 
-	MaxRequests  int           // generations at a time; 0: DefaultMaxRequests
-	WriteTimeout time.Duration // of each write; 0: DefaultWriteTimeout
+	MaxRequests   int           // generations at a time; 0: DefaultMaxRequests
+	MaxBackground int           // of them, those in the background; 0: all may be
+	WriteTimeout  time.Duration // of each write; 0: DefaultWriteTimeout
 }
 
 // Front is the HTTP handler.
@@ -57,14 +58,17 @@ func New(c Config) (*Front, error) {
 	switch {
 	case c.Backend == nil:
 		return nil, errors.New("openai: Config.Backend is nil")
-	case c.MaxRequests < 0 || c.WriteTimeout < 0:
-		return nil, fmt.Errorf("openai: a limit is below 0: %d requests, %s a write", c.MaxRequests, c.WriteTimeout)
+	case c.MaxRequests < 0 || c.MaxBackground < 0 || c.WriteTimeout < 0:
+		return nil, fmt.Errorf("openai: a limit is below 0: %d requests, %d in the background, %s a write", c.MaxRequests, c.MaxBackground, c.WriteTimeout)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.MaxRequests == 0 {
 		c.MaxRequests = DefaultMaxRequests
+	}
+	if c.MaxBackground == 0 {
+		c.MaxBackground = c.MaxRequests
 	}
 	if c.WriteTimeout == 0 {
 		c.WriteTimeout = DefaultWriteTimeout
@@ -172,10 +176,15 @@ func (c *call) generate(chat bool) ending {
 	case bad != nil: // also when time ran out, for which net/http ends the context
 		return c.refuse(bad)
 	}
-	if !f.stats.enter(f.cfg.MaxRequests) {
+	switch f.stats.enter(f.cfg.MaxRequests, f.cfg.MaxBackground, a.Background) {
+	case noPlace:
 		return c.full()
+	case noShare:
+		return c.refuse(&Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_requests",
+			Message: fmt.Sprintf("%d requests in the background are being answered, which is their share of this node", f.cfg.MaxBackground)})
+	case placed:
 	}
-	defer f.stats.leave()
+	defer f.stats.leave(a.Background)
 	a.ID = c.id
 	ctx := c.r.Context()
 	if _, err := c.find(ctx, a.Model); err != nil {

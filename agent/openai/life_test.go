@@ -243,6 +243,7 @@ func TestBodiesThatNeverComeKeepNobodyOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
+		synctest.Wait()
 		if s := f.Stats(); resp.StatusCode != http.StatusOK || s.Active != 0 {
 			t.Errorf("a request beside 200 whose bodies do not come: %d, %+v", resp.StatusCode, s)
 		}

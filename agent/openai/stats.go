@@ -17,8 +17,9 @@ type Stats struct {
 }
 
 type counters struct {
-	mu sync.Mutex
-	s  Stats
+	mu         sync.Mutex
+	s          Stats
+	background int // of s.Active
 }
 
 // ending is how a request went: a status, or one of those that have none.
@@ -61,20 +62,39 @@ func (c *counters) free(limit int) bool {
 	return c.s.Active < limit
 }
 
-// enter takes one of limit places; leave gives it back.
-func (c *counters) enter(limit int) bool {
+// entry is whether a request has a place.
+type entry int
+
+const (
+	placed entry = iota
+	noPlace
+	noShare // those in the background have all that they may
+)
+
+// enter takes one of limit places, of which those in the background may have share;
+// leave gives it back.
+func (c *counters) enter(limit, share int, background bool) entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.s.Active >= limit {
-		return false
+	switch {
+	case c.s.Active >= limit:
+		return noPlace
+	case !background:
+	case c.background >= share:
+		return noShare
+	default:
+		c.background++
 	}
 	c.s.Active++
-	return true
+	return placed
 }
 
-func (c *counters) leave() {
+func (c *counters) leave(background bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if background {
+		c.background--
+	}
 	c.s.Active--
 }
 
