@@ -26,11 +26,7 @@ func (j *job) compute(ctx context.Context) error {
 func (j *job) computeFrom(ctx context.Context, held, n int) error {
 	first := true
 	for at := held; at < n; {
-		most := n - at
-		if j.forPartner() {
-			most = j.n.work.size(most)
-		}
-		tokens, err := j.turn.ask(ctx, toPrefill, most, j.s.proc.Gone)
+		tokens, err := j.turn.ask(ctx, toPrefill, n-at, j.s.proc.Gone)
 		if errors.Is(err, errLeave) {
 			if err := j.leave(ctx); err != nil {
 				return err
@@ -39,6 +35,9 @@ func (j *job) computeFrom(ctx context.Context, held, n int) error {
 		}
 		if err != nil {
 			return err
+		}
+		if j.forPartner() {
+			tokens = min(tokens, j.n.work.size(n-at))
 		}
 		done, err := j.computeTo(ctx, at, at+tokens)
 		if err != nil {

@@ -89,7 +89,10 @@ func (u *turn) request(w want, most int) bool {
 	now := time.Now()
 	u.want, u.most, u.asked, u.counted = w, most, now, false
 	if w == toPrefill {
-		u.prompts = true
+		if !u.prompts {
+			u.prompts, u.since = true, now
+		}
+		u.rest = most
 	} else if !u.decodes {
 		u.prompts, u.decodes, u.expected, u.gap = false, true, now, 0
 	}
@@ -104,6 +107,9 @@ func (u *turn) grant(n int) {
 	}
 	if u.want == toPrefill {
 		u.flight = n
+		if n > 0 {
+			u.t.pieces++
+		}
 	}
 	u.want, u.told = nothing, n == 0
 	u.granted <- n
@@ -116,7 +122,8 @@ func (u *turn) ran(prefilled, decoded int, phase scheduler.Phase) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	if u.flight > 0 {
-		u.flight, t.piece = 0, now
+		u.flight, t.piece, u.since = 0, now, now
+		u.rest -= min(prefilled, u.rest)
 	}
 	u.phase = min(phase, scheduler.OutputDecode) // whether it is complete is told by end
 	t.q.Ran(t.now(now), u.id, prefilled, decoded, u.phase)
@@ -125,10 +132,10 @@ func (u *turn) ran(prefilled, decoded int, phase scheduler.Phase) {
 
 // filled says that the slot has all of the prompt.
 func (u *turn) filled(tokens int) {
-	u.ran(tokens, 0, u.phase)
 	u.t.mu.Lock()
 	u.prompts = false
 	u.t.mu.Unlock()
+	u.ran(tokens, 0, u.phase)
 }
 
 // token says that one came, the first of its quantum or a later one; until awaits, it
@@ -175,9 +182,10 @@ func average(old, v, n time.Duration) time.Duration {
 //   - other quanta have as many tokens as fit into a tick by the measured step;
 //   - those of the background are held while an interactive stream is late;
 //   - a prompt is computed in pieces, as many tokens as fit into a tick, one piece at a
-//     time and one prompt after another, interactive ones first. While an interactive
-//     stream is late, it has a token between two pieces, and those of the background
-//     are held.
+//     time. The next one is of the prompt of which least is left, so that a short one
+//     waits for a piece and not for a long prompt; and one in four of that which had
+//     none for longest. Interactive ones come first. While an interactive stream is
+//     late, it has a token between two pieces, and those of the background are held.
 //
 // Of those that wait for the guard, or for others, one has its turn each Hold all the
 // same.
@@ -206,10 +214,28 @@ func (t *turns) deal(now time.Time) {
 	}
 }
 
-// order is that of the classes, then of arrival.
+// order is that in which turns are granted: of prompts, in which they have a piece.
 func (t *turns) order(a, b *turn) int {
+	if a.want != b.want {
+		return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.want, b.want))
+	}
+	if a.want == toPrefill {
+		return t.pieceOrder(a, b)
+	}
 	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.id, b.id))
 }
+
+// pieceOrder is that in which prompts have their next piece.
+func (t *turns) pieceOrder(a, b *turn) int {
+	next := cmp.Compare(a.rest, b.rest)
+	if t.pieces%longestEvery == longestEvery-1 {
+		next = a.since.Compare(b.since)
+	}
+	return cmp.Or(cmp.Compare(a.class, b.class), next, cmp.Compare(a.id, b.id))
+}
+
+// longestEvery is how many pieces there are for one of who has waited for longest.
+const longestEvery = 4
 
 // oldest is who has its turn because it has waited for Hold, as long as nobody else has
 // had one so.
@@ -295,10 +321,11 @@ func (t *turns) flight() (tokens int) {
 	return tokens
 }
 
-// ahead reports whether there is a prompt that is computed before that of u.
+// ahead reports whether another prompt has the next piece: also one that does not ask for
+// it yet, since it takes in what came of its last one.
 func (t *turns) ahead(u *turn) bool {
 	for _, o := range t.known {
-		if o.prompts && o.place == running && t.order(o, u) < 0 {
+		if o != u && o.prompts && o.flight == 0 && o.place == running && t.pieceOrder(o, u) < 0 {
 			return true
 		}
 	}

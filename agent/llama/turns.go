@@ -59,15 +59,16 @@ type turns struct {
 	pace    func() time.Duration // of a prompt token
 	n       *turnCounts
 
-	mu    sync.Mutex // of all that follows, and of what is said so of a turn
-	began time.Time
-	q     *queue.Queue
-	plan  queue.Step
-	next  queue.ID
-	known map[queue.ID]*turn
-	step  time.Duration // of a decoded token, by an exponential average; 0: none yet
-	piece time.Time     // when the last piece of a prompt ended
-	freed time.Time     // when a turn that was held for Hold was granted
+	mu     sync.Mutex // of all that follows, and of what is said so of a turn
+	began  time.Time
+	q      *queue.Queue
+	plan   queue.Step
+	next   queue.ID
+	known  map[queue.ID]*turn
+	step   time.Duration // of a decoded token, by an exponential average; 0: none yet
+	piece  time.Time     // when the last piece of a prompt ended
+	pieces uint64        // of prompts, that were granted
+	freed  time.Time     // when a turn that was held for Hold was granted
 }
 
 // place is where a turn's request is.
@@ -108,10 +109,12 @@ type turn struct {
 	want     want
 	most     int // tokens that it wants
 	asked    time.Time
-	counted  bool // as held
-	prompts  bool // it has computed a part of its prompt, and not all
-	flight   int  // prompt tokens that it computes now
-	decodes  bool // it decodes its first or a further quantum: tokens are waited for
+	counted  bool      // as held
+	prompts  bool      // it has computed a part of its prompt, and not all
+	rest     int       // tokens of its prompt that are not computed
+	since    time.Time // its prompt waits for a piece, or has had its last one
+	flight   int       // prompt tokens that it computes now
+	decodes  bool      // it decodes its first or a further quantum: tokens are waited for
 	expected time.Time
 	gap      time.Duration // between two tokens, by an exponential average
 	seen     time.Time     // the last token

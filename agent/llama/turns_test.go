@@ -385,12 +385,87 @@ func TestPromptsGoInPieces(t *testing.T) {
 		add("b", Background)
 		add("c", Interactive)
 		wg.Wait()
-		want := []string{"a250", "c100", "c100", "c50", "b250"} // a was alone when it began, and b at last
+		want := []string{"a250", "c100", "c100", "c50", "b100", "b150"} // a was alone when it began, and b at last
 		if !slices.Equal(order, want) {
 			t.Errorf("pieces %v, want %v", order, want)
 		}
 		empty(t, s)
 	})
+}
+
+// prefills has a prompt computed at a millisecond a token, and tells of each piece.
+func (u *turn) prefills(tb testing.TB, tokens int, piece func(n int)) {
+	for left := tokens; left > 0; {
+		n, err := u.ask(tb.Context(), toPrefill, left, nil)
+		if err != nil {
+			tb.Error(err)
+			return
+		}
+		piece(n)
+		time.Sleep(time.Duration(n) * time.Millisecond)
+		u.ran(n, 0, scheduler.Prefill)
+		left -= n
+	}
+	u.filled(tokens)
+}
+
+// A short prompt waits for a piece or two of long ones, and not for long ones; and a long
+// one has its part however many short ones come.
+func TestAShortPromptGoesBetweenPiecesOfLongOnes(t *testing.T) {
+	for _, class := range Classes {
+		synctest.Test(t, func(t *testing.T) {
+			s := someTurns(t, 5, queue.OutputFirst)
+			var mu sync.Mutex
+			var pieces [3]int // of the long ones, and of all short ones
+			had := func() [3]int { mu.Lock(); defer mu.Unlock(); return pieces }
+			done := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
+			long := func(i int) {
+				u := s.mustEnter(t, arrival{tokens: make([]int32, 15000), class: class})
+				go func() {
+					u.prefills(t, 15000, func(int) { mu.Lock(); pieces[i]++; mu.Unlock() })
+					u.end()
+					close(done[i])
+				}()
+				synctest.Wait()
+			}
+			long(0)
+			time.Sleep(time.Second)
+			long(1)
+			time.Sleep(time.Second)
+			for range 3 {
+				u := s.mustEnter(t, arrival{tokens: some, class: class})
+				before := had()
+				u.prefills(t, len(some), func(int) {})
+				if now := had(); now[0]+now[1]-before[0]-before[1] > 2 {
+					t.Errorf("%s: a short prompt waited for the pieces from %v to %v", class, before, now)
+				}
+				u.end()
+				time.Sleep(250 * time.Millisecond)
+			}
+			from := had()
+			var wg sync.WaitGroup
+			for range 2 { // there is always a short one
+				wg.Go(func() {
+					for range 100 {
+						u := s.mustEnter(t, arrival{tokens: make([]int32, 100), class: class})
+						u.prefills(t, 100, func(int) { mu.Lock(); pieces[2]++; mu.Unlock() })
+						u.end()
+					}
+				})
+			}
+			wg.Wait()
+			to := had()
+			if n := to[0] + to[1] - from[0] - from[1]; n < to[2]/4 {
+				t.Errorf("%s: beside %d pieces of short prompts, long ones had %d", class, to[2], n)
+			}
+			if to[0]-from[0] < 10 || to[1]-from[1] < 10 {
+				t.Errorf("%s: a long prompt had next to nothing: %v after %v", class, to, from)
+			}
+			<-done[0]
+			<-done[1]
+			empty(t, s)
+		})
+	}
 }
 
 // While an answer is late, it has a token between two pieces of another's prompt.
