@@ -8,25 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"meridian/internal/safefile"
 )
 
 // ReadFile reads a recording from a file. One without a name gets the file's.
 func ReadFile(path string) (Recording, error) {
-	f, err := os.Open(path)
+	f, err := safefile.Input(path)
 	if err != nil {
 		return Recording{}, err
 	}
 	defer func() { _ = f.Close() }() // it was read only
-	info, err := f.Stat()
-	if err != nil {
-		return Recording{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return Recording{}, fmt.Errorf("%s is no regular file", path)
-	}
 	r, err := Read(f)
 	if err != nil {
 		return Recording{}, fmt.Errorf("%s: %w", path, err)

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -192,6 +193,13 @@ func TestAFileWithoutANameGetsItsOwn(t *testing.T) {
 	}
 	if _, err := ReadFile(dir); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("a folder: %v", err)
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(pipe); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a pipe that nobody writes to: %v", err)
 	}
 	if _, err := ReadFile(filepath.Join(dir, "none")); err == nil {
 		t.Error("a file that is not there was read")

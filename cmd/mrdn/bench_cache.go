@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	"meridian/bench/cachebench"
 	"meridian/bench/trace"
+	"meridian/internal/safefile"
 )
 
 func newBenchCacheCmd(a *app) *cobra.Command {
@@ -73,7 +73,7 @@ func readTraces(files []string) ([]cachebench.Trace, error) {
 	}
 	var all []cachebench.Trace
 	for _, name := range files {
-		f, err := os.Open(name)
+		f, err := safefile.Input(name)
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"meridian/bench/measure"
 	"meridian/bench/think"
 	"meridian/bench/think/real"
+	"meridian/internal/safefile"
 )
 
 // thinkTimeout is for 20 seeds of five arms at four loads.
@@ -198,7 +198,7 @@ func (w *thinkFlags) requests() (think.Workload, error) {
 		}
 		return think.Of(d), nil
 	}
-	f, err := os.Open(w.dataset)
+	f, err := safefile.Input(w.dataset)
 	if err != nil {
 		return think.Workload{}, usage("--dataset: %v", err)
 	}

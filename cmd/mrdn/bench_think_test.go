@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +25,12 @@ func TestBenchThinkNamesTheFlagThatCannotBe(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := syscall.Mkfifo("pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, s.run(t, "bench", "cache", "--trace", "pipe"), exitUsage, "", "--trace: pipe is a pipe, and no regular file")
 	for args, want := range map[string]string{
+		"--workload fast25 --dataset pipe":         "--dataset: pipe is a pipe, and no regular file",
 		"--workload alpaca":                        `--workload: "alpaca" is none of reference, answer-heavy, sharegpt, math500, fast25`,
 		"--workload sharegpt":                      "--workload sharegpt needs --dataset: nothing is downloaded",
 		"--dataset empty.json":                     "--dataset: the reference workload is drawn from distributions",

@@ -78,6 +78,31 @@ func Read(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
+// Input opens a file that somebody names as input, without waiting for its other end: a
+// regular file, or what is open as a descriptor of this process already, such as /dev/stdin,
+// of which a read may wait as long as its other end does.
+func Input(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && (info.IsDir() || !info.Mode().IsRegular() && !isDescriptor(path)) {
+		err = fmt.Errorf("%s is %s, and no regular file", path, kindOf(info.Mode()))
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// isDescriptor says whether a path names an open descriptor of this process.
+func isDescriptor(path string) bool {
+	path = filepath.Clean(path)
+	dir := filepath.Dir(path)
+	return path == "/dev/stdin" || dir == "/dev/fd" || dir == "/proc/self/fd"
+}
+
 // Open is os.OpenFile for a file that is read and written in parts, in a folder of
 // ours: a name that is not a regular file, a symbolic link included, is a
 // *SpecialError, before a byte of it is changed and without waiting for its other

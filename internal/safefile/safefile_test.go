@@ -2,6 +2,8 @@ package safefile
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -167,5 +169,45 @@ func TestAFolderThatIsNotThereIsToldByTheFilesOwnName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none", "f")
 	if err := Write(path, nil, 0o600); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), " "+path+": ") {
 		t.Errorf("%v, want one that names %s", err, path)
+	}
+}
+
+// An input is a regular file, through a link too, or a descriptor that is open already;
+// nothing waits for the other end of a pipe.
+func TestInputTakesRegularFilesAndOpenDescriptorsOnly(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.WriteFile(at("file"), []byte("x"), 0o600), os.Symlink(at("file"), at("link")), syscall.Mkfifo(at("pipe"), 0o600), os.Symlink(at("pipe"), at("to-pipe"))); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if _, err := w.WriteString("x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{at("file"), at("link"), fmt.Sprintf("/dev/fd/%d", r.Fd())} {
+		f, err := Input(path)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if b, err := io.ReadAll(f); err != nil || string(b) != "x" {
+			t.Errorf("%s: read %q, %v", path, b, err)
+		}
+		_ = f.Close()
+	}
+	for path, kind := range map[string]string{at("pipe"): "a pipe", at("to-pipe"): "a pipe", dir: "a folder", "/dev/null": "a device"} {
+		if _, err := Input(path); err == nil || err.Error() != path+" is "+kind+", and no regular file" {
+			t.Errorf("%s: error %v", path, err)
+		}
+	}
+	if _, err := Input(at("none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error %v", err)
 	}
 }
