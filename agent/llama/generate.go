@@ -71,12 +71,13 @@ func (n *Node) Models(context.Context) ([]openai.Model, error) {
 
 // Generate implements openai.Backend.
 func (n *Node) Generate(ctx context.Context, r *openai.Request, emit func(openai.Token) error) (openai.Result, error) {
-	n.stats.requests.Add(1)
 	res, err := n.generate(ctx, r, emit)
-	switch {
+	switch { // a request counts when it has ended, and once
+	case err == nil:
+		n.stats.answered.Add(1)
 	case errors.Is(err, context.Canceled):
 		n.stats.cancelled.Add(1)
-	case err != nil:
+	default:
 		n.stats.failed.Add(1)
 	}
 	if err != nil {

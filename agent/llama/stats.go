@@ -8,7 +8,7 @@ import (
 
 // counters are what the node counts since its start.
 type counters struct {
-	requests, cancelled, failed, handedOver                   atomic.Uint64
+	answered, cancelled, failed, handedOver                   atomic.Uint64
 	prefillServed, prefillRemote, prefillFallbacks            atomic.Uint64
 	computedTokens, restoredTokens, thinkTokens               atomic.Uint64
 	droppedThinking, decodedTokens                            atomic.Uint64
@@ -52,8 +52,8 @@ type Stats struct {
 	Size  int // slots
 	Turns TurnStats
 
-	Requests, Cancelled, Failed uint64
-	HandedOver                  uint64 // requests that the partner decoded
+	Answered, Cancelled, Failed uint64 // requests that have ended
+	HandedOver                  uint64 // of them, those that the partner decoded
 	PrefillServed               uint64 // prompts prefilled for the partner
 	PrefillRemote               uint64 // prompts that the partner prefilled
 	PrefillFallbacks            uint64 // prompts that it should have, and did not
@@ -75,7 +75,7 @@ type Stats struct {
 func (n *Node) Stats() Stats {
 	c := &n.stats
 	st := Stats{
-		Requests: c.requests.Load(), Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), HandedOver: c.handedOver.Load(),
+		Answered: c.answered.Load(), Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), HandedOver: c.handedOver.Load(),
 		PrefillServed: c.prefillServed.Load(), PrefillRemote: c.prefillRemote.Load(), PrefillFallbacks: c.prefillFallbacks.Load(),
 		ComputedTokens: c.computedTokens.Load(), RestoredTokens: c.restoredTokens.Load(), DecodedTokens: c.decodedTokens.Load(),
 		ThinkTokens: c.thinkTokens.Load(), DroppedThinking: c.droppedThinking.Load(),
