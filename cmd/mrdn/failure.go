@@ -202,7 +202,7 @@ func (a *app) report(f *failure) {
 	if f.hint != "" {
 		text += "hint: " + oneLine(f.hint) + "\n"
 	}
-	_, _ = io.WriteString(a.err, text) // there is nobody to tell of a failure
+	_, _ = io.WriteString(a.err, plain(text)) // there is nobody to tell of a failure
 }
 
 // guessOutput looks for JSON in arguments that were never parsed, as when

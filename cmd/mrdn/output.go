@@ -212,7 +212,7 @@ func writeGrid(w io.Writer, g grid, colour bool) error {
 		b.WriteString("\n")
 	}
 	if g.note != "" {
-		b.WriteString(g.note + "\n")
+		b.WriteString(plain(g.note) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -240,12 +240,24 @@ func printable(s string) string {
 	if s == "" {
 		return "-"
 	}
+	return strings.Map(shown, s)
+}
+
+// plain is printable for a text of more than one line.
+func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 || (r >= 0x7f && r < 0xa0) {
-			return '?'
+		if r == '\n' || r == '\t' {
+			return r
 		}
-		return r
+		return shown(r)
 	}, s)
+}
+
+func shown(r rune) rune {
+	if r < 0x20 || (r >= 0x7f && r < 0xa0) {
+		return '?'
+	}
+	return r
 }
 
 // colours of the words that say how something is.

@@ -236,6 +236,20 @@ func TestRequestsWithoutAnAnswerAreCountedAndTold(t *testing.T) {
 	}
 }
 
+// What a server says is for people without what a terminal obeys, and as it is in JSON.
+func TestWhatAServerSaysCannotSteerATerminal(t *testing.T) {
+	const bad = "m\x1b[2J\x9b\nlies"
+	r := Report{Model: bad, Server: bad, Partial: bad, Arms: []ArmReport{{Arm: Arm{Name: "a"}, Tiers: true, Background: Class{Failed: 1, Error: bad}}}}
+	for _, text := range []string{r.Note(), r.Markdown()} {
+		if strings.ContainsAny(text, "\x1b\u009b") || strings.Contains(text, "\x9b") || strings.Contains(text, "\nlies") || strings.Count(text, "m?[2J\uFFFD lies") != 4 {
+			t.Errorf("%q", text)
+		}
+	}
+	if b, err := json.Marshal(r); err != nil || !strings.Contains(string(b), `"model":"m\u001b[2J`) {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
 // A model that ends at once has said so: that is an answer, of no token.
 func TestAnAnswerOfNoTokenHasAReasonToFinish(t *testing.T) {
 	url := sse(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"meridian/bench/think"
 	"meridian/scheduler"
@@ -180,10 +181,10 @@ func forcedText(f *think.Forced) string {
 func (r Report) Note() string {
 	var b strings.Builder
 	if r.Partial != "" {
-		fmt.Fprintf(&b, "PARTIAL: %s\n", r.Partial)
+		fmt.Fprintf(&b, "PARTIAL: %s\n", plain(r.Partial))
 	}
 	fmt.Fprintf(&b, "%s\nload average of a minute: %v. meridian %s, llama-server %s, model %s, %d slots of %d tokens, %d threads.\n",
-		r.Host.Text(), r.Loads, r.Version, orUnknown(r.Server), r.Model, r.Slots, r.Context, r.Threads)
+		r.Host.Text(), r.Loads, r.Version, orUnknown(plain(r.Server)), plain(r.Model), r.Slots, r.Context, r.Threads)
 	fmt.Fprintf(&b, "%d of %d rounds, seed %d: %d interactive and %d background clients, each with %d counted requests a round and further ones until all are done; %.0f %% of the background thinks, until its budget is over. ",
 		r.Done, r.Rounds, r.Seed, r.Interactive, r.Background, r.Requests, 100*r.Workload.ReasoningRatio)
 	fmt.Fprintf(&b, "Times are in seconds, the clients', p50 / p95 / p99; a change is of p95, the mean over the rounds with its 95 %% interval. itl: between visible tokens as they came. answer: from the request to the first visible token. after thought: to it from the last thinking token. late: over %.0f ms after the one before, of readers at %.0f ms a token. good: first answer in %.0f ms and %.0f ms a thinking token, and 99 of 100 tokens in time. ",
@@ -202,7 +203,7 @@ func (r Report) Note() string {
 		}
 		for _, c := range []Class{a.Interactive, a.Background} {
 			if c.Error != "" {
-				fmt.Fprintf(&b, "First error of %s: %s. ", a.Name, c.Error)
+				fmt.Fprintf(&b, "First error of %s: %s. ", a.Name, plain(c.Error))
 			}
 		}
 	}
@@ -211,6 +212,20 @@ func (r Report) Note() string {
 		fmt.Fprintf(&b, "no %s: %s\n", a.Name, a.Why)
 	}
 	return strings.TrimSpace(b.String())
+}
+
+// plain is what a server says in one line, without control characters: a terminal would
+// obey those.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case unicode.IsControl(r):
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 func orUnknown(s string) string {

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+)
+
+// A note and an error may have in them what a server says: no control character of it
+// reaches the terminal.
+func TestNotesAndErrorsHaveNoControlCharacters(t *testing.T) {
+	var out, err bytes.Buffer
+	if e := writeGrid(&out, grid{note: "model \x1b[2Jm\u009b\n\tnext"}, false); e != nil {
+		t.Fatal(e)
+	}
+	if got, want := out.String(), "model ?[2Jm?\n\tnext\n"; got != want {
+		t.Errorf("note %q, want %q", got, want)
+	}
+	a := &app{err: &err}
+	a.report(&failure{err: errors.New("it says \x1b]0;x\x07"), hint: "try\x1b[1m"})
+	if got, want := err.String(), "error: it says ?]0;x?\nhint: try?[1m\n"; got != want {
+		t.Errorf("error %q, want %q", got, want)
+	}
+}
