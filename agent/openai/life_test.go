@@ -85,6 +85,29 @@ func TestAClientThatReadsSlowlyGetsItsAnswer(t *testing.T) {
 	})
 }
 
+// A client that reads a little of each write just in time does not hold what answers it
+// for each write anew.
+func TestAClientThatReadsNowAndThenIsEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, m := newFront(t, Config{Backend: endless()}), newMemory()
+		_, stop := startServer(f, m)
+		c, err := begin(m, streamed+"}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for b := make([]byte, 1<<10); err == nil && time.Since(began) < 10*DefaultWriteTimeout; _, err = c.Read(b) {
+			time.Sleep(DefaultWriteTimeout / 3)
+		}
+		synctest.Wait()
+		if took, s := time.Since(began), f.Stats(); took > (patience+1)*DefaultWriteTimeout || s.Slow != 1 || s.Active != 0 {
+			t.Errorf("it was answered for %v, %+v", took, s)
+		}
+		_ = c.Close()
+		stop()
+	})
+}
+
 // answerOn reads one answer from a bare connection.
 func answerOn(t *testing.T, c net.Conn) (status int, body []byte) {
 	t.Helper()

@@ -9,25 +9,40 @@ import (
 	"time"
 )
 
-// writer writes to a client that may not read. Each write has so much time, and
-// the first error stays.
+// readRate is how fast a client must read, in bytes a second, once the time that all
+// writes may wait is used up.
+const readRate = 1 << 10
+
+// patience is how many times the bound of one write all of them together may wait.
+const patience = 2
+
+// writer writes to a client that may not read. Each write has so much time, and all of
+// them together patience times as much, which grows again as bytes are taken at readRate:
+// one that reads a little of each write just in time does not hold what answers it for
+// each write anew. The first error stays.
 type writer struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController
 	within time.Duration
-	code   int // status that was sent; 0: none yet
+	left   time.Duration // of patience*within
+	code   int           // status that was sent; 0: none yet
 	err    error
 }
 
 // newWriter bounds from now on what net/http itself writes too.
 func newWriter(w http.ResponseWriter, within time.Duration) *writer {
-	out := &writer{w: w, rc: http.NewResponseController(w), within: within}
+	out := &writer{w: w, rc: http.NewResponseController(w), within: within, left: patience * within}
 	out.extend()
 	return out
 }
 
 func (o *writer) extend() {
-	_ = o.rc.SetWriteDeadline(time.Now().Add(o.within)) // a recorder in a test has none
+	_ = o.rc.SetWriteDeadline(time.Now().Add(min(o.left, o.within))) // a recorder in a test has none
+}
+
+// waited takes note of a write that has ended.
+func (o *writer) waited(took time.Duration, bytes int) {
+	o.left = min(patience*o.within, o.left-took+time.Duration(bytes)*time.Second/readRate)
 }
 
 func (o *writer) status(code int) {
@@ -35,12 +50,14 @@ func (o *writer) status(code int) {
 	o.w.WriteHeader(code)
 }
 
-// write sends b at once.
+// write sends b at once. Where no time is left, its deadline is over when it begins.
 func (o *writer) write(b []byte) error {
 	if o.err != nil {
 		return o.err
 	}
 	o.extend()
+	began := time.Now()
+	defer func() { o.waited(time.Since(began), len(b)) }()
 	if _, err := o.w.Write(b); err != nil {
 		o.err = err
 		return err
