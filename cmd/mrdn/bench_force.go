@@ -57,6 +57,9 @@ same format: docs/results.md describes it.
 		if err := opt.Check(); err != nil {
 			return nil, usage("%v", err)
 		}
+		if err := readyReport(out); err != nil {
+			return nil, err
+		}
 		if isTerminal(a.err) {
 			opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "replaying", s) }
 		}

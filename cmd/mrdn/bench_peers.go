@@ -48,6 +48,9 @@ quarter of an hour, both processors and 8 GiB of memory.`,
 		if err != nil {
 			return nil, err
 		}
+		if err := readyReport(out); err != nil {
+			return nil, err
+		}
 		rep, err := peers.Run(ctx, opt)
 		if out != "" && len(rep.Cells) > 0 {
 			err = errors.Join(err, writeReport(out, rep, rep.Plots()))
@@ -61,6 +64,27 @@ quarter of an hour, both processors and 8 GiB of memory.`,
 		return run(c, args)
 	}
 	return c
+}
+
+// readyReport makes the folder of a report and tries it, before the work.
+func readyReport(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = safefile.Check(filepath.Join(dir, "report.json"))
+	}
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(dir, ".report-"); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return usage("--out: %v", err)
+	}
+	return nil
 }
 
 // writeReport writes a report and its plots into a folder.

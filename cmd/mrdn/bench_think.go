@@ -101,6 +101,9 @@ of a small model on two processors then, and --requests is of each client.`,
 		if err := opt.Check(); err != nil {
 			return nil, usage("%v", err)
 		}
+		if err := readyReport(out); err != nil {
+			return nil, err
+		}
 		return playThink(ctx, a, opt, out)
 	})
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -156,8 +159,13 @@ func (w *thinkFlags) parse(opt *think.Options, given func(string) bool) (err err
 			return usage("--duration: 0s: above 0")
 		}
 	}
-	if given("rate") && given("loads") {
-		return usage("--rate and --loads: one of them says how often requests come")
+	if given("rate") {
+		if given("loads") {
+			return usage("--rate and --loads: one of them says how often requests come")
+		}
+		if opt.Rate == 0 {
+			return usage("--rate: 0 requests a second: above 0")
+		}
 	}
 	if opt.Workload, err = w.requests(); err != nil {
 		return err

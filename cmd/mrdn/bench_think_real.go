@@ -93,6 +93,9 @@ func (t *thinkReal) run(ctx context.Context, a *app, given func(string) bool, w 
 	if given("slots") {
 		t.nodes.opt.Slots = m.Slots
 	}
+	if err := readyReport(out); err != nil {
+		return nil, err
+	}
 	if err := t.arms(ctx, a, &o); err != nil {
 		return nil, err
 	}

@@ -29,6 +29,9 @@ func TestBenchThinkNamesTheFlagThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, s.run(t, "bench", "cache", "--trace", "pipe"), exitUsage, "", "--trace: pipe is a pipe, and no regular file")
+	for _, bench := range []string{"cache", "force", "peers"} {
+		expect(t, s.run(t, "bench", bench, "--out", "empty.json"), exitUsage, "", "--out: mkdir empty.json: not a directory")
+	}
 	for args, want := range map[string]string{
 		"--workload fast25 --dataset pipe":         "--dataset: pipe is a pipe, and no regular file",
 		"--workload alpaca":                        `--workload: "alpaca" is none of reference, answer-heavy, sharegpt, math500, fast25`,
@@ -53,6 +56,9 @@ func TestBenchThinkNamesTheFlagThatCannotBe(t *testing.T) {
 		"--duration 0s":                            "--duration: 0s: above 0",
 		"--duration 5m --requests 10":              "--duration and --requests: one of them",
 		"--rate 2 --loads 0.9":                     "--rate and --loads: one of them",
+		"--rate 0":                                 "--rate: 0 requests a second: above 0",
+		"--out half.jsonl":                         "--out: mkdir half.jsonl: not a directory",
+		"--mode real-llamacpp --out half.jsonl":    "--out: mkdir half.jsonl: not a directory",
 		"--rate -1":                                "a rate of -1 requests a second",
 		"--loads 0.9,0.9":                          "a load of 0.9 is there twice",
 		"--reasoning-ratio 2":                      "a reasoning ratio of 2",
