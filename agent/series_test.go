@@ -138,7 +138,15 @@ fabric = "link"
 		}
 		names = append(names, name)
 	}
-	names = append(names, grafana.Series()...)
+	for _, name := range grafana.Series() {
+		if strings.HasPrefix(name, "meridian_llama_") { // this daemon has no [llama]
+			if !slices.ContainsFunc(llamaSeries, func(s series) bool { return s.name == name }) {
+				t.Errorf("%s: no such series of a llama.cpp node", name)
+			}
+			continue
+		}
+		names = append(names, name)
+	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		switch m, ok := moved[name]; {

@@ -3,8 +3,8 @@
 // JSON with Grafana's foundation SDK.
 //
 // The rows follow a transfer through its life: who is ready, what moves, what
-// was refused, where blocks lie, what is reserved, what the requests do, over
-// which transport really, which thinking was cut short, and the process itself.
+// was refused, where blocks lie, what is reserved, what the requests do, which
+// wait for a slot of a llama.cpp node, over which transport really, which thinking was cut short, and the process itself.
 //
 // To change a board, edit rows.go and run
 //

@@ -2,7 +2,7 @@ package grafana
 
 // Rows are the rows of the daemon's board, top to bottom.
 func Rows() []Row {
-	return []Row{health(), transfers(), failures(), tiers(), leases(), phases(), truth(), budget(), process()}
+	return []Row{health(), transfers(), failures(), tiers(), leases(), phases(), llama(), truth(), budget(), process()}
 }
 
 func health() Row {
@@ -185,7 +185,7 @@ func phases() Row {
 			Queries: quantiles("meridian_think_tokens_per_request"),
 		},
 		{
-			Title: "Off-loaded", Unit: "Bps", Width: 8,
+			Title: "Off-loaded", Unit: "Bps", Width: 6,
 			About: "Bytes copied away because their request stopped thinking, by fabric, and bytes of the arena that this freed.",
 			Queries: []Query{
 				{rate("meridian_disagg_bytes_offloaded_total", "fabric"), "off-loaded {{fabric}}"},
@@ -193,14 +193,44 @@ func phases() Row {
 			},
 		},
 		{
-			Title: "Off-loaded blocks", Unit: "ops", Width: 8,
+			Title: "Off-loaded blocks", Unit: "ops", Width: 6,
 			About:   "Blocks copied away because their request stopped thinking, by fabric.",
 			Queries: []Query{{rate("meridian_disagg_blocks_offloaded_total", "fabric"), "{{fabric}}"}},
 		},
 		{
-			Title: "Token ids from the built-in table", Unit: "short", Width: 8, Steps: []Step{{1, Warn}},
+			Title: "Token ids from the built-in table", Unit: "short", Width: 6, Steps: []Step{{1, Warn}},
 			About:   "Requests of a model that has no [model.NAME] table in the configuration. Its ids were guessed by the model's name.",
 			Queries: []Query{{`sum by (instance) (increase(meridian_vocab_fallback_total{@}[$__rate_interval]))`, "{{instance}}"}},
+		},
+		{
+			Title: "Requests of unknown models", Unit: "short", Width: 6, Steps: []Step{{1, Warn}},
+			About:   "Requests of a model that neither [model.NAME] nor the built-in table knows. Their thinking is not followed.",
+			Queries: []Query{{`sum by (instance) (increase(meridian_unknown_model_total{@}[$__rate_interval]))`, "{{instance}}"}},
+		},
+	}}
+}
+
+func llama() Row {
+	return Row{"Queue of a llama.cpp node", []Panel{
+		{
+			Title: "Requests by class and state", Unit: "short", Width: 6,
+			About:   "Requests of the node that run, that wait for a slot, and that gave theirs up for another. Those that gave it up count as waiting too.",
+			Queries: []Query{{`sum by (class, state) (meridian_llama_queue_requests{@})`, "{{class}} {{state}}"}},
+		},
+		{
+			Title: "Slots given up", Unit: "ops", Width: 6,
+			About:   "Times that a request gave its slot up for another, by class and scheduler.policy.",
+			Queries: []Query{{rate("meridian_llama_preempted_total", "class", "policy"), "{{class}} {{policy}}"}},
+		},
+		{
+			Title: "Turns held back", Unit: "ops", Width: 6,
+			About:   "Quanta and pieces of prompts that waited, since an interactive answer was late or another prompt came first. A background that is always held back has a budget that this machine cannot keep: raise scheduler.output_tpot_budget_ms.",
+			Queries: []Query{{rate("meridian_llama_turns_held_total", "class"), "{{class}}"}},
+		},
+		{
+			Title: "Refused by the queue", Unit: "ops", Width: 6, Steps: []Step{{0.1, Warn}, {1, Bad}},
+			About:   "Requests that were answered 429, since as many waited for a slot as may, by class.",
+			Queries: []Query{{rate("meridian_llama_queue_refused_total", "class"), "{{class}}"}},
 		},
 	}}
 }

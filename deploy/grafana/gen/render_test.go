@@ -138,7 +138,7 @@ func TestBoardKeepsItsPromises(t *testing.T) {
 			t.Errorf("row %q is %d columns wide", r.Title, width)
 		}
 	}
-	want := []string{"Health and peers", "Transfers", "Refusals and failures", "Tiers", "Leases and reservations", "Scheduler by phase", "Fabric truth", "Budget forcing", "Process"}
+	want := []string{"Health and peers", "Transfers", "Refusals and failures", "Tiers", "Leases and reservations", "Scheduler by phase", "Queue of a llama.cpp node", "Fabric truth", "Budget forcing", "Process"}
 	if !slices.Equal(rows, want) {
 		t.Errorf("rows %q, want %q", rows, want)
 	}
