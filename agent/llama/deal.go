@@ -87,7 +87,10 @@ func (u *turn) request(w want, most int) bool {
 		return false
 	}
 	now := time.Now()
-	u.want, u.most, u.asked, u.counted = w, most, now, false
+	u.want, u.most, u.counted = w, most, false
+	if u.asked.IsZero() { // and not one that it had to leave with
+		u.asked = now
+	}
 	if w == toPrefill {
 		if !u.prompts {
 			u.prompts, u.since = true, now
@@ -104,6 +107,10 @@ func (u *turn) request(w want, most int) bool {
 func (u *turn) grant(n int) {
 	if u.want == nothing {
 		return
+	}
+	if n > 0 {
+		u.asked = time.Time{}
+		u.t.q.Began(u.t.now(time.Now()), u.id)
 	}
 	if u.want == toPrefill {
 		u.flight = n
@@ -187,11 +194,17 @@ func average(old, v, n time.Duration) time.Duration {
 //     none for longest. Interactive ones come first. While an interactive stream is
 //     late, it has a token between two pieces, and those of the background are held.
 //
-// Of those that wait for the guard, or for others, one has its turn each Hold all the
-// same.
+// One in the background that has its slot because it waited for Aging counts as
+// interactive for its residency: others made room for it, so it must get on. And of those
+// that wait for the guard, or for others, one has its turn each Hold all the same; in the
+// background it goes on so for a third of Hold, so that they have a quarter of the time.
 func (t *turns) deal(now time.Time) {
 	var asking []*turn
 	for _, u := range t.known {
+		u.as = u.class
+		if now.Before(u.until) || t.q.Aged(t.now(now), u.id) {
+			u.as = Interactive
+		}
 		if u.want != nothing {
 			asking = append(asking, u)
 		}
@@ -203,6 +216,10 @@ func (t *turns) deal(now time.Time) {
 		if n == 0 && u == oldest {
 			if n = t.size(u); n > 0 {
 				t.freed = now
+				if u.class == Background {
+					u.until = now.Add(t.cfg.Hold / 3)
+					t.freed = u.until
+				}
 			}
 		}
 		if n > 0 {
@@ -217,12 +234,12 @@ func (t *turns) deal(now time.Time) {
 // order is that in which turns are granted: of prompts, in which they have a piece.
 func (t *turns) order(a, b *turn) int {
 	if a.want != b.want {
-		return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.want, b.want))
+		return cmp.Or(cmp.Compare(a.as, b.as), cmp.Compare(a.want, b.want))
 	}
 	if a.want == toPrefill {
 		return t.pieceOrder(a, b)
 	}
-	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.id, b.id))
+	return cmp.Or(cmp.Compare(a.as, b.as), cmp.Compare(a.id, b.id))
 }
 
 // pieceOrder is that in which prompts have their next piece.
@@ -231,7 +248,7 @@ func (t *turns) pieceOrder(a, b *turn) int {
 	if t.pieces%longestEvery == longestEvery-1 {
 		next = a.since.Compare(b.since)
 	}
-	return cmp.Or(cmp.Compare(a.class, b.class), next, cmp.Compare(a.id, b.id))
+	return cmp.Or(cmp.Compare(a.as, b.as), next, cmp.Compare(a.id, b.id))
 }
 
 // longestEvery is how many pieces there are for one of who has waited for longest.
@@ -255,7 +272,7 @@ func (t *turns) oldest(asking []*turn, now time.Time) (oldest *turn) {
 func (t *turns) turnOf(u *turn, now time.Time) int {
 	switch {
 	case t.fcfs:
-	case u.class == Background && t.late(now, false):
+	case u.as == Background && t.late(now, false):
 		return 0
 	case u.want == toPrefill && (t.ahead(u) || t.late(now, true)):
 		return 0

@@ -68,7 +68,7 @@ type turns struct {
 	step   time.Duration // of a decoded token, by an exponential average; 0: none yet
 	piece  time.Time     // when the last piece of a prompt ended
 	pieces uint64        // of prompts, that were granted
-	freed  time.Time     // when a turn that was held for Hold was granted
+	freed  time.Time     // when a turn that was held for Hold was granted, or the time that it has ends
 }
 
 // place is where a turn's request is.
@@ -107,8 +107,10 @@ type turn struct {
 	away     bool // the queue takes its blocks for offloaded: it is told when they are back
 	phase    scheduler.Phase
 	want     want
-	most     int // tokens that it wants
-	asked    time.Time
+	most     int       // tokens that it wants
+	asked    time.Time // since when it asks, also before it was preempted; zero: it has its turn
+	until    time.Time // it has been held, and goes on so long
+	as       Class     // what it counts as
 	counted  bool      // as held
 	prompts  bool      // it has computed a part of its prompt, and not all
 	rest     int       // tokens of its prompt that are not computed

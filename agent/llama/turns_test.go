@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,10 +297,21 @@ func TestTheGuardHoldsTheBackgroundWhileAnAnswerIsLate(t *testing.T) {
 		if at := <-held; at.Sub(asked) < s.cfg.Hold || at.Sub(asked) > s.cfg.Hold+lookAgain {
 			t.Errorf("held for %v, want %v", at.Sub(asked), s.cfg.Hold)
 		}
+		for until := time.Now().Add(s.cfg.Hold/3 - 2*time.Second); time.Now().Before(until); {
+			u.answers(t, 30*time.Millisecond)
+			back.ran(0, 1, scheduler.OutputDecode)
+			if held = turn(); len(held) == 0 {
+				t.Fatal("it does not go on")
+			}
+		}
+		for range 80 { // until its time is over
+			u.answers(t, 30*time.Millisecond)
+		}
 		back.ran(0, 1, scheduler.OutputDecode)
 		held = turn()
+		u.answers(t, 30*time.Millisecond)
 		if len(held) != 0 {
-			t.Error("the next turn was not held")
+			t.Error("it goes on for ever")
 		}
 		u.end()
 		<-held
@@ -307,6 +319,111 @@ func TestTheGuardHoldsTheBackgroundWhileAnAnswerIsLate(t *testing.T) {
 			t.Errorf("%+v after %v", n, time.Since(began))
 		}
 		back.end()
+		empty(t, s)
+	})
+}
+
+// stream decodes so many tokens, of a step each, and leaves its slot when it is told to.
+// It says how many were decoded between two times that it left.
+func (u *turn) stream(tb testing.TB, tokens int, step time.Duration) (each []int) {
+	tb.Helper()
+	part := 0
+	for left := tokens; left > 0; {
+		n, err := u.ask(tb.Context(), toDecode, min(left, 16), nil)
+		if errors.Is(err, errLeave) {
+			each, part = append(each, part), 0
+			if err = u.leave(tb.Context(), some, nil); err == nil {
+				u.filled(len(some))
+				continue
+			}
+		}
+		if err != nil {
+			tb.Error(err)
+			return each
+		}
+		for i := range n {
+			time.Sleep(step)
+			u.token(i == 0)
+			u.awaits()
+		}
+		u.ran(0, n, scheduler.OutputDecode)
+		left, part = left-n, part+n
+	}
+	return append(each, part)
+}
+
+// Whatever floods the node with answers that are late, a request in the background comes
+// to its end: from when it has waited for Aging it gets on each time that it has a slot.
+func TestTheBackgroundGetsOnUnderAFlood(t *testing.T) {
+	for _, slots := range []int{1, 2, 4} {
+		for _, aging := range []time.Duration{0, 5 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				const step = 40 * time.Millisecond
+				s := turnsOf(t, slots, queue.Config{Policy: queue.OutputFirst, Aging: aging})
+				ended := make(chan []int, 1)
+				var over atomic.Bool
+				var answers atomic.Int64
+				var wg sync.WaitGroup
+				for range 6 {
+					wg.Go(func() {
+						for !over.Load() && answers.Load() < 2000 {
+							u := s.mustEnter(t, arrival{tokens: some})
+							u.filled(len(some))
+							u.stream(t, 60, step)
+							u.end()
+							answers.Add(1)
+						}
+					})
+				}
+				time.Sleep(time.Second)
+				wg.Go(func() {
+					u := s.mustEnter(t, arrival{tokens: some, class: Background})
+					u.filled(len(some))
+					ended <- u.stream(t, 200, step)
+					u.end()
+				})
+				each := <-ended
+				n := answers.Load()
+				over.Store(true)
+				wg.Wait()
+				t.Logf("%d slots, aging %v: %v tokens a time, beside %d answers", slots, aging, each, n)
+				if n >= 2000 {
+					t.Errorf("%d slots, aging %v: it was starved: %v", slots, aging, each)
+				}
+				for i, tokens := range each {
+					if tokens == 0 {
+						t.Errorf("%d slots, aging %v: others made room for it the %d. time, and it did not get on: %v", slots, aging, i+1, each)
+					}
+				}
+				empty(t, s)
+			})
+		}
+	}
+}
+
+// One in the background with a slot has a quarter of the time beside an answer that is
+// always late.
+func TestTheBackgroundHasAQuarterOfTheTimeBesideALateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step = 40 * time.Millisecond
+		s := someTurns(t, 2, queue.OutputFirst)
+		u, back := s.mustEnter(t, arrival{tokens: some}), s.mustEnter(t, arrival{tokens: some, class: Background})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			u.answers(t, step)
+			u.stream(t, 4000, step)
+			u.end()
+		}()
+		time.Sleep(time.Second)
+		back.stream(t, 900, step)
+		select {
+		case <-done:
+			t.Error("it had less than its part")
+		default:
+		}
+		back.end()
+		<-done
 		empty(t, s)
 	})
 }

@@ -54,8 +54,10 @@
 // others, where there are so many. A reader reads at [Config].OutputPace, so an answer that is ahead of him can be
 // away for a time; that it stays in memory and takes no token would help nobody. A request
 // that has waited for [Config].Aging comes first whatever the policy, in one of four
-// admissions, and whoever is preempted first yields to it, so none waits for ever; an
-// answer whose reader has enough does not wait. fcfs needs none of that.
+// admissions, and whoever is preempted first yields to it, so none waits for ever. It has
+// its residency from its first turn on (Began), and comes first so again when it is
+// preempted: it gets on each time that somebody makes room for it. An answer whose reader
+// has enough does not wait. fcfs needs none of that.
 //
 // Under all but fcfs, requests in the background are admitted after all others, preempted
 // before them, and yield their place to them; among themselves the policy decides.

@@ -143,6 +143,7 @@ func (q *Queue) Ran(now Time, id ID, prefilled, decoded int, p scheduler.Phase) 
 	if e.state != running {
 		return
 	}
+	q.begin(now, e)
 	from := e.ctx - e.todo
 	e.todo -= min(max(prefilled, 0), e.todo)
 	q.n.LostTokens += uint64(max(min(e.ctx-e.todo, e.had)-from, 0))
@@ -156,6 +157,29 @@ func (q *Queue) Ran(now Time, id ID, prefilled, decoded int, p scheduler.Phase) 
 		q.n.Completed++
 		q.end(i)
 	}
+}
+
+// Began says that a running request has its turn: who was admitted because it had waited
+// for Aging is not preempted before, and has its residency from then on. Ran says so too.
+func (q *Queue) Began(now Time, id ID) {
+	now = q.now(now)
+	if i, known := q.byID[id]; known && q.all[i].state == running {
+		q.begin(now, &q.all[i])
+	}
+}
+
+func (q *Queue) begin(now Time, e *entry) {
+	if e.fresh {
+		e.fresh, e.since = false, now
+	}
+}
+
+// Aged reports whether a request that runs has its residency because it had waited for
+// Aging: others made room for it.
+func (q *Queue) Aged(now Time, id ID) bool {
+	now = q.now(now)
+	i, known := q.byID[id]
+	return known && q.all[i].aged && q.all[i].state == running && !q.cfg.settled(&q.all[i], now)
 }
 
 // Moved says that the offload or the load of a request has ended.

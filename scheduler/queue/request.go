@@ -49,6 +49,8 @@ type entry struct {
 	back    bool // in the background
 	away    bool // its blocks are offloaded
 	old     bool // it has waited for Aging, and it is the turn of one that has
+	aged    bool // it was admitted as such, once
+	fresh   bool // it was admitted so, and nothing has been made of it yet
 	ctx     int  // tokens that are computed, or were before they were dropped
 	todo    int  // tokens to be computed before it decodes again
 	had     int  // tokens that were computed when its blocks were dropped
@@ -178,7 +180,9 @@ func (c *Config) yields(running, waits *entry, now Time) bool {
 	return false
 }
 
-func (c *Config) settled(e *entry, now Time) bool { return now-e.since >= Time(c.MinResidency) }
+func (c *Config) settled(e *entry, now Time) bool {
+	return !e.fresh && now-e.since >= Time(c.MinResidency)
+}
 
 func tooLong(need, have int) error {
 	return fmt.Errorf("%w: %d blocks of %d", ErrTooLong, need, have)

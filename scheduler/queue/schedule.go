@@ -170,7 +170,7 @@ func (q *Queue) enter(now Time, s *Step, i int32, need, tokens int) int {
 	q.waiting = remove(q.waiting, i)
 	q.n.Admitted++
 	if q.sinceOld++; e.old {
-		q.sinceOld, e.old = 0, false
+		q.sinceOld, e.old, e.aged, e.fresh = 0, false, true, true
 	}
 	if e.away {
 		e.state = loading
@@ -216,7 +216,7 @@ func (q *Queue) candidates(now Time, best []int32) []int32 {
 			if q.cfg.early(e, now) != early {
 				continue
 			}
-			e.old = turn && now-e.since >= Time(q.cfg.Aging)
+			e.old = turn && (e.aged || now-e.since >= Time(q.cfg.Aging))
 			best = q.insert(best, i)
 		}
 		if len(best) > 0 && q.all[best[0]].old {
