@@ -219,8 +219,10 @@ func newLlamaUpCmd(a *app) *cobra.Command {
 		Long: `Starts two daemons with a llama-server each, as processes of this program. A
 prompt given to either OpenAI front is prefilled on the one node and decoded on
 the other; its KV goes between them as checked blocks. Everything listens on
-loopback or on Unix sockets. Two hosts are joined by configuration instead: see
-[llama] in docs/config.md, and docs/examples/llama.md.`,
+loopback or on Unix sockets. The nodes take the keys of [scheduler] from the
+environment, as MERIDIAN_SCHEDULER_POLICY=fcfs, and no configuration file. Two
+hosts are joined by configuration instead: see [llama] in docs/config.md, and
+docs/examples/llama.md.`,
 		Example:     "  mrdn llama up --fetch\n  mrdn llama up --server ./llama-server --model m.gguf --args=-ngl,99\n  mrdn llama up --decode 127.0.0.1:8080 \\\n      --think '<think>,</think>' --max-think 200",
 		Args:        exactly(),
 		Annotations: map[string]string{accessKey: writing},
@@ -239,14 +241,48 @@ loopback or on Unix sockets. Two hosts are joined by configuration instead: see
 		if len(think) != 0 && len(think) != 2 {
 			return nil, usage("--think %q: want the start and the end marker, separated by a comma", strings.Join(think, ","))
 		}
+		scheduler, err := schedulerTable(a.env, maxThink)
+		if err != nil {
+			return nil, err
+		}
 		o, err := f.options(ctx, a)
 		if err != nil {
 			return nil, err
 		}
-		thinking(o, think, maxThink, keeps)
+		o.Extra += scheduler
+		thinking(o, think, keeps)
 		return nil, a.llamaUp(ctx, o)
 	})
 	return c
+}
+
+// schedulerTable is [scheduler] of the nodes: what the environment's MERIDIAN_SCHEDULER_*
+// and, before it, --max-think say; "" where they say nothing.
+func schedulerTable(env []string, maxThink uint) (string, error) {
+	const table = "scheduler."
+	o := config.Options{Path: os.DevNull, Flags: map[string]string{}}
+	for _, e := range env {
+		if strings.HasPrefix(e, config.EnvName(table)) {
+			o.Env = append(o.Env, e)
+		}
+	}
+	if maxThink > 0 {
+		o.Flags[table+"max_think_tokens"], o.Flags[table+"min_think_tokens"] = strconv.FormatUint(uint64(maxThink), 10), "0"
+	}
+	cfg, _, err := openers.Load(o)
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	var b strings.Builder
+	for _, k := range cfg.Origins() {
+		if name, ok := strings.CutPrefix(k.Key, table); ok && k.Source != "default" {
+			fmt.Fprintf(&b, "%s = %s\n", name, k.Value)
+		}
+	}
+	if b.Len() == 0 {
+		return "", nil
+	}
+	return "[scheduler]\n" + b.String(), nil
 }
 
 // endlessCommand is command for those that run until they are told to stop.
@@ -260,12 +296,9 @@ func (a *app) endlessCommand(f func(ctx context.Context, args []string) (result,
 }
 
 // thinking writes what the nodes must know of a model that thinks.
-func thinking(o *pair.Options, markers []string, max uint, keeps bool) {
+func thinking(o *pair.Options, markers []string, keeps bool) {
 	if len(markers) == 2 {
 		o.Llama += fmt.Sprintf("think_start = %q\nthink_end = %q\nthink_open = true\n", markers[0], markers[1])
-	}
-	if max > 0 {
-		o.Extra += fmt.Sprintf("[scheduler]\nmax_think_tokens = %d\nmin_think_tokens = 0\n", max)
 	}
 	if keeps {
 		o.Extra += fmt.Sprintf("[model.%q]\nkeeps_thinking = true\n", o.Name)

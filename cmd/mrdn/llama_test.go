@@ -2,8 +2,12 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"meridian/agent/config"
+	"meridian/agent/openers"
 )
 
 func TestALlamaServerThatIsWaitedForIsToldWithAWayOut(t *testing.T) {
@@ -40,5 +44,46 @@ func TestAFlagThatANodeWouldRefuseFetchesNothing(t *testing.T) {
 	}
 	if e, err := os.ReadDir(os.Getenv("XDG_CACHE_HOME")); err != nil || len(e) != 0 {
 		t.Errorf("%v, %v", e, err)
+	}
+}
+
+// The nodes schedule as the environment says, and what it says wrongly is refused before
+// anything is fetched; a flag comes before a variable.
+func TestTheNodesTakeTheirSchedulerFromTheEnvironment(t *testing.T) {
+	s := newShell(t, nil)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // nothing is fetched yet
+	for variable, want := range map[string]string{
+		"MERIDIAN_SCHEDULER_POLICY=foo":           `"foo" must be`,
+		"MERIDIAN_SCHEDULER_POLICE=fcfs":          "did you mean MERIDIAN_SCHEDULER_POLICY?",
+		"MERIDIAN_SCHEDULER_MAX_THINK_TOKENS=100": "min_think_tokens",
+	} {
+		s.env = []string{variable}
+		got := s.run(t, "llama", "up", "--fetch")
+		expect(t, got, exitUsage, "", want)
+		if strings.Contains(got.err, "fetching") {
+			t.Errorf("%s: %s", variable, got.err)
+		}
+	}
+	for _, c := range []struct {
+		env   []string
+		think uint
+		want  string
+	}{
+		{nil, 0, ""},
+		{[]string{"MERIDIAN_LINK_LANES=3", "MERIDIAN_SCHEDULER_POLICY=", "PATH=/bin"}, 0, ""},
+		{[]string{"MERIDIAN_SCHEDULER_POLICY=slo-slack", "MERIDIAN_SCHEDULER_AGING=90s", "MERIDIAN_SCHEDULER_OUTPUT_TPOT_BUDGET_MS=150"}, 0, "[scheduler]\npolicy = \"slo-slack\"\noutput_tpot_budget_ms = 150\naging = \"1m30s\"\n"},
+		{[]string{"MERIDIAN_SCHEDULER_MAX_THINK_TOKENS=9000"}, 200, "[scheduler]\nmax_think_tokens = 200\nmin_think_tokens = 0\n"},
+	} {
+		got, err := schedulerTable(c.env, c.think)
+		if got != c.want || err != nil {
+			t.Errorf("%q, --max-think %d: %q, %v; want %q", c.env, c.think, got, err, c.want)
+		}
+		file := filepath.Join(t.TempDir(), config.FileName)
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := openers.Load(config.Options{Path: file}); err != nil {
+			t.Errorf("a node refuses %q: %v", got, err)
+		}
 	}
 }
