@@ -38,7 +38,7 @@ func (l *loader) checkNumbers() {
 	if s.MinThinkTokens >= s.MaxThinkTokens {
 		l.fail("scheduler.min_think_tokens", "%d must be below scheduler.max_think_tokens, which is %d", s.MinThinkTokens, s.MaxThinkTokens)
 	}
-	if s.ThinkBatchMultiplier > 3.5 {
+	if s.Policy == "output-first" && s.ThinkBatchMultiplier > 3.5 { // no other policy reads it
 		l.warn("scheduler.think_batch_multiplier", "%g is above 3.5: output tokens may miss their budget", s.ThinkBatchMultiplier)
 	}
 	m, a := l.cfg.KVMemory, l.cfg.Arena

@@ -328,3 +328,17 @@ func TestChangesTellLiveKeysFromOthers(t *testing.T) {
 		t.Errorf("no change: %v", got)
 	}
 }
+
+// The key is read under output-first alone, so no other policy makes its value worth a warning.
+func TestTheMultiplierIsAWarningOnlyWhereItIsRead(t *testing.T) {
+	for policy, warned := range map[string]bool{"": true, "output-first": true, "fcfs": false, "reason-first": false, "slo-slack": false} {
+		text := "[scheduler]\nthink_batch_multiplier = 9\n"
+		if policy != "" {
+			text += fmt.Sprintf("policy = %q\n", policy)
+		}
+		_, warnings, err := loadText(t, text)
+		if err != nil || slices.ContainsFunc(warnings, func(w config.Warning) bool { return w.Key == "scheduler.think_batch_multiplier" }) != warned {
+			t.Errorf("policy %q: %v, %v; warned: want %v", policy, warnings, err, warned)
+		}
+	}
+}
