@@ -108,6 +108,7 @@ func (j *job) force(ctx context.Context, room int, emit func(openai.Token) error
 	}
 	j.tokens = append(j.tokens, ids...)
 	j.think.untold = j.think.untold[:0]
+	j.part = j.part[:0] // what it thought last may be part of a character, which nothing completes
 	j.tell(j.s.marks.End)
 	return nil
 }

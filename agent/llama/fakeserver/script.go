@@ -1,6 +1,7 @@
 package fakeserver
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"regexp"
 	"strings"
@@ -18,7 +19,8 @@ type Script struct {
 
 	// What the model says: before it thinks, as its thinking, which goes on for
 	// ever with "x", and as its answer. One entry a token; without Opening it
-	// thinks only where the prompt has opened it.
+	// thinks only where the prompt has opened it. "hex:" and digits are bytes, which
+	// may be part of a character.
 	Opening, Thinking, Answer []string
 
 	// PrefillMS is how long a prompt takes, in milliseconds, with ten signs of
@@ -43,6 +45,22 @@ func (s Script) JSON() []byte {
 		panic(err) // strings marshal
 	}
 	return b
+}
+
+// read has the words that are written as bytes be those.
+func (s *Script) read() error {
+	for _, words := range [][]string{s.Opening, s.Thinking, s.Answer} {
+		for i, w := range words {
+			if digits, ok := strings.CutPrefix(w, "hex:"); ok {
+				b, err := hex.DecodeString(digits)
+				if err != nil {
+					return err
+				}
+				words[i] = string(b)
+			}
+		}
+	}
+	return nil
 }
 
 const (

@@ -46,7 +46,7 @@ func Main(args []string) error {
 		return err
 	}
 	s := &server{model: flag["--model"], dir: flag["--slot-save-path"], stalls: flag["--alias"] == Stalls, ids: map[string]int32{}, cached: map[int][]int32{}}
-	if err := json.Unmarshal(b, &s.script); err != nil {
+	if err := errors.Join(json.Unmarshal(b, &s.script), s.script.read()); err != nil {
 		return err
 	}
 	total, err1 := strconv.Atoi(flag["--ctx-size"])

@@ -36,6 +36,19 @@ func TestTheTemplatesTailOpensThinkingWhateverAUserQuotes(t *testing.T) {
 	}
 }
 
+// Thinking that is ended within a character leaves nothing of it to the answer.
+func TestACharacterThatThinkingWasEndedInIsNoContent(t *testing.T) {
+	for _, special := range []bool{false, true} {
+		n := start(t, fakeserver.Script{Template: "opens", Special: special, Thinking: []string{"a", "hex:f09f", "hex:9880", "b"}, Answer: []string{"yes", ", sir"}}, markers, "")
+		for budget := 1; budget <= 4; budget++ {
+			r := n.chat(t, "hello", fmt.Sprintf(`,"thinking_token_budget":%d`, budget))
+			if want := []string{"a", "a", "a😀", "a😀b"}[budget-1]; r.text != "yes, sir" || r.reasoning != want {
+				t.Errorf("special %v, budget %d: %q, and %q of its thinking; want %q\n%s", special, budget, r.text, r.reasoning, want, r.body)
+			}
+		}
+	}
+}
+
 func TestWhiteSpaceBeforeTheMarkerIsNoContent(t *testing.T) {
 	for _, opening := range [][]string{{"\n", "<think>"}, {"\n\n", " ", "<think>"}, {"\n<think>"}, {" <", "think", ">\n"}} {
 		n := start(t, fakeserver.Script{Template: "plain", Opening: opening, Thinking: []string{"plan", "</think>"}, Answer: []string{"answer"}}, markers, "")
