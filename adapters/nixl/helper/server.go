@@ -30,6 +30,11 @@ const (
 	// notifEvery is how often notifications are looked for; the look takes the lock that
 	// transfers share.
 	notifEvery = time.Millisecond
+	// idleAfter is how long nothing has come, from the daemon or a peer, until notifications
+	// are looked for every idleEvery only: a thousand wake-ups a second cost some percent of
+	// a processor, for nothing.
+	idleAfter = 2 * time.Second
+	idleEvery = 20 * time.Millisecond
 	// yieldEvery is how often the loop lets Go's scheduler in. From a goroutine that it has
 	// not seen for 10 ms its monitor takes the processor in the next call, and then looks
 	// every 20 µs for a while: twice the context switches, and a tenth of the processor time.
@@ -47,12 +52,13 @@ type server struct {
 	out     *output
 	told    map[string]uses             // of each peer
 	paces   map[string]*[2]control.Pace // of reads and writes with each peer
+	busy    time.Time                   // when something came last, but for signs of life
 	spins   time.Time                   // transfers are polled without a pause until then
 	looks   control.Looks               // for the next request, after the last transfer's end
 }
 
 func newServer(send func(control.Message) error, out *output) *server {
-	return &server{send: send, open: open, gpus: gpus.List, windows: map[uint32]*mapped{}, out: out, told: map[string]uses{}, paces: map[string]*[2]control.Pace{}}
+	return &server{send: send, open: open, gpus: gpus.List, windows: map[uint32]*mapped{}, out: out, told: map[string]uses{}, paces: map[string]*[2]control.Pace{}, busy: time.Now()}
 }
 
 // Run serves the daemon at the other end of a socket, until it closes that.
@@ -81,7 +87,8 @@ func Run(socket *os.File) error {
 func (s *server) loop(receive func(wait time.Duration) (control.Message, int, error)) error {
 	var looked, yielded, until time.Time // until: it looks for a request, and does not sleep
 	for {
-		wait := notifEvery
+		every := s.every()
+		wait := every
 		if now := time.Now(); len(s.moves) > 0 {
 			did, err := s.poll()
 			if err != nil {
@@ -99,10 +106,10 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 		} else if !until.IsZero() {
 			if wait = 0; now.After(until) {
 				s.looks.Miss()
-				until, wait = time.Time{}, notifEvery
+				until, wait = time.Time{}, every
 			}
 		}
-		if now := time.Now(); s.engine != nil && now.Sub(looked) >= notifEvery {
+		if now := time.Now(); s.engine != nil && now.Sub(looked) >= every {
 			looked = now
 			if err := s.takeNotifs(); err != nil {
 				return err
@@ -117,6 +124,9 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 			return err
 		}
 		if m != nil {
+			if _, life := m.(*control.Ping); !life {
+				s.busy = time.Now()
+			}
 			if !until.IsZero() {
 				s.looks.Hit()
 				until = time.Time{}
@@ -126,6 +136,14 @@ func (s *server) loop(receive func(wait time.Duration) (control.Message, int, er
 			}
 		}
 	}
+}
+
+// every is how often notifications are looked for now.
+func (s *server) every() time.Duration {
+	if len(s.moves) == 0 && time.Since(s.busy) > idleAfter {
+		return idleEvery
+	}
+	return notifEvery
 }
 
 // pause is the time between two looks at the transfers under way.
@@ -172,6 +190,7 @@ func (s *server) poll() (did bool, err error) {
 func (s *server) takeNotifs() error {
 	var failed error
 	err := s.engine.Take(func(n capi.Notif) {
+		s.busy = time.Now()
 		if failed != nil || len(n.Text) > control.MaxNotif || n.From == "" || len(n.From) > control.MaxName {
 			return
 		}

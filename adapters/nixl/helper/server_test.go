@@ -20,6 +20,7 @@ import (
 type stub struct {
 	windows []capi.Span
 	wrong   error
+	notifs  []capi.Notif // that are to be taken
 }
 
 func (s *stub) Register(b []byte, staging bool) (uint64, error) {
@@ -31,7 +32,13 @@ func (s *stub) Metadata() ([]byte, error)          { return []byte("blob"), nil 
 func (s *stub) Load(b []byte) (string, error)      { return string(b), nil }
 func (s *stub) Forget(peer string) error           { return nil }
 func (s *stub) Notify(peer string, b []byte) error { return nil }
-func (s *stub) Take(f func(capi.Notif)) error      { return nil }
+func (s *stub) Take(f func(capi.Notif)) error {
+	for _, n := range s.notifs {
+		f(n)
+	}
+	s.notifs = nil
+	return nil
+}
 
 func (s *stub) Begin(_ capi.Op, local, remote []capi.Span, peer string, _ []byte) (transfer, bool, error) {
 	for i, l := range local {
@@ -283,6 +290,34 @@ func TestTheLoopLooksForTheNextRequestAndThenSleeps(t *testing.T) {
 	})
 	if err != io.EOF || looked < 3 || looked > 200/8 || looked+atOnce != 200 {
 		t.Errorf("%v: %d looks, and slept at once %d times", err, looked, atOnce)
+	}
+}
+
+// Where nothing has come for a time, notifications are looked for less often, and a sign of
+// life changes nothing; what comes from a peer or the daemon does.
+func TestAnIdleLoopSeldomWakes(t *testing.T) {
+	s, e, _ := newStubbed()
+	s.engine, s.busy = e, time.Time{}
+	var waits []time.Duration
+	err := s.loop(func(wait time.Duration) (control.Message, int, error) {
+		waits = append(waits, wait)
+		switch len(waits) {
+		case 1:
+			return &control.Ping{}, -1, nil
+		case 2:
+			e.notifs = []capi.Notif{{From: "a", Text: []byte("x")}}
+			time.Sleep(idleEvery) // the next look is due
+		case 4:
+			s.busy = s.busy.Add(-2 * idleAfter)
+		case 5:
+			return &control.Move{Window: 9, Peer: "a", Parts: []control.Part{{Len: 1}}}, -1, nil
+		case 6:
+			return nil, -1, io.EOF
+		}
+		return nil, -1, nil
+	})
+	if want := []time.Duration{idleEvery, idleEvery, idleEvery, notifEvery, idleEvery, notifEvery}; err != io.EOF || !slices.Equal(waits, want) {
+		t.Errorf("%v: it waits for %v, want %v", err, waits, want)
 	}
 }
 
