@@ -18,6 +18,8 @@ func (t *turns) pump(now time.Time) {
 		u := t.known[m.ID]
 		u.place, u.away = leaving, m.Offload
 		t.n.preempted[u.class].Add(1)
+		u.stays() // it has one entry
+		u.leaves <- struct{}{}
 		u.grant(0)
 	}
 	for _, m := range t.plan.Load {
@@ -40,6 +42,15 @@ func (u *turn) admit() {
 		u.admitted <- struct{}{}
 	case u.place == leaving && !u.told: // it was admitted again before it had noticed
 		u.place = running
+		u.stays()
+	}
+}
+
+// stays takes back that the request is to leave its slot.
+func (u *turn) stays() {
+	select {
+	case <-u.leaves:
+	default:
 	}
 }
 

@@ -60,8 +60,9 @@ type job struct {
 	drawn    int    // tokens decoded, the injected ones not counted
 	quanta   uint64
 	seed     uint64
-	whole    bool    // ask for whole answers: a token's id was lost in a stream
-	part     []int32 // tokens whose text is part of a character
+	whole    bool            // ask for whole answers: a token's id was lost in a stream
+	unread   <-chan struct{} // closed when the last token, which its client did not read, is written or lost
+	part     []int32         // tokens whose text is part of a character
 }
 
 // Models implements openai.Backend.
@@ -139,6 +140,7 @@ func (n *Node) on(ctx context.Context, s *server, r *openai.Request, began time.
 		return openai.Result{}, err
 	}
 	j.began = began
+	defer j.written() // once it has no slot
 	defer j.close()
 	if err := j.fill(ctx); err != nil {
 		return j.result(""), err
@@ -261,10 +263,11 @@ func (j *job) decode(ctx context.Context, emit func(openai.Token) error) (openai
 	}
 	j.turn.reads() // from here on it waits for no token
 	for _, t := range shown(j.think.Rest()) {
-		if err := emit(t); err != nil && !errors.Is(err, openai.ErrStop) {
+		if err := j.show(t, emit); err != nil && !errors.Is(err, openai.ErrStop) {
 			return j.result(finish), err
 		}
 	}
+	j.turn.reads()
 	j.tell(j.think.untold)
 	j.remember()
 	j.keepAnswer()
@@ -416,9 +419,7 @@ func (j *job) give(t openai.Token, emit func(openai.Token) error) error {
 	if t.Thinking {
 		j.n.stats.thinkTokens.Add(1)
 	}
-	j.turn.reads()
-	defer j.turn.awaits()
-	return emit(t)
+	return j.show(t, emit)
 }
 
 // tell reports tokens to the daemon, whose router moves the tiers of blocks.

@@ -3,6 +3,11 @@ package llama
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"meridian/agent/openai"
 )
 
 // A request that is preempted has its KV stored as blocks of the daemon, the short one
@@ -62,4 +67,47 @@ func (j *job) bringBack(ctx context.Context, n int) error {
 	}
 	j.turn.filled(n)
 	return nil
+}
+
+// unreadTime is how long the client of a request in the background may leave a token
+// unread once another request is to have the slot.
+const unreadTime = time.Second
+
+// show emits a token. A client that does not read keeps it from its next boundary, where a
+// slot changes hands; so a request in the background ends then, and gives its slot up
+// while its last token is still being written.
+func (j *job) show(t openai.Token, emit func(openai.Token) error) error {
+	j.turn.reads()
+	defer j.turn.awaits()
+	if j.turn.class == Interactive {
+		return emit(t)
+	}
+	var err error
+	done := make(chan struct{})
+	go func() {
+		err = emit(t)
+		close(done)
+	}()
+	select {
+	case <-done:
+		return err
+	case <-j.turn.leaves:
+	}
+	patience := time.NewTimer(unreadTime)
+	defer patience.Stop()
+	select {
+	case <-done:
+		return err
+	case <-patience.C:
+	}
+	j.unread = done
+	return &openai.Error{Status: http.StatusRequestTimeout, Type: "server_error", Code: "client_does_not_read",
+		Message: fmt.Sprintf("another request is to have the slot, and for %v the client has not read what it was sent", unreadTime)}
+}
+
+// written waits until nothing is written to the client any more. The front bounds it.
+func (j *job) written() {
+	if j.unread != nil {
+		<-j.unread
+	}
 }

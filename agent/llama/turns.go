@@ -98,6 +98,7 @@ type turn struct {
 	fixed    bool // its quanta are as long as they may be, always
 	slot     *slot
 	admitted chan struct{} // has an entry from an admission on until it is seen
+	leaves   chan struct{} // has an entry while it is to leave its slot
 	granted  chan int      // has an entry for a turn: tokens, or 0 to leave
 
 	// with turns.mu:
@@ -204,7 +205,7 @@ func (t *turns) add(a arrival) (*turn, error) {
 	}
 	now := time.Now()
 	t.next++
-	u := &turn{t: t, id: t.next, class: a.class, thinks: a.thinks, fixed: a.fixed, admitted: make(chan struct{}, 1), granted: make(chan int, 1)}
+	u := &turn{t: t, id: t.next, class: a.class, thinks: a.thinks, fixed: a.fixed, admitted: make(chan struct{}, 1), leaves: make(chan struct{}, 1), granted: make(chan int, 1)}
 	err := t.q.Add(t.now(now), queue.Request{ID: u.id, Prompt: len(a.tokens), Thinks: a.thinks, Background: a.class == Background})
 	if errors.Is(err, queue.ErrFull) {
 		t.n.refused[a.class].Add(1)
@@ -289,6 +290,7 @@ func (u *turn) leave(ctx context.Context, tokens []int32, gone <-chan struct{}) 
 	u.slot = nil
 	t.mu.Lock()
 	now := time.Now()
+	u.stays()
 	u.place, u.left, u.told, u.prompts, u.decodes = queued, true, false, false, false
 	if u.away { // the queue knows of an offload
 		t.q.Moved(t.now(now), u.id)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"meridian/agent/openai"
 	"meridian/scheduler"
 	"meridian/scheduler/queue"
 )
@@ -424,6 +425,78 @@ func TestTheBackgroundHasAQuarterOfTheTimeBesideALateAnswer(t *testing.T) {
 		}
 		back.end()
 		<-done
+		empty(t, s)
+	})
+}
+
+// One in the background whose client does not read gives its slot up when another is to
+// have it, and not before; its request ends when its last token is written or lost.
+func TestAReaderWhoDoesNotReadGivesTheSlotUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := someTurns(t, 1, queue.OutputFirst)
+		back := s.mustEnter(t, arrival{tokens: some, class: Background})
+		back.filled(len(some))
+		if _, err := back.ask(t.Context(), toDecode, 16, nil); err != nil {
+			t.Fatal(err)
+		}
+		j := &job{turn: back, slot: back.slot}
+		read, ended := make(chan error), make(chan struct{})
+		shown := make(chan error, 1)
+		go func() {
+			shown <- j.show(openai.Token{}, func(openai.Token) error { return <-read })
+			j.turn.end()
+			j.written()
+			close(ended)
+		}()
+		time.Sleep(time.Minute)
+		if len(shown) != 0 {
+			t.Fatalf("it ended with nobody waiting: %v", <-shown)
+		}
+		in := s.later(t, arrival{tokens: some})
+		time.Sleep(2 * unreadTime)
+		u := got(in)
+		if u == nil {
+			t.Fatal("the slot was not given up")
+		}
+		var said *openai.Error
+		if err := <-shown; !errors.As(err, &said) || said.Code != "client_does_not_read" {
+			t.Errorf("%v", err)
+		}
+		select {
+		case <-ended:
+			t.Error("it ended while its client was being written to")
+		default:
+		}
+		read <- nil
+		<-ended
+		u.end()
+		empty(t, s)
+	})
+}
+
+// A client that reads late, but reads, loses nothing when it is preempted.
+func TestAReaderWhoIsSlowIsNotEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := someTurns(t, 1, queue.OutputFirst)
+		back := s.mustEnter(t, arrival{tokens: some, class: Background})
+		back.filled(len(some))
+		if _, err := back.ask(t.Context(), toDecode, 16, nil); err != nil {
+			t.Fatal(err)
+		}
+		j := &job{turn: back, slot: back.slot}
+		time.Sleep(2 * time.Second)
+		in := s.later(t, arrival{tokens: some})
+		for i, want := range []error{nil, openai.ErrStop, nil} {
+			err := j.show(openai.Token{}, func(openai.Token) error { time.Sleep(unreadTime / 2); return want })
+			if !errors.Is(err, want) {
+				t.Errorf("token %d: %v, want %v", i, err, want)
+			}
+		}
+		if got(in) != nil {
+			t.Error("the slot was given up within a quantum")
+		}
+		back.end()
+		got(in).end()
 		empty(t, s)
 	})
 }
