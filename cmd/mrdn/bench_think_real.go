@@ -81,6 +81,14 @@ func (t *thinkReal) run(ctx context.Context, a *app, given func(string) bool, w 
 	if given("requests") {
 		o.Requests = m.Requests
 	}
+	for _, f := range []struct {
+		name         string
+		value, least int
+	}{{"interactive", o.Interactive, 1}, {"background", o.Background, 0}, {"requests", o.Requests, 1}, {"rounds", o.Rounds, 1}} {
+		if f.value < f.least {
+			return nil, usage("--%s: %d: at least %d", f.name, f.value, f.least)
+		}
+	}
 	for name, d := range map[string][2]*time.Duration{
 		"slo-first-answer": {&o.FirstAnswer, &m.FirstAnswer}, "slo-think-token": {&o.ThinkPace, &m.ThinkPace},
 		"slo-output-token": {&o.OutputPace, &m.OutputPace}, "late": {&o.Bound, &m.Bound},

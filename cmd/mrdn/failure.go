@@ -224,4 +224,21 @@ func (a *app) guessOutput(args []string) {
 	}
 }
 
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// oneLine sets a text in one line. The lines of errors that were joined stay apart.
+func oneLine(s string) string {
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		line = strings.Join(strings.Fields(line), " ")
+		if line == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			if !strings.ContainsAny(b.String()[b.Len()-1:], ".,:;?!") {
+				b.WriteByte(';')
+			}
+			b.WriteByte(' ')
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"testing"
 )
 
@@ -20,5 +21,19 @@ func TestNotesAndErrorsHaveNoControlCharacters(t *testing.T) {
 	a.report(&failure{err: errors.New("it says \x1b]0;x\x07"), hint: "try\x1b[1m"})
 	if got, want := err.String(), "error: it says ?]0;x?\nhint: try?[1m\n"; got != want {
 		t.Errorf("error %q, want %q", got, want)
+	}
+}
+
+func TestJoinedErrorsStayApartInOneLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                               "",
+		"one":                            "one",
+		"interrupted\nmkdir x: no":       "interrupted; mkdir x: no",
+		"a:\n\tb  c\r\n\n d.\ne\n":       "a: b c; d. e",
+		errors.Join(io.EOF, nil).Error(): "EOF",
+	} {
+		if got := oneLine(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
 	}
 }

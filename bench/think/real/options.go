@@ -86,9 +86,10 @@ func ArmsOf(policies []string) (arms []Arm) {
 
 // Bounds of a run.
 const (
-	maxArms    = 8
-	maxClients = 64
-	maxRounds  = 100
+	maxArms     = 8
+	maxClients  = 64
+	maxRequests = 1000
+	maxRounds   = 100
 )
 
 // Check says which option cannot be.
@@ -99,8 +100,10 @@ func (o *Options) Check() error {
 		return fmt.Errorf("%d arms: from 1 to %d", len(o.Arms), maxArms)
 	case o.Interactive < 1 || o.Background < 0 || o.Interactive+o.Background > maxClients:
 		return fmt.Errorf("%d interactive and %d background clients: 1 and 0 at least, %d together at most", o.Interactive, o.Background, maxClients)
-	case o.Requests < 1 || o.Requests > 1000 || o.Rounds < 1 || o.Rounds > maxRounds:
-		return fmt.Errorf("%d requests of each client in %d rounds: 1 at least of each, at most 1,000 in %d", o.Requests, o.Rounds, maxRounds)
+	case o.Requests < 1 || o.Requests > maxRequests:
+		return fmt.Errorf("%d requests of each client: from 1 to %d", o.Requests, maxRequests)
+	case o.Rounds < 1 || o.Rounds > maxRounds:
+		return fmt.Errorf("%d rounds: from 1 to %d", o.Rounds, maxRounds)
 	case !(w.ReasoningRatio >= 0 && w.ReasoningRatio <= 1):
 		return fmt.Errorf("a reasoning ratio of %v: it lies between 0 and 1", w.ReasoningRatio)
 	case o.Storm.Answer < 0 || o.Storm.Answer > 0 && (o.Storm.Clients < 1 || o.Storm.Prompts < 1) || o.Storm.Clients > maxClients || o.Storm.Prompts > 1000:

@@ -338,8 +338,8 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		"each has a name of its own": func(o *Options) { o.Arms[1].Name = o.Arms[0].Name },
 		"0 interactive and 2":        func(o *Options) { o.Interactive = 0 },
 		"1 interactive and 64":       func(o *Options) { o.Background = 64 },
-		"0 requests":                 func(o *Options) { o.Requests = 0 },
-		"in 0 rounds":                func(o *Options) { o.Rounds = 0 },
+		"0 requests of each client":  func(o *Options) { o.Requests = 0 },
+		"0 rounds: from 1":           func(o *Options) { o.Rounds = 0 },
 		"reasoning ratio of NaN": func(o *Options) {
 			o.Workload.ReasoningRatio /= 0
 			o.Workload.ReasoningRatio -= o.Workload.ReasoningRatio
