@@ -110,11 +110,19 @@ func (f *llamaFlags) options(ctx context.Context, a *app) (*pair.Options, error)
 			return nil, usage("--memory %q: %v", f.mem, err)
 		}
 	}
-	for _, path := range []*string{&o.Server, &o.Model} {
-		if *path != "" {
-			if *path, err = filepath.Abs(*path); err != nil {
-				return nil, err
-			}
+	for name, path := range map[string]*string{"--server": &o.Server, "--model": &o.Model} {
+		if *path == "" {
+			continue
+		}
+		info, err := os.Stat(*path)
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s is no file", *path)
+		}
+		if err != nil {
+			return nil, usage("%s: %v", name, err)
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return nil, err
 		}
 	}
 	if o.Server == "" || o.Model == "" {

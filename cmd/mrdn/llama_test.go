@@ -47,6 +47,23 @@ func TestAFlagThatANodeWouldRefuseFetchesNothing(t *testing.T) {
 	}
 }
 
+// A file that is not there is named at once, whatever else has to be found or started.
+func TestAModelThatIsNotThereIsNamed(t *testing.T) {
+	s := newShell(t, nil)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // nothing is fetched yet
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, args := range [][]string{{"bench", "force", "record"}, {"bench", "think", "--mode", "real-llamacpp"}, {"llama", "up"}, {"llama", "run", "x"}} {
+		for _, flag := range []string{"--model", "--server"} {
+			expect(t, s.run(t, append(args, flag, "nosuch")...), exitUsage, "", flag+": stat nosuch: no such file")
+			expect(t, s.run(t, append(args, flag, dir)...), exitUsage, "", flag+": "+dir+" is no file")
+		}
+	}
+	if e, err := os.ReadDir(dir); err != nil || len(e) != 0 {
+		t.Errorf("%v, %v", e, err)
+	}
+}
+
 // The nodes schedule as the environment says, and what it says wrongly is refused before
 // anything is fetched; a flag comes before a variable.
 func TestTheNodesTakeTheirSchedulerFromTheEnvironment(t *testing.T) {
