@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"meridian/agent/config"
@@ -341,4 +342,18 @@ func TestTheMultiplierIsAWarningOnlyWhereItIsRead(t *testing.T) {
 			t.Errorf("policy %q: %v, %v; warned: want %v", policy, warnings, err, warned)
 		}
 	}
+}
+
+// Configurations are loaded at the same time, as by a command that was left behind and the
+// next one: the race detector watches.
+func TestConfigurationsAreLoadedAtTheSameTime(t *testing.T) {
+	var g sync.WaitGroup
+	for range 4 {
+		g.Go(func() {
+			if _, _, err := config.Load(config.Options{Path: os.DevNull, Kinds: kinds, Memory: fixed}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	g.Wait()
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -157,8 +158,10 @@ func (t table[S]) describe() []described {
 	return out
 }
 
-// reloads marks every key of a table.
+// reloads is the table with every key marked. The table itself stays: others may read it
+// at the same time.
 func (t table[S]) reloads() table[S] {
+	t.fields = slices.Clone(t.fields)
 	for i := range t.fields {
 		t.fields[i].live = true
 	}
