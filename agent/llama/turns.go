@@ -163,12 +163,7 @@ func newTurns(s *slots, c *Config, pace func() time.Duration, n *turnCounts) (*t
 	if t.cfg.Hold == 0 {
 		t.cfg.Hold = DefaultHold
 	}
-	if t.cfg.Queue = q; t.cfg.Queue.OutputPace == 0 {
-		t.cfg.Queue.OutputPace = 20 * time.Millisecond
-	}
-	if t.cfg.Queue.ThinkPace == 0 {
-		t.cfg.Queue.ThinkPace = 80 * time.Millisecond
-	}
+	t.cfg.Queue = made.Config()
 	return t, nil
 }
 
@@ -199,7 +194,7 @@ func (t *turns) enter(ctx context.Context, a arrival, gone <-chan struct{}) (*tu
 func (t *turns) add(a arrival) (*turn, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a.class == Background && t.count(Background) >= t.slots.size+waitingPerNode/2 {
+	if a.class == Background && t.count(Background) >= BackgroundPlaces(t.slots.size) {
 		t.n.refused[a.class].Add(1)
 		return nil, fmt.Errorf("%w: %d requests in the background wait, which is their share", ErrBusy, waitingPerNode/2)
 	}

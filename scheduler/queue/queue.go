@@ -76,6 +76,9 @@ func New(c Config) (*Queue, error) {
 	return &Queue{cfg: c, byID: map[ID]int32{}}, nil
 }
 
+// Config is what the queue schedules for, with the defaults.
+func (q *Queue) Config() Config { return q.cfg }
+
 // Stats are the counts now.
 func (q *Queue) Stats() Stats {
 	s := q.n
