@@ -34,7 +34,7 @@ type adviceCount struct{ phase, phaseAt, evicted atomic.Uint64 }
 
 // advice is what waits for a session.
 type advice struct {
-	ready  atomic.Bool // our HELLO is out
+	ready  atomic.Bool // our HELLO is out, or goes out before wmu is free
 	wanted atomic.Bool // something waits, and whoever has wmu sends it
 	full   atomic.Bool // the holder of wmu waits for room in the socket
 

@@ -57,12 +57,18 @@ func TestAdviceWaitsForNobody(t *testing.T) {
 			t.Fatalf("round %d: the session that reads has %d phases, want 1", rounds, got)
 		}
 	}
-	dropped := n.srv.Stats().Dropped
-	stopped.write(message(link.TypePing, 1, link.Empty{}))
-	if got := stopped.phases(1); got+int(dropped.PhaseAt) != rounds {
-		t.Errorf("%d phases came and %d were dropped, of %d", got, dropped.PhaseAt, rounds)
+	// Advice goes behind the answers that go out with it, so the first END may come
+	// before a phase that another holder of the socket had still to send.
+	got := 0
+	for req := range uint64(2) {
+		stopped.write(message(link.TypePing, 2*req+1, link.Empty{}))
+		got += stopped.phases(2*req + 1)
 	}
-	if st := n.srv.Stats(); st.Sessions != 3 || st.Dropped != dropped || dropped.Phase != 0 || dropped.Evicted != 0 {
+	st := n.srv.Stats()
+	if got+int(st.Dropped.PhaseAt) != rounds {
+		t.Errorf("%d phases came and %d were dropped, of %d", got, st.Dropped.PhaseAt, rounds)
+	}
+	if st.Sessions != 3 || st.Dropped.Phase != 0 || st.Dropped.Evicted != 0 {
 		t.Errorf("%d sessions, dropped %+v", st.Sessions, st.Dropped)
 	}
 }

@@ -277,12 +277,12 @@ func (s *session) hello() error {
 		return err
 	}
 	s.wmu.Lock()
+	s.plain = ours.Features&theirs.Features&link.FeaturePlain != 0
+	s.advice.ready.Store(true) // what comes from here on goes out behind our HELLO
 	s.out = link.AppendMessage(s.out, link.Frame{Type: link.TypeHello, Flags: link.FlagCritical}, ours)
 	s.flushLocked()
 	s.greeted = true
-	s.plain = ours.Features&theirs.Features&link.FeaturePlain != 0
 	s.wmu.Unlock()
-	s.advice.ready.Store(true)
 	s.split.Plain = s.plain
 	if s.srv.draining.Load() { // Drain may have passed by before we greeted
 		s.goAway(uint32(link.MaxDeadline.Milliseconds()))
