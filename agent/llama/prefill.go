@@ -71,8 +71,14 @@ func (n *Node) Alive(ctx context.Context) (openai.Progress, error) {
 	return n.work.progress(), err
 }
 
+// boundWrites bounds what is written from now on to an asker that may not read.
+func boundWrites(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(openai.DefaultWriteTimeout)) // a recorder in a test has none
+}
+
 // servePrefill answers PrefillPath.
 func (n *Node) servePrefill(w http.ResponseWriter, r *http.Request) {
+	boundWrites(w)
 	switch r.Method {
 	case http.MethodPost:
 	case http.MethodGet:
@@ -99,6 +105,7 @@ func (n *Node) servePrefill(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reply, err := n.prefillFor(r.Context(), q)
+	boundWrites(w)
 	if err != nil {
 		openai.WriteError(w, n.errorFor(err))
 		return
@@ -128,40 +135,58 @@ func (n *Node) servePrefillLines(w http.ResponseWriter, r *http.Request, q Prefi
 		err   error
 	}
 	done := make(chan result, 1)
+	ctx, end := context.WithCancel(r.Context())
+	defer end()
 	go func() {
-		reply, err := n.prefillFor(r.Context(), q)
+		reply, err := n.prefillFor(ctx, q)
 		done <- result{reply, err}
 	}()
 	tick := time.NewTicker(openai.BeatEvery)
 	defer tick.Stop()
-	begun, out := false, http.NewResponseController(w)
-	line := func(l prefillLine) {
-		if !begun {
-			begun = true
-			w.Header().Set("Content-Type", linesType)
-			w.Header().Set("X-Accel-Buffering", "no") // nginx would gather the lines
-		}
-		_ = json.NewEncoder(w).Encode(l) // an asker that has gone ends the request's context
-		_ = out.Flush()
-	}
+	out := lines{w: w}
 	for {
 		select {
 		case res := <-done:
 			switch {
 			case res.err == nil:
-				line(prefillLine{Reply: &res.reply})
-			case begun:
-				line(errorLine(n.errorFor(res.err)))
+				_ = out.send(prefillLine{Reply: &res.reply}) // the last one
+			case out.begun:
+				_ = out.send(errorLine(n.errorFor(res.err)))
 			default:
+				boundWrites(w)
 				openai.WriteError(w, n.errorFor(res.err))
 			}
 			return
 		case <-tick.C:
-			if p, err := n.Alive(r.Context()); err == nil {
-				line(prefillLine{Alive: true, Progress: &p})
+			if p, err := n.Alive(ctx); err == nil && out.send(prefillLine{Alive: true, Progress: &p}) != nil {
+				end() // the asker has gone, or does not read
+				<-done
+				return
 			}
 		}
 	}
+}
+
+// lines is an answer in lines.
+type lines struct {
+	w     http.ResponseWriter
+	begun bool
+}
+
+func (o *lines) send(l prefillLine) error {
+	if !o.begun {
+		o.begun = true
+		o.w.Header().Set("Content-Type", linesType)
+		o.w.Header().Set("X-Accel-Buffering", "no") // nginx would gather the lines
+	}
+	boundWrites(o.w)
+	if err := json.NewEncoder(o.w).Encode(l); err != nil {
+		return err
+	}
+	if err := http.NewResponseController(o.w).Flush(); !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 // errorLine is an error as the last line.

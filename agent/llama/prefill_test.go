@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -142,5 +143,60 @@ func TestPrefillsOfTooManyTokensAreRefusedBeforeTheyAreParsed(t *testing.T) {
 	q, err := parsePrefill([]byte(`{"model":"m","tokens":[1,2,3]}`))
 	if err != nil || !slices.Equal(q.Tokens, []int32{1, 2, 3}) || cap(q.Tokens) != 4 {
 		t.Errorf("%v %d, %v", q.Tokens, cap(q.Tokens), err)
+	}
+}
+
+// deaf is an asker that reads nothing: a write ends with its deadline only.
+type deaf struct {
+	http.ResponseWriter
+	until time.Time
+	timer *time.Timer // of the deadline; nil: there is none
+}
+
+func (d *deaf) SetWriteDeadline(t time.Time) error {
+	d.timer = time.NewTimer(time.Until(t))
+	return nil
+}
+
+func (d *deaf) Write([]byte) (int, error) {
+	if d.timer == nil {
+		return 0, errors.New("a write without a deadline")
+	}
+	d.until = <-d.timer.C
+	return 0, os.ErrDeadlineExceeded
+}
+
+// An asker that does not read its answer holds it for so long, and no longer.
+func TestAnAskerThatDoesNotReadHoldsNothing(t *testing.T) {
+	body := `{"model":"m","tokens":[1]}`
+	for name, ask := range map[string]func(n *Node, w http.ResponseWriter){
+		"whether it could": func(n *Node, w http.ResponseWriter) {
+			n.servePrefill(w, httptest.NewRequest(http.MethodGet, PrefillPath, nil))
+		},
+		"at once": func(n *Node, w http.ResponseWriter) {
+			n.servePrefill(w, httptest.NewRequest(http.MethodPost, PrefillPath, strings.NewReader(body)))
+		},
+		"in lines": func(n *Node, w http.ResponseWriter) {
+			r := httptest.NewRequest(http.MethodPost, PrefillPath, strings.NewReader(body))
+			r.Header.Set("Accept", linesType)
+			n.servePrefill(w, r)
+		},
+		"a line": func(_ *Node, w http.ResponseWriter) {
+			if err := (&lines{w: w}).send(prefillLine{Alive: true}); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				w := &deaf{ResponseWriter: httptest.NewRecorder()}
+				ask(down(ctx), w)
+				if w.until.IsZero() {
+					t.Error("nothing was written, or without a deadline")
+				}
+			})
+		})
 	}
 }
