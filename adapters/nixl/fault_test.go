@@ -146,11 +146,13 @@ func TestASpoiltStagingIsANewHelper(t *testing.T) {
 	far := newLender(t, "far", 1<<20)
 	n := newNode(t, config(t, PeerConfig{"far", far.addr}))
 	s := helperOf(t, n)
-	at, err := s.stage.take(t.Context(), MinStaging/2+64, s.quit)
-	if err != nil {
-		t.Fatal(err)
+	for _, n := range []uint64{MinStaging / 2, 64} {
+		at, ok := s.stage.try(&peer{}, n)
+		if !ok {
+			t.Fatalf("%d bytes of staging are not free", n)
+		}
+		s.stage.lose(at)
 	}
-	s.stage.lose(at)
 	<-s.quit
 	if err := s.err(); !strings.Contains(err.Error(), "more than half of the staging") {
 		t.Error(err)

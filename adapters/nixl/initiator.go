@@ -26,6 +26,7 @@ type Initiator struct {
 	paces [2]control.Pace // of reads and writes
 
 	mu   sync.Mutex
+	held uint64 // bytes under way, of which a fabric would have as many of its staging
 	ways map[string]ways
 }
 
@@ -96,12 +97,17 @@ func (i *Initiator) Move(ctx context.Context, agent string, write bool, list []A
 	for k, a := range list {
 		ops[k] = lent.Op{Addr: a.Addr, B: i.mem[a.Off:][:a.Len]}
 	}
-	moves := cut(ops)
+	moves := cut(ops, moveBytes(i.left()))
 	pace := &i.paces[0]
 	if write {
 		pace = &i.paces[1]
 	}
 	c := course{pace: pace}
+	defer func() {
+		for _, l := range c.under {
+			i.hold(-l.bytes)
+		}
+	}()
 	got := make(chan landing, movesATime)
 	var errs []error
 	for next, done := 0, 0; done < len(moves); {
@@ -117,6 +123,7 @@ func (i *Initiator) Move(ctx context.Context, agent string, write bool, list []A
 			if err := i.p.begin(m, -1, func(m control.Message) { got <- landing{of, m} }); err != nil {
 				return errors.Join(append(errs, err)...)
 			}
+			i.hold(bytes)
 			c.begun(bytes)
 			next++
 			continue
@@ -129,10 +136,25 @@ func (i *Initiator) Move(ctx context.Context, agent string, write bool, list []A
 		if bad {
 			errs = append(errs, i.p.refused(failed))
 		}
+		i.hold(-c.under[0].bytes)
 		c.ended(!bad)
 		done++
 	}
 	return errors.Join(errs...)
+}
+
+// left is what a peer of a fabric would have left of its staging.
+func (i *Initiator) left() uint64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return DefaultStaging/2 - min(i.held, DefaultStaging/2)
+}
+
+// hold counts n bytes that are under way now, or are no more.
+func (i *Initiator) hold(n uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.held += n
 }
 
 // Via is the transport of a peer's writes or reads.

@@ -163,14 +163,31 @@ func TestATransferIsMarkedAndDrained(t *testing.T) {
 // Transfers that never end take the staging, and in the end the helper, which is started
 // again under another name; nothing of theirs is left.
 func TestTransfersThatNeverEndCostTheHelperAndNoMore(t *testing.T) {
-	n := newFakeNode(t, nil, "never", "good")
+	n := newFakeNode(t, nil, "never", "never2", "good")
 	s := helperOf(t, n)
 	open := n.cfg.Windows.Stats()
-	list := []fabric.Item{item(t, 1, movesATime*pieceBytes-100)} // all its transfers are under way at once
-	testbed.Until(t, "half of the staging is lost", func() bool {
+	stuck := func(peer string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		if n.Peer("never").Push(ctx, list); list[0].Err == nil {
+		list := []fabric.Item{item(t, 1, movesATime*pieceBytes-100)} // all its transfers are under way at once
+		n.Peer(peer).Push(ctx, list)
+		return list[0].Err
+	}
+	const half = MinStaging / 2
+	for lostBytes(n)+movesATime*pieceBytes <= half {
+		if err := stuck("never"); err == nil {
+			t.Error("it ended")
+		}
+	}
+	// One peer has half at most, and the others go on.
+	if err := stuck("never"); !errors.Is(err, wire.CodeDeadline) || lostBytes(n) > half {
+		t.Errorf("with half of the staging lost: %v, now %d bytes", err, lostBytes(n))
+	}
+	if list := pushTo(t.Context(), t, n, "good", 1<<20, 8); list[0].Err != nil || s.err() != nil || lostBytes(n) > half {
+		t.Errorf("another peer: %v; the helper: %v; %d bytes of staging are lost", list[0].Err, s.err(), lostBytes(n))
+	}
+	testbed.Until(t, "more than half of the staging is lost", func() bool {
+		if stuck("never2") == nil {
 			t.Error("it ended")
 		}
 		return s.err() != nil

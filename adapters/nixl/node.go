@@ -30,9 +30,11 @@ const (
 	// knowing what of it is still under way.
 	quarantineTime = 2 * time.Minute
 
-	// MinStaging is what the transfers of one call need at a time, and as much again for
-	// those that have outlived their callers.
-	MinStaging = 2 * movesATime * moveBytes
+	// MinStaging is twice the smallest transfers of one call, since a peer has half of the
+	// staging at most.
+	MinStaging = 2 * movesATime * leastMove
+	// DefaultStaging has room for the largest ones of two calls with a peer.
+	DefaultStaging = 4 * movesATime * mostMove
 )
 
 // PeerConfig is a listed peer.

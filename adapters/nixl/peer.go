@@ -32,9 +32,13 @@ const (
 	harmRest = 15 * time.Second
 	harmMost = 10 * time.Minute
 
-	pieceBytes = 1 << 20 // of a piece, and
-	moveBytes  = 4 << 20 // of a transfer
+	pieceBytes = 1 << 20 // of a piece
 	movesATime = 2       // transfers of a call: the staging of one is copied while another runs
+	// leastMove and mostMove bound what a call's transfers may have. By tcp the library ends
+	// a write with what was begun after it, and until the next ones are begun the sockets,
+	// which hold MiBs, run empty.
+	leastMove = 4 << 20
+	mostMove  = 16 << 20
 )
 
 // peer is a listed peer: an agent, and how it is found.
@@ -175,7 +179,7 @@ func (p *peer) move(ctx context.Context, write bool, ops []lent.Op) {
 			ops[i].Via = via
 		}
 	}()
-	moves := cut(ops)
+	moves := cut(ops, moveBytes(l.stage.left(p)))
 	l.carry(ctx, p, l.Agent, write, moves, func(i int, quiet bool, err error) {
 		if err == nil {
 			return
@@ -200,15 +204,22 @@ func (p *peer) pace(write bool) *control.Pace {
 	return &p.paces[0]
 }
 
+// moveBytes is how much a transfer of a call may have whose peer has so much of the staging
+// left: half of that is for another call.
+func moveBytes(left uint64) int {
+	return int(min(max(left/(2*movesATime), leastMove), mostMove)) / pieceBytes * pieceBytes
+}
+
 // cut makes transfers of ops: as many as may be under way at least, where they are not
 // too small for that, so that the staging of one is copied while another runs.
-func cut(ops []lent.Op) (moves [][]piece) {
+func cut(ops []lent.Op, most int) (moves [][]piece) {
 	var now []piece
 	all, total := 0, 0
 	for i := range ops {
 		all += len(ops[i].B)
 	}
-	most := min(max((all+movesATime-1)/movesATime, pieceBytes), moveBytes)
+	const row = movesATime * pieceBytes
+	most = min((all+row-1)/row*pieceBytes, most)
 	for i := range ops {
 		ops[i].Err, ops[i].Quiet = nil, false
 		for off := 0; off < len(ops[i].B); {

@@ -259,7 +259,7 @@ func (s *session) carry(ctx context.Context, p *peer, agent string, write bool, 
 	land := func(f *flight, m control.Message) {
 		_, bad := m.(*control.Failed)
 		c.ended(!bad)
-		quiet, err := s.land(f, write, m)
+		quiet, err := s.land(p, f, write, m)
 		end(f.of, quiet, err)
 	}
 	for next < len(moves) || len(under) > 0 {
@@ -312,13 +312,13 @@ func (s *session) depart(ctx context.Context, p *peer, agent string, write bool,
 		f.parts[i] = control.Part{Off: total, Addr: one.addr, Len: uint64(len(one.b))}
 		total += uint64(len(one.b))
 	}
-	at, ok := s.stage.try(total)
+	at, ok := s.stage.try(p, total)
 	if !ok && !waits {
 		return nil, nil
 	}
 	if !ok {
 		var err error
-		if at, err = s.stage.take(ctx, total, s.quit); err != nil {
+		if at, err = s.stage.take(ctx, p, total, s.quit); err != nil {
 			return nil, err
 		}
 	}
@@ -331,14 +331,14 @@ func (s *session) depart(ctx context.Context, p *peer, agent string, write bool,
 	}
 	m := &control.Move{Write: write, Window: stagingWindow, Peer: agent, Parts: f.parts}
 	if err := s.begin(m, -1, func(m control.Message) { s.landed(p, f, m) }); err != nil {
-		s.stage.give(at)
+		s.stage.give(p, at)
 		return nil, err
 	}
 	return f, nil
 }
 
 // land takes the bytes of a transfer that has ended, and gives its staging back.
-func (s *session) land(f *flight, write bool, answer control.Message) (quiet bool, err error) {
+func (s *session) land(p *peer, f *flight, write bool, answer control.Message) (quiet bool, err error) {
 	failed, bad := answer.(*control.Failed)
 	switch {
 	case !bad && !write:
@@ -347,10 +347,10 @@ func (s *session) land(f *flight, write bool, answer control.Message) (quiet boo
 		}
 		fallthrough
 	case !bad, failed.Quiet:
-		s.stage.give(f.at)
+		s.stage.give(p, f.at)
 	default:
 		s.stage.lose(f.at)
-		s.stage.find(f.at, false)
+		s.stage.find(p, f.at, false)
 	}
 	if bad {
 		return failed.Quiet, s.refused(failed)
@@ -381,5 +381,5 @@ func (s *session) landed(p *peer, f *flight, m control.Message) {
 	}
 	p.late(-1)
 	failed, bad := m.(*control.Failed)
-	s.stage.find(f.at, !bad || failed.Quiet)
+	s.stage.find(p, f.at, !bad || failed.Quiet)
 }

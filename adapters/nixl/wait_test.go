@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"meridian/adapters/nixl/control"
+	"meridian/fabric/lent"
 	"meridian/internal/testbed"
 )
 
@@ -134,13 +136,46 @@ func TestACallThatHasEndedBeginsNoMoreTransfers(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	pushed := make(chan error, 1)
-	go func() { pushed <- pushTo(ctx, t, n, "never", moveBytes-100, 1)[0].Err }()
-	testbed.Until(t, "as many transfers as there may be are under way", func() bool { return used() == movesATime*pieceBytes })
+	go func() { pushed <- pushTo(ctx, t, n, "never", leastMove-100, 1)[0].Err }()
+	testbed.Until(t, "as many transfers as there may be are under way", func() bool { return used() == leastMove-64 })
 	cancel()
 	if err := <-pushed; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if lostBytes(n) != movesATime*pieceBytes || used() != movesATime*pieceBytes {
+	if lostBytes(n) != leastMove-64 || used() != leastMove-64 {
 		t.Errorf("%d bytes of staging are lost of %d in use", lostBytes(n), used())
+	}
+}
+
+// Transfers are as large as the peer's part of the staging allows, and there are two of
+// them at least, where that leaves none of under a piece.
+func TestTransfersAreCutByTheStagingThatIsLeft(t *testing.T) {
+	const MiB = 1 << 20
+	for _, c := range []struct {
+		left  uint64
+		bytes int
+		want  []int // MiB of each, rounded up
+	}{
+		{DefaultStaging / 2, 64 * MiB, []int{16, 16, 16, 16}},
+		{DefaultStaging/2 - 2*mostMove, 32 * MiB, []int{8, 8, 8, 8}},
+		{0, 9 * MiB, []int{4, 4, 2}},
+		{DefaultStaging / 2, 4 * MiB, []int{2, 2}},
+		{DefaultStaging / 2, 4*MiB - 100, []int{2, 2}},
+		{DefaultStaging / 2, MiB - 100, []int{1}},
+	} {
+		ops := []lent.Op{{B: make([]byte, c.bytes/2)}, {B: make([]byte, c.bytes-c.bytes/2)}}
+		var got []int
+		total := 0
+		for _, move := range cut(ops, moveBytes(c.left)) {
+			n := 0
+			for _, one := range move {
+				n += len(one.b)
+			}
+			total += n
+			got = append(got, (n+MiB-1)/MiB)
+		}
+		if !slices.Equal(got, c.want) || total != c.bytes {
+			t.Errorf("%d bytes with %d of the staging left: %v MiB, want %v", c.bytes, c.left, got, c.want)
+		}
 	}
 }
