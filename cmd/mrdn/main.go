@@ -12,8 +12,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx, again, stop := signals()
 	if len(os.Args) > 2 {
 		switch role := os.Args[1]; role {
 		case demoProcess:
@@ -28,12 +27,30 @@ func main() {
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		env:      os.Environ(),
 		terminal: isTerminal(os.Stdout),
+		again:    again,
 
 		dialEngine: dialEngine,
 	}
 	code := a.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// signals are how every command is ended, until stop. The first SIGINT or SIGTERM ends ctx;
+// the second closes again, and what the command has started is still ended and removed; the
+// third ends the process at once.
+func signals() (ctx context.Context, again <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	heard, second := make(chan os.Signal, 2), make(chan struct{})
+	signal.Notify(heard, os.Interrupt, syscall.SIGTERM)
+	go func() { // ends with the process
+		<-heard
+		cancel()
+		<-heard
+		signal.Stop(heard) // before anybody is told of a third
+		close(second)
+	}()
+	return ctx, second, func() { signal.Stop(heard) }
 }
 
 // asProcess is the exit code of a process that this program started itself.

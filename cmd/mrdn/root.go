@@ -17,6 +17,7 @@ import (
 	"meridian/agent/adminpb"
 	"meridian/agent/client"
 	"meridian/agent/config"
+	"meridian/agent/llama/pair"
 	"meridian/agent/openers"
 	"meridian/wire"
 )
@@ -36,8 +37,9 @@ type app struct {
 	timeout  time.Duration
 	config   string
 	admin    string
-	pollEach time.Duration // of status --wait; 0: 250 ms
-	grace    time.Duration // for a command to end when its time is over; 0: defaultGrace
+	pollEach time.Duration   // of status --wait; 0: 250 ms
+	grace    time.Duration   // for a command to end when its time is over; 0: defaultGrace
+	again    <-chan struct{} // is closed by the second signal; nil: never
 
 	dialEngine func(ctx context.Context, path string, m wire.Manifest) (engine, error)
 }
@@ -85,6 +87,9 @@ its engine socket for blocks.
 Every command takes -o table, wide, json or yaml. Every flag has a variable:
 those of this page as listed, the flag --limit of "mrdn block ls" as
 MERIDIAN_CLI_BLOCK_LS_LIMIT, and so on.
+
+Ctrl-C ends a command once what it has started is ended and removed. So does a
+second one; a third ends the command at once and leaves that behind.
 
 Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable,
 4 refused or not authorised, 5 integrity.`,
@@ -243,8 +248,8 @@ func (a *app) command(f func(ctx context.Context, args []string) (result, error)
 }
 
 // defaultGrace is what a command gets after ^C or --timeout to stop what it has
-// started and to clean up.
-const defaultGrace = 10 * time.Second
+// started and to clean up: more than the slowest of them takes, a node that drains.
+const defaultGrace = pair.StopWait + 5*time.Second
 
 // within runs f, and leaves it behind where it has not returned some time after
 // the end of ctx: no command hangs in a read or an open that nothing can end.
@@ -269,11 +274,16 @@ func (a *app) within(ctx context.Context, f func() (result, error)) (result, err
 	}
 	late := time.NewTimer(grace)
 	defer late.Stop()
-	select {
-	case x := <-done:
-		return x.r, x.err
-	case <-late.C:
-		return nil, ctx.Err()
+	for again := a.again; ; {
+		select {
+		case x := <-done:
+			return x.r, x.err
+		case <-again:
+			_, _ = fmt.Fprintf(a.err, "what was started is being ended and removed, for at most %v; one more signal ends this at once and leaves it\n", grace)
+			again = nil
+		case <-late.C:
+			return nil, ctx.Err()
+		}
 	}
 }
 

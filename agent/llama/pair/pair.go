@@ -34,8 +34,8 @@ const (
 	Decode  = "decode"
 )
 
-// stopWait is how long a node may take to drain before it is killed.
-const stopWait = 15 * time.Second
+// StopWait is how long a node may take to drain before it is killed.
+const StopWait = 15 * time.Second
 
 // Options describe the pair. The zero value of a number is the daemon's default.
 type Options struct {
@@ -384,13 +384,13 @@ func (n *Node) stop() error {
 		return nil
 	}
 	_ = n.cmd.Process.Signal(syscall.SIGTERM)
-	t := time.NewTimer(stopWait)
+	t := time.NewTimer(StopWait)
 	defer t.Stop()
 	select {
 	case <-n.done:
 	case <-t.C:
 		n.Kill()
-		return fmt.Errorf("%s did not end within %v and was killed; its log ends: %s", n.Name, stopWait, n.lastLine())
+		return fmt.Errorf("%s did not end within %v and was killed; its log ends: %s", n.Name, StopWait, n.lastLine())
 	}
 	return nil
 }
