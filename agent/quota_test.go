@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/wire"
@@ -93,6 +95,15 @@ func holdAgain(t *testing.T, n *testNode) error {
 	}
 	hold := func() (blocks.Owner, blocks.Lease, error) {
 		o := n.store.NewOwner(os.Getpid())
+		fd, err := unix.PidfdOpen(os.Getpid(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := blocks.ProcessOf(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.store.SetProcess(o, p)
 		n.store.SetUser(o, quota.Holder{Kind: quota.Source, Name: "user 7"})
 		l, err := n.store.Acquire(o, slices.Repeat([]blocks.View{{NS: quotaNS.Namespace(), Key: wire.Key{1}}}, 5), time.Minute, true)
 		return o, l, err

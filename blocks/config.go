@@ -25,10 +25,9 @@ type Config struct {
 	VerifyAlways  bool     // Acquire hashes what it grants
 	Shares        Shares   // of holders; default a quarter, a minute and ten minutes for peers, none for others
 
-	Clock       func() time.Duration           // monotonic, never negative; default: time since Open
-	Rand        io.Reader                      // mints leases, must not fail; default crypto/rand
-	OpenProcess func(pid int) (Process, error) // default: pidfd
-	HostFree    func() uint64                  // bytes of memory that this host, or the container around us, has left; default: without end
+	Clock    func() time.Duration // monotonic, never negative; default: time since Open
+	Rand     io.Reader            // mints leases, must not fail; default crypto/rand
+	HostFree func() uint64        // bytes of memory that this host, or the container around us, has left; default: without end
 
 	stagingOnTop bool
 }
@@ -72,9 +71,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.HostFree == nil {
 		c.HostFree = func() uint64 { return math.MaxUint64 }
-	}
-	if c.OpenProcess == nil {
-		c.OpenProcess = openProcess
 	}
 	return c, nil
 }

@@ -63,7 +63,7 @@
 //
 // Timed leases lapse. Hold leases are for use in place: they outlive their
 // time (and are then said to be aged, and no more are granted to that owner),
-// and for an owner with a process they outlive Drop until the process is really
+// and for an owner with a process they last, beyond Drop too, until the process is really
 // gone, since closing a socket does not unmap.
 //
 // # Pins

@@ -65,6 +65,7 @@ var (
 	errNS        error = wire.CodeNSUnknown
 
 	errPins      = &LimitError{Code: wire.CodeFull, What: "pins of one owner", Got: MaxPins + 1, Limit: MaxPins}
+	errEnded     = fmt.Errorf("the process that connected has ended, and hold leases end with it: %w", wire.CodeUnsupported)
 	errUnwatched = fmt.Errorf("no hold leases for a process that cannot be watched: %w", wire.CodeUnsupported)
 
 	errOwner   = &ArgError{What: "owner: dropped, or never made"}

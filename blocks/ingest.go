@@ -167,7 +167,12 @@ func (s *Store) mayAcquire(o Owner, hold bool) error {
 	if s.closed {
 		return errClosed
 	}
-	if w := s.sessions[o]; hold && w != nil && w.pid > 0 && w.proc == nil {
+	w := s.sessions[o]
+	switch {
+	case !hold || w == nil:
+	case s.processEnded(o, w):
+		return errEnded
+	case w.pid > 0 && w.proc == nil:
 		return errUnwatched
 	}
 	return nil

@@ -132,6 +132,28 @@ func (c *Core) Drop(o Owner) (holds bool) {
 	return false
 }
 
+// Holds reports whether a live owner has hold leases.
+func (c *Core) Holds(o Owner) bool {
+	_, w := c.owner(o)
+	return w != nil && w.holdBytes > 0
+}
+
+// EndHolds releases the hold leases of a live owner whose process has ended: it no longer
+// maps anything.
+func (c *Core) EndHolds(o Owner) {
+	_, w := c.owner(o)
+	if w == nil {
+		return
+	}
+	for l := w.leases; l != none; {
+		next := c.leases.all[l].next
+		if c.leases.all[l].hold {
+			c.endLease(l)
+		}
+		l = next
+	}
+}
+
 // Gone releases what the dropped owners of a process still held: it no longer maps
 // anything.
 func (c *Core) Gone(o Owner) {

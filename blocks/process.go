@@ -18,6 +18,21 @@ type Process interface {
 // pidfd implements Process: it is readable once the whole process has ended.
 type pidfd int
 
+// PeerProcess is the process that connected a Unix socket, whose number here is pid; 0:
+// it has none. From Linux 6.5 on the kernel knows it whoever has the number by now, so
+// only before is it who has the number when PeerProcess is called. An error says that
+// the process has ended, or cannot be watched.
+func PeerProcess(socket, pid int) (Process, error) {
+	fd, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if errors.Is(err, unix.ENOPROTOOPT) && pid > 0 {
+		return openProcess(pid)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pidfd of a peer: %w", err)
+	}
+	return ProcessOf(fd)
+}
+
 func openProcess(pid int) (Process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -15,12 +15,11 @@ const orphanPoll = time.Second
 func (s *Store) NewOwner(pid int) Owner { return s.NewOwnerFor(quota.Total, pid) }
 
 // NewOwnerFor makes a session that works for a holder and counts against its share
-// (Config.Shares), together with the holder's other sessions. With pid above 0 its hold leases outlive Drop until
-// that process has ended; if the process cannot be watched, the session gets no
-// hold leases. It returns 0, which every call refuses, when MaxOwners exist or
+// (Config.Shares), together with the holder's other sessions. With pid above 0 it is of
+// that process, and gets no hold leases before SetProcess. It returns 0, which every call refuses, when MaxOwners exist or
 // the store is closed.
 func (s *Store) NewOwnerFor(who quota.Holder, pid int) Owner {
-	return s.newOwner(pid, func() Owner { return s.core.NewOwnerFor(who, pid > 0) })
+	return s.newOwner(pid, func() Owner { return s.core.NewOwnerFor(who, false) })
 }
 
 // NewMember makes a session that works for the same holder as another one, with a
@@ -28,18 +27,19 @@ func (s *Store) NewOwnerFor(who quota.Holder, pid int) Owner {
 // leases, until the one that has the lease is dropped. It returns 0 also where the
 // other session is not there.
 func (s *Store) NewMember(of Owner, pid int) Owner {
-	return s.newOwner(pid, func() Owner { return s.core.NewMember(of, pid > 0) })
+	return s.newOwner(pid, func() Owner { return s.core.NewMember(of, false) })
 }
 
-// SetProcess gives a session whose process could not be found by number that process:
-// from now on it gets hold leases, which outlive Drop until the process has ended.
-// The store closes p, at once where it returns false: the session is not there, or
-// has a process.
+// SetProcess gives a session its process: from now on it gets hold leases, which outlive
+// Drop until the process has ended, and never outlive that, whoever goes on with the
+// session. The store closes p, at once where it returns false: the session is not there, or
+// has, or had, a process.
 func (s *Store) SetProcess(o Owner, p Process) bool {
 	s.mu.Lock()
 	w := s.sessions[o]
-	took := !s.closed && w != nil && !w.gone && w.proc == nil
+	took := !s.closed && w != nil && !w.gone && w.proc == nil && !w.ended
 	if took {
+		s.pollProcesses() // one of another time may have had the number
 		w.proc = p
 		s.core.SetClient(o, w.client())
 	}
@@ -51,28 +51,14 @@ func (s *Store) SetProcess(o Owner, p Process) bool {
 }
 
 func (s *Store) newOwner(pid int, made func() Owner) Owner {
-	w := &session{pid: pid}
-	if pid > 0 {
-		if p, err := s.cfg.OpenProcess(pid); err == nil {
-			w.proc = p
-		}
-	}
 	s.mu.Lock()
 	defer s.unlock()
-	s.pollOrphans() // a process of another time may have had the number
-	var o Owner
-	if !s.closed {
-		o = made()
-	}
-	if o == 0 {
-		if w.proc != nil {
-			_ = w.proc.Close() // a descriptor that only said "not yet"
-		}
+	if s.closed {
 		return 0
 	}
-	s.sessions[o] = w
-	if w.proc != nil {
-		s.core.SetClient(o, w.client())
+	o := made()
+	if o != 0 {
+		s.sessions[o] = &session{pid: pid}
 	}
 	return o
 }
@@ -91,18 +77,19 @@ func (s *Store) SetUser(o Owner, user quota.Holder) {
 	}
 }
 
-// client is the process of a session for the core. By number where it has one here;
-// else by the kernel's number of its descriptor, where that is one of the process.
+// client is the process of a session for the core: by the kernel's number of its
+// descriptor, where that is one of the process, since no other will have it; else by
+// its number here, if it has one.
 func (w *session) client() Client {
-	c := Client{User: w.user}
-	if w.pid > 0 {
-		c.Process = "process " + strconv.Itoa(w.pid)
-	} else if p, ok := w.proc.(interface{ Number() (uint64, bool) }); ok {
+	if p, ok := w.proc.(interface{ Number() (uint64, bool) }); ok {
 		if n, ok := p.Number(); ok {
-			c.Process = "process of pidfd " + strconv.FormatUint(n, 10)
+			return Client{"process of pidfd " + strconv.FormatUint(n, 10), w.user}
 		}
 	}
-	return c
+	if w.pid > 0 {
+		return Client{"process " + strconv.Itoa(w.pid), w.user}
+	}
+	return Client{User: w.user}
 }
 
 // Drop ends a session once: reservations are aborted, leases released, the
@@ -119,7 +106,7 @@ func (s *Store) Drop(o Owner) {
 	w.gone = true
 	if s.core.Drop(o) {
 		s.orphans = append(s.orphans, o)
-		s.pollOrphans()
+		s.pollProcesses()
 	}
 	if w.busy == 0 {
 		s.endRing(w)
@@ -140,8 +127,14 @@ func (s *Store) settle(o Owner, w *session) {
 	_ = s.endSession(o, w)
 }
 
-// pollOrphans releases the holds of those whose process has ended.
-func (s *Store) pollOrphans() {
+// pollProcesses releases the holds of those whose process has ended. It reports whether
+// there are any left.
+func (s *Store) pollProcesses() (holds bool) {
+	for o, w := range s.sessions {
+		if !w.gone && w.proc != nil && s.core.Holds(o) && !s.processEnded(o, w) {
+			holds = true
+		}
+	}
 	left := s.orphans[:0]
 	for _, o := range s.orphans {
 		w := s.sessions[o]
@@ -155,6 +148,19 @@ func (s *Store) pollOrphans() {
 		}
 	}
 	s.orphans = left
+	return holds || len(left) > 0
+}
+
+// processEnded looks whether the process of a session that goes on has ended: somebody
+// else has its socket, as a child that was forked. Its hold leases end then.
+func (s *Store) processEnded(o Owner, w *session) bool {
+	if !w.ended && w.proc != nil && w.proc.Gone() {
+		s.core.EndHolds(o)
+		w.ended = true
+		_ = w.proc.Close() // a descriptor that only said "not yet"
+		w.proc = nil
+	}
+	return w.ended
 }
 
 func (s *Store) endSession(o Owner, w *session) error {

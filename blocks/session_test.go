@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"meridian/blocks/quota"
 	"meridian/wire"
 )
@@ -19,11 +17,56 @@ type fakeProcess struct {
 func (p *fakeProcess) Gone() bool   { return p.gone }
 func (p *fakeProcess) Close() error { p.closed++; return nil }
 
+// ofProcess is a session of a process that is watched.
+func (r *rig) ofProcess(pid int, p Process) Owner {
+	o := r.NewOwner(pid)
+	r.SetProcess(o, p)
+	return o
+}
+
+// A process that ends before its session, which somebody else goes on with, holds nothing
+// any more: at the next Step, and where a hold is asked for. Nothing else of the
+// session ends, and it gets no other process.
+func TestHoldsDoNotOutliveTheirProcessWithASession(t *testing.T) {
+	for _, how := range []string{"step", "acquire"} {
+		p := &fakeProcess{}
+		r := newRig(t, nil)
+		r.put("a", bodyOf(keyOf("a"), 4096))
+		r.o = r.ofProcess(1234, p)
+		_, timed := r.acquire("a", time.Hour, false)
+		r.acquire("a", time.Hour, true)
+		r.acquire("a", time.Hour, true)
+		r.Step(Input{})
+		if st := r.Stats(); st.Holds != 2 || p.closed != 0 {
+			t.Fatalf("the process lives: %+v", st)
+		}
+		p.gone = true
+		if how == "step" {
+			r.Step(Input{})
+		} else {
+			_, err := r.Acquire(r.o, []View{{NS: r.ns, Key: keyOf("a")}}, time.Second, true)
+			wantCode(t, "a hold of a process that has ended", err, wire.CodeUnsupported)
+		}
+		if st := r.Stats(); st.Holds != 0 || st.HoldBytes != 0 || st.Leases != 1 || st.Leaked != 0 || p.closed != 1 {
+			t.Errorf("%s: %d holds of %d bytes, %d leases, %d leaked, closed %d times", how, st.Holds, st.HoldBytes, st.Leases, st.Leaked, p.closed)
+		}
+		if err := r.Renew(r.o, timed, time.Hour); err != nil {
+			t.Errorf("%s: the timed lease: %v", how, err)
+		}
+		if second := (&fakeProcess{}); r.SetProcess(r.o, second) || second.closed != 1 {
+			t.Errorf("%s: the session got another process", how)
+		}
+		_, err := r.Acquire(r.o, []View{{NS: r.ns, Key: keyOf("a")}}, time.Second, true)
+		wantCode(t, "a hold once more", err, wire.CodeUnsupported)
+		r.check()
+	}
+}
+
 func TestHoldsOutliveTheirSessionUntilTheProcessIsGone(t *testing.T) {
 	p := &fakeProcess{}
-	r := newRig(t, func(c *Config) { c.OpenProcess = func(int) (Process, error) { return p, nil } })
+	r := newRig(t, nil)
 	r.put("a", bodyOf(keyOf("a"), 4096))
-	r.o = r.NewOwner(1234)
+	r.o = r.ofProcess(1234, p)
 	v, _ := r.acquire("a", time.Second, true)
 	r.Drop(r.o)
 	r.Drop(r.o)
@@ -56,7 +99,11 @@ func TestHoldsOfARealProcess(t *testing.T) {
 	pid, end := child(t)
 	r := newRig(t, nil)
 	r.put("a", bodyOf(keyOf("a"), 4096))
-	r.o = r.NewOwner(pid)
+	p, err := openProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.o = r.ofProcess(pid, p)
 	r.acquire("a", time.Second, true)
 	r.Drop(r.o)
 	r.Step(Input{})
@@ -72,7 +119,7 @@ func TestHoldsOfARealProcess(t *testing.T) {
 
 // A process that cannot be watched gets timed leases only.
 func TestNoHoldsForAProcessThatCannotBeWatched(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.OpenProcess = func(int) (Process, error) { return nil, unix.ENOSYS } })
+	r := newRig(t, nil)
 	r.put("a", bodyOf(keyOf("a"), 4096))
 	o := r.NewOwner(1)
 	_, err := r.Acquire(o, []View{{NS: r.ns, Key: keyOf("a")}}, time.Second, true)
@@ -84,38 +131,40 @@ func TestNoHoldsForAProcessThatCannotBeWatched(t *testing.T) {
 	r.Drop(o)
 }
 
-// A session without holds is over with Drop: its process is watched no longer. One
-// without a process watches none.
+// A session without holds is over with Drop: its process is watched no longer.
 func TestASessionIsForgottenAtDrop(t *testing.T) {
-	var opened []int
 	p := &fakeProcess{}
-	r := newRig(t, func(c *Config) {
-		c.OpenProcess = func(pid int) (Process, error) { opened = append(opened, pid); return p, nil }
-	})
+	r := newRig(t, nil)
 	r.Drop(r.NewOwner(0))
-	r.Drop(r.NewOwner(1234))
-	if len(opened) != 1 || opened[0] != 1234 || p.closed != 1 || len(r.sessions) != 1 {
-		t.Errorf("processes %v are watched, %d closed, %d sessions left", opened, p.closed, len(r.sessions))
+	r.Drop(r.ofProcess(1234, p))
+	if p.closed != 1 || len(r.sessions) != 1 {
+		t.Errorf("the process is closed %d times, %d sessions left", p.closed, len(r.sessions))
 	}
 }
 
 // The next Step is due when the next lease is, and within a second while a process
-// that may have ended holds blocks.
-func TestStepIsDueForOrphansAndForLeases(t *testing.T) {
+// that may have ended holds blocks, with a session or without.
+func TestStepIsDueForProcessesAndForLeases(t *testing.T) {
 	for _, c := range []struct {
-		orphan     bool
-		ttl, after time.Duration
-	}{{false, time.Hour, time.Hour}, {true, time.Hour, orphanPoll}, {true, orphanPoll / 2, orphanPoll / 2}} {
-		r := newRig(t, func(c *Config) { c.OpenProcess = func(int) (Process, error) { return &fakeProcess{}, nil } })
+		process, orphan bool
+		ttl, after      time.Duration
+	}{
+		{false, false, time.Hour, time.Hour},
+		{true, false, time.Hour, orphanPoll},
+		{true, true, time.Hour, orphanPoll},
+		{true, true, orphanPoll / 2, orphanPoll / 2},
+	} {
+		r := newRig(t, nil)
 		r.put("a", bodyOf(keyOf("a"), 4096))
 		r.clock.add(time.Hour)
 		r.Step(Input{}) // the reservation of a is over
-		if c.orphan {
-			o, engine := r.o, r.NewOwner(1234)
+		if c.process {
+			o, engine := r.o, r.ofProcess(1234, &fakeProcess{})
 			r.o = engine
 			r.acquire("a", 2*time.Hour, true)
-			r.o = o
-			r.Drop(engine)
+			if r.o = o; c.orphan {
+				r.Drop(engine)
+			}
 		}
 		_, l := r.acquire("a", c.ttl, false)
 		if got := r.Step(Input{}).Next; got != r.clock.read()+c.after {

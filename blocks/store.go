@@ -60,7 +60,8 @@ type Store struct {
 type session struct {
 	pid    int
 	user   quota.Holder  // zero: not said
-	proc   Process       // nil: pid 0, or the process could not be watched
+	proc   Process       // nil: none was set, or it has ended
+	ended  bool          // the process has, before the session
 	ring   *memfd.Memory // unmapped at Drop, when busy is 0; nil: none yet
 	claims []claim       // of the ring's bytes
 	busy   int           // Ingest and Staging calls in flight
@@ -368,9 +369,9 @@ func (s *Store) Step(in Input) (r Ready) {
 	s.mu.Lock()
 	defer s.unlock()
 	now := s.cfg.Clock()
-	s.pollOrphans()
+	holds := s.pollProcesses()
 	s.core.Step(now, in, &r)
-	if len(s.orphans) > 0 && (r.Next == 0 || r.Next > now+orphanPoll) {
+	if holds && (r.Next == 0 || r.Next > now+orphanPoll) {
 		r.Next = now + orphanPoll
 	}
 	return r

@@ -85,8 +85,11 @@ type Config struct {
 	Agent       [16]byte // of HELLO
 	Incarnation uint64   // of HELLO
 
-	Store     *blocks.Store
-	Host      Host
+	Store *blocks.Store
+	Host  Host
+	// Process is who connected a socket, whose process number is pid. It is called before the
+	// first byte is read. Default: blocks.PeerProcess.
+	Process   func(socket, pid int) (blocks.Process, error)
 	Scheduler scheduler.Config // of each session's core
 	Limits    Limits
 	// Stored is told which OutputCritical blocks a PUT has published, before it is

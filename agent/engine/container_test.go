@@ -59,6 +59,10 @@ func unseenRole(args []string) {
 	l, err := e.Acquire(ctx, ns, []wire.Key{keyOf("a")}, client.AcquireOptions{Hold: true})
 	childFail(err)
 	childFail(l.Blocks[0].Err)
+	l.Release()
+	all, err := e.LoadAll(ctx, ns, []wire.Key{keyOf("a")}, client.LoadOptions{Hold: true}) // as ACQUIRE
+	childFail(err)
+	childFail(all.Blocks[0].Err)
 	childFail(e.Close())
 	say("holding")
 	untilTold()

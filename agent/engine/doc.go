@@ -93,7 +93,9 @@
 // However it ends, in this order: requests in flight are cancelled and waited
 // for, so that nothing copies from a ring that is gone; then Store.Drop returns
 // reservations, leases and ring, once; then the descriptor is closed. Held
-// blocks stay quarantined in the store until the process is gone.
+// blocks stay quarantined in the store until the process is gone. The process is who
+// connected, found when the connection came: when it ends, its hold leases do, although a
+// child of it may have the socket and go on with the session.
 //
 // # Goroutines
 //

@@ -156,8 +156,8 @@ func TestSessionsOfAGroupShare(t *testing.T) {
 // A session that goes takes what it alone had; the group's goes with the last one.
 func TestTheLastSessionDropsWhatIsTheGroups(t *testing.T) {
 	var p fakeProcess
-	n := startNode(t, func(b *blocks.Config, _ *engine.Config) {
-		b.OpenProcess = func(int) (blocks.Process, error) { return &p, nil }
+	n := startNode(t, func(_ *blocks.Config, c *engine.Config) {
+		c.Process = func(int, int) (blocks.Process, error) { return &p, nil }
 	})
 	e, ns := n.open(t)
 	put(t, e, client.Block{NS: ns, Key: keyOf("a"), Body: body(1, 1000)})

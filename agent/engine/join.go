@@ -154,8 +154,6 @@ func (s *session) join(h *link.Hello) (auth []link.TLV, err error) {
 	}
 	if err == nil {
 		s.srv.cfg.Store.SetUser(s.owner, userHolder(s.uid))
-	}
-	if err == nil && s.pid == 0 {
 		s.watchPeer()
 	}
 	var fe *link.FrameError

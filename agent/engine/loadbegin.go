@@ -17,7 +17,7 @@ func (s *session) load(f link.Frame, p []byte) error {
 		return err
 	}
 	err := s.admit(len(x.Items), x.DeadlineMS)
-	if x.Hold && s.pid == 0 {
+	if x.Hold && !s.visible() {
 		err = errUnseen
 	}
 	if err != nil {

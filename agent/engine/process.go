@@ -94,8 +94,7 @@ func (s *session) process(f link.Frame, p []byte) error {
 	}
 	if err == nil {
 		// One that is watched already stays as it is, and this one is closed.
-		s.srv.cfg.Store.SetProcess(s.owner, proc)
-		s.watched = true
+		s.watched = s.srv.cfg.Store.SetProcess(s.owner, proc) || s.watched
 	}
 	e := refusal(err)
 	s.answerEnd(f.Req, e)
@@ -104,18 +103,13 @@ func (s *session) process(f link.Frame, p []byte) error {
 }
 
 // visible tells whether the daemon notices when the engine's process is gone.
-func (s *session) visible() bool { return s.pid > 0 || s.watched }
+func (s *session) visible() bool { return s.watched }
 
-// watchPeer asks the kernel for the process of an engine whose number means nothing
-// here. Before Linux 6.5 it does not say, and the engine may by PROCESS.
+// watchPeer gives the store the process that connected. Before Linux 6.5 that of another
+// PID namespace is not known, and the engine may name it by PROCESS.
 func (s *session) watchPeer() {
-	fd, err := unix.GetsockoptInt(s.c.fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-	if err != nil {
-		return
+	if s.peer != nil {
+		s.watched = s.srv.cfg.Store.SetProcess(s.owner, s.peer)
+		s.peer = nil
 	}
-	p, err := blocks.ProcessOf(fd)
-	if err != nil {
-		return // it is gone
-	}
-	s.watched = s.srv.cfg.Store.SetProcess(s.owner, p)
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/blocks"
 	"meridian/blocks/quota"
 	"meridian/internal/halfopen"
 	"meridian/scheduler"
@@ -75,6 +76,9 @@ func Listen(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg.Limits.fill()
+	if cfg.Process == nil {
+		cfg.Process = blocks.PeerProcess
+	}
 	s := &Server{
 		cfg:      cfg,
 		log:      cfg.Log,
@@ -191,6 +195,8 @@ func (s *Server) admit(c *conn, cred *unix.Ucred) {
 		c.close()
 		return
 	}
+	// Now, and not when HELLO has come: until then the number may be another process's.
+	ss.peer, _ = s.cfg.Process(c.fd, ss.pid) // without it there are no hold leases
 	go ss.run()
 }
 

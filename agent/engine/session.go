@@ -56,9 +56,10 @@ type session struct {
 
 	place   *place
 	split   link.Splitter
-	group   *group // nil before HELLO
-	grouped bool   // HELLO has feature GROUP
-	watched bool   // its process, by a descriptor that it sent
+	group   *group         // nil before HELLO
+	grouped bool           // HELLO has feature GROUP
+	peer    blocks.Process // who connected, until the store has it; nil: not known, or it had ended
+	watched bool           // the store has its process
 
 	receiver *unixrecv.Receiver // of the reader, as the next three
 	passed   passed             // with the last bytes that had any
@@ -162,6 +163,9 @@ func (s *session) run() {
 	}
 	err = s.outcome(err)
 	s.passed.close()
+	if s.peer != nil {
+		_ = s.peer.Close() // nothing was done with it
+	}
 	s.end()
 	s.endLoads(wire.CodeCancelled)
 	refused := s.fault(err)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"meridian/agent/engine"
 	"meridian/blocks"
 	"meridian/scheduler"
@@ -23,7 +25,7 @@ func TestARefusedMessageChangesNothing(t *testing.T) {
 		t.Run(sc.name, func(t *testing.T) {
 			n := startNode(t, func(b *blocks.Config, c *engine.Config) {
 				b.Shares.Engine, b.StagingBytes = 0.05, 2<<20
-				b.OpenProcess = func(int) (blocks.Process, error) { return ended{}, nil } // holds go with their connection
+				c.Process = func(socket, _ int) (blocks.Process, error) { return likeItsSocket(socket) }
 				c.Limits.Namespaces, c.Limits.Items, c.Limits.Reqs = 1, 4, 1
 				c.Scheduler = scheduler.Config{MaxRequests: 1}
 			})
@@ -66,11 +68,20 @@ func TestARefusedMessageChangesNothing(t *testing.T) {
 	}
 }
 
-// ended is a process that is gone.
-type ended struct{}
+// socketLife is a process that ends when its connection does, and so do its holds.
+type socketLife struct{ fd int }
 
-func (ended) Gone() bool   { return true }
-func (ended) Close() error { return nil }
+func likeItsSocket(socket int) (blocks.Process, error) {
+	fd, err := unix.FcntlInt(uintptr(socket), unix.F_DUPFD_CLOEXEC, 0)
+	return socketLife{fd}, err
+}
+
+func (p socketLife) Gone() bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLRDHUP}}, 0)
+	return err == nil && n == 1
+}
+
+func (p socketLife) Close() error { return unix.Close(p.fd) }
 
 // landed waits for the flights whose END has come already.
 func (n *node) landed(sc scene) {
@@ -93,6 +104,7 @@ func (n *node) same(t *testing.T, name, before, after string) {
 func (n *node) hangUp(r *raw) {
 	r.c.Close()
 	n.wait(1)
+	n.store.Step(blocks.Input{}) // its process is over as well
 }
 
 // digest is the whole state that a refusal could change, in words.
