@@ -221,10 +221,11 @@ func (s *session) linger() {
 	}
 }
 
-// stop ends the session from outside.
+// stop ends the session from outside. The socket ends first: no request is answered
+// CANCELLED that the engine has not cancelled.
 func (s *session) stop() {
-	s.end()
 	s.c.shutdown(unix.SHUT_RDWR)
+	s.end()
 }
 
 // hello exchanges HELLO within link.HelloTimeout.
