@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -115,10 +116,8 @@ func (t *thinkReal) run(ctx context.Context, a *app, given func(string) bool, w 
 	if err == nil {
 		err = rep.Err()
 	}
-	if out != "" && len(rep.Arms) > 0 {
-		if e := writeReport(out, rep, map[string]string{"report.md": rep.Markdown()}); e != nil && err == nil {
-			err = e
-		}
+	if out != "" && len(rep.Arms)+len(rep.Left) > 0 {
+		err = errors.Join(err, writeReport(out, rep, map[string]string{"report.md": rep.Markdown()}))
 	}
 	return thinkRealResult{rep}, err
 }

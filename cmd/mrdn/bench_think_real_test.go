@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -43,5 +46,40 @@ func TestRealNodesOfBenchThinkAreCheckedFirst(t *testing.T) {
 		if got.exit != c.exit || !strings.Contains(got.err, c.want) || strings.Contains(got.err, "starting fcfs") {
 			t.Errorf("%v: exit %d, %q; want %d, %q", c.args, got.exit, got.err, c.exit, c.want)
 		}
+	}
+}
+
+// ^C in the first round leaves a report that says that it has no figure, and how far it was.
+func TestRealNodesThatAreInterruptedInTheFirstRoundLeaveAReport(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var asked atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/models" {
+			_, _ = w.Write([]byte(`{"data":[{"id":"m"}]}`))
+			return
+		}
+		if asked.Add(1) == 1 { // the probe
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: [DONE]\n\n"))
+			return
+		}
+		stop()
+		<-ctx.Done()
+	}))
+	defer front.Close()
+	got := newShell(t, nil).runIn(ctx, "bench", "think", "--mode", "real-llamacpp", "--front", "a="+front.URL,
+		"--reasoning-ratio", "0", "--interactive", "1", "--background", "0", "--requests", "1", "--rounds", "2", "--out", "out")
+	const want = "PARTIAL: no round of 2 was finished, so there is no figure; left out is what was answered in round 1: 0 of 1 requests of a, then: it was interrupted"
+	said := strings.Join(strings.Fields(got.out), " ")
+	if got.exit != exitFailed || !strings.HasPrefix(said, want) || !strings.Contains(got.err, "error: interrupted before the end") {
+		t.Errorf("exit %d, %s\n%s", got.exit, got.err, got.out)
+	}
+	b, err := os.ReadFile("out/report.md")
+	if err != nil || !strings.HasPrefix(strings.TrimSpace(string(b)), want) {
+		t.Errorf("%v: %s", err, b)
+	}
+	if b, err := os.ReadFile("out/report.json"); err != nil || !strings.Contains(string(b), `"left_out"`) {
+		t.Errorf("%v: %s", err, b)
 	}
 }

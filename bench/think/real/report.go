@@ -1,6 +1,7 @@
 package real
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,9 +38,34 @@ type Report struct {
 	BoundMS       float64        `json:"late_after_ms"`
 
 	Done   int         `json:"rounds_done"`
+	Left   []Left      `json:"left_out,omitempty"` // of the round that was not finished
 	Arms   []ArmReport `json:"arms"`
 	Equal  Equality    `json:"equality"`
 	Absent []Absent    `json:"absent"`
+}
+
+// Left is how many of an arm's counted requests had been answered in a round that was not
+// finished: no figure has them.
+type Left struct {
+	Arm      string `json:"arm"`
+	Answered int    `json:"answered"`
+	Of       int    `json:"of"`
+}
+
+// played says how much of a run that has ended early there is, and what is left out.
+func (r *Report) played() string {
+	text := fmt.Sprintf("%d of %d rounds were played by every arm", r.Done, r.Rounds)
+	if r.Done == 0 {
+		text = fmt.Sprintf("no round of %d was finished, so there is no figure", r.Rounds)
+	}
+	for i, l := range r.Left {
+		sep := ","
+		if i == 0 {
+			sep = fmt.Sprintf("; left out is what was answered in round %d:", r.Done+1)
+		}
+		text += fmt.Sprintf("%s %d of %d requests of %s", sep, l.Answered, l.Of, l.Arm)
+	}
+	return text
 }
 
 // Equality is how many answers are the same text, or as long, in every arm: which requests

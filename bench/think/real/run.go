@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +17,7 @@ import (
 
 // Run starts the nodes, or takes those that run, and plays the rounds. A run that is
 // stopped or fails returns its error with a report of the rounds that every arm has
-// played, which says so.
+// played, which says so, and how much of the next one is left out.
 func Run(ctx context.Context, o Options) (rep Report, err error) {
 	if err := o.Check(); err != nil {
 		return rep, err
@@ -37,14 +38,14 @@ func Run(ctx context.Context, o Options) (rep Report, err error) {
 	parts := make([][]*part, len(o.Arms))
 	if err == nil {
 		rep.Server, rep.Model = nodes[0].build, nodes[0].model
-		err = o.play(ctx, nodes, parts)
+		rep.Left, err = o.play(ctx, nodes, parts)
 	}
 	rep.Loads = loadAverage(rep.Loads)
 	for _, all := range parts {
 		rep.Done = len(all)
 	}
 	if err != nil {
-		rep.Partial = fmt.Sprintf("%d of %d rounds were played by every arm, then: %v", rep.Done, o.Rounds, err)
+		rep.Partial = fmt.Sprintf("%s, then: %s", rep.played(), ending(ctx, err))
 	}
 	if rep.Done == 0 {
 		return rep, err
@@ -58,6 +59,17 @@ func Run(ctx context.Context, o Options) (rep Report, err error) {
 	}
 	rep.Equal, rep.Absent = equality(parts), absent(rep.Arms)
 	return rep, err
+}
+
+// ending is why a run ended early.
+func ending(ctx context.Context, err error) string {
+	switch ctx.Err() {
+	case context.Canceled:
+		return "it was interrupted"
+	case context.DeadlineExceeded:
+		return "its time was over"
+	}
+	return err.Error()
 }
 
 // nodes of all arms, and what ends them.
@@ -105,25 +117,43 @@ func memory() string {
 	return os.TempDir()
 }
 
-// play plays the rounds, and appends to parts what all arms have played.
-func (o *Options) play(ctx context.Context, nodes []*node, parts [][]*part) error {
+// play plays the rounds, and appends to parts what all arms have played. With an error, left
+// is what the arms have done of the round that was not finished.
+func (o *Options) play(ctx context.Context, nodes []*node, parts [][]*part) (left []Left, _ error) {
 	for round := range o.Rounds {
 		now := make([]*part, len(nodes))
 		for _, i := range order(len(nodes), round) {
 			o.Progress(fmt.Sprintf("round %d of %d: %s", round+1, o.Rounds, nodes[i].arm.Name))
 			var err error
 			if now[i], err = o.turn(ctx, nodes[i], round); err != nil {
-				return err
+				return o.left(nodes, now), err
 			}
 		}
 		for i := range parts {
 			parts[i] = append(parts[i], now[i])
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-// turn is one arm's part of a round. Its two halves have Within each.
+// left counts what the arms have done of a round.
+func (o *Options) left(nodes []*node, now []*part) (all []Left) {
+	for i, n := range nodes {
+		l := Left{Arm: n.arm.Name, Of: (o.Interactive + o.Background) * o.Requests}
+		if now[i] != nil {
+			for _, s := range slices.Concat(now[i].samples[:]...) {
+				if s.err == nil {
+					l.Answered++
+				}
+			}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// turn is one arm's part of a round, as much of it as there is with an error. Its two halves
+// have Within each.
 func (o *Options) turn(ctx context.Context, n *node, round int) (*part, error) {
 	within, cancel := context.WithTimeout(ctx, o.Within)
 	defer cancel()
@@ -133,20 +163,20 @@ func (o *Options) turn(ctx context.Context, n *node, round int) (*part, error) {
 	}
 	p := o.load(within, n, round)
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return p, ctx.Err()
 	}
 	p.before = before
 	if err := n.rest(ctx); err != nil {
-		return nil, err
+		return p, err
 	}
 	if p.after, err = n.metrics(ctx); err != nil {
-		return nil, err
+		return p, err
 	}
 	within, cancel = context.WithTimeout(ctx, o.Within)
 	defer cancel()
 	o.blow(within, n, p, round)
 	if err := errors.Join(ctx.Err(), n.rest(ctx)); err != nil {
-		return nil, err
+		return p, err
 	}
 	return p, n.alive()
 }

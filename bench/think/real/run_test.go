@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -291,7 +292,7 @@ func TestAStoppedRunReportsTheWholeRoundsAndEndsItsNodes(t *testing.T) {
 		}
 	}
 	rep, err := Run(ctx, o)
-	if !errors.Is(err, context.Canceled) || !strings.HasPrefix(rep.Partial, "1 of 50 rounds were played by every arm, then: ") || !strings.HasPrefix(rep.Note(), "PARTIAL: ") {
+	if !errors.Is(err, context.Canceled) || !strings.HasPrefix(rep.Partial, "1 of 50 rounds were played by every arm; left out is what was answered in round 2: 0 of 6 requests of fcfs, 6 of 6 requests of fcfs#2, then: ") || !strings.HasPrefix(rep.Note(), "PARTIAL: ") {
 		t.Fatalf("%v, %q", err, rep.Partial)
 	}
 	if len(rep.Arms) != 2 || rep.Arms[0].Interactive.Figures.Requests != 2 || rep.Arms[1].Interactive.Figures.Requests != 2 {
@@ -299,6 +300,39 @@ func TestAStoppedRunReportsTheWholeRoundsAndEndsItsNodes(t *testing.T) {
 	}
 	if left := nodesOf(t, o.Node.Model); len(left) > 0 || nodes.Load() != 2 {
 		t.Errorf("%d nodes were started; left are %v", nodes.Load(), left)
+	}
+}
+
+// One that is stopped in its first round has no figure, and says how far it was.
+func TestARunThatIsStoppedInItsFirstRoundSaysHowFarItWas(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var asked atomic.Int64
+	url := sse(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch n := asked.Add(1); {
+		case n <= 3: // a probe of each arm, and one of two clients' request
+			answer(w)
+			return
+		case n == 5: // the other's, and what follows the first
+			stop()
+		}
+		<-ctx.Done()
+	})
+	o := fronts(t, url, url)
+	o.Rounds, o.Background, o.Requests = 3, 1, 1
+	rep, err := Run(ctx, o)
+	if !errors.Is(err, context.Canceled) || len(rep.Arms) != 0 || rep.Done != 0 {
+		t.Fatalf("%v, %+v", err, rep)
+	}
+	const want = "no round of 3 was finished, so there is no figure; left out is what was answered in round 1: 1 of 2 requests of a, 0 of 2 requests of b, then: it was interrupted"
+	if !strings.HasPrefix(rep.Partial, want) || !strings.HasPrefix(rep.Note(), "PARTIAL: "+want) || !strings.Contains(rep.Markdown(), want) {
+		t.Errorf("%q\n%s", rep.Partial, rep.Markdown())
+	}
+	if want := []Left{{"a", 1, 2}, {"b", 0, 2}}; !slices.Equal(rep.Left, want) {
+		t.Errorf("left out are %+v, want %+v", rep.Left, want)
+	}
+	if strings.Contains(rep.Markdown(), "|") || strings.Contains(rep.Note(), "a change is of") {
+		t.Errorf("it speaks of figures that there are not:\n%s", rep.Markdown())
 	}
 }
 

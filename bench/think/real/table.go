@@ -187,6 +187,9 @@ func (r Report) Note() string {
 		r.Host.Text(), r.Loads, r.Version, orUnknown(plain(r.Server)), plain(r.Model), r.Slots, r.Context, r.Threads)
 	fmt.Fprintf(&b, "%d of %d rounds, seed %d: %d interactive and %d background clients, each with %d counted requests a round and further ones until all are done; %.0f %% of the background thinks, until its budget is over. ",
 		r.Done, r.Rounds, r.Seed, r.Interactive, r.Background, r.Requests, 100*r.Workload.ReasoningRatio)
+	if len(r.Arms) == 0 { // there is no figure to explain
+		return strings.TrimSpace(b.String())
+	}
 	fmt.Fprintf(&b, "Times are in seconds, the clients', p50 / p95 / p99; a change is of p95, the mean over the rounds with its 95 %% interval. itl: between visible tokens as they came. answer: from the request to the first visible token. after thought: to it from the last thinking token. late: over %.0f ms after the one before, of readers at %.0f ms a token. good: first answer in %.0f ms and %.0f ms a thinking token, and 99 of 100 tokens in time. ",
 		r.BoundMS, r.OutputPaceMS, r.FirstAnswerMS, r.ThinkPaceMS)
 	b.WriteString("The daemon's counts have in them what is not counted, and the storm not. ")
@@ -238,10 +241,12 @@ func orUnknown(s string) string {
 // Markdown is the table and the note as a page.
 func (r Report) Markdown() string {
 	var b strings.Builder
-	head, rows := r.Rows()
-	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
-	for _, row := range rows {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+	if len(r.Arms) > 0 {
+		head, rows := r.Rows()
+		fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
+		for _, row := range rows {
+			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		}
 	}
 	for line := range strings.Lines(r.Note()) {
 		fmt.Fprintf(&b, "\n%s\n", strings.TrimSpace(line))
