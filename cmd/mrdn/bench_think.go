@@ -51,8 +51,8 @@ a report of what is done, and an error.
 
 With --mode real-llamacpp the same figures are of real llama.cpp nodes on this
 machine, one for each policy, whose clients ask over HTTP at the same time:
-some read along, the others are background. SLOs that are not given are those
-of a small model on two processors then, and --requests is of each client.`,
+some read along, the others are background. What is not given has the default
+after "real:" then, that of a small model on two processors.`,
 		Example: "  mrdn bench think --seeds 3\n  mrdn bench think --workload answer-heavy --kv-tokens 120000 \\\n      --loads 0.95,1.1 --out results\n" +
 			"  mrdn bench think --workload fast25 --loads 0.95 --seeds 5\n  mrdn bench think --workload math500 --dataset test.jsonl --duration 20m\n  mrdn bench think --rate 2.5 --reasoning-ratio 0.7 --json\n  mrdn bench think --mode real-llamacpp --fetch --rounds 3",
 		Args:        exactly(),

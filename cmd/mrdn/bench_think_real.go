@@ -47,6 +47,13 @@ func (t *thinkReal) add(c *cobra.Command) {
 	f.StringVar(&t.nodes.opt.Model, "model", "", "GGUF file (default: the fetched one)")
 	f.IntVar(&t.nodes.opt.Context, "context", 1536, "tokens of a slot's context in a real node")
 	f.IntVar(&t.nodes.opt.Threads, "threads", 1, "threads of each llama-server")
+	o := &t.opt
+	for name, def := range map[string]any{
+		"requests": fmt.Sprintf("%d of each client", o.Requests), "slots": "one for each client",
+		"slo-first-answer": o.FirstAnswer, "slo-think-token": o.ThinkPace, "slo-output-token": o.OutputPace, "late": o.Bound,
+	} {
+		f.Lookup(name).DefValue += fmt.Sprintf("; real: %v", def)
+	}
 }
 
 // checkMode refuses flags that the mode does not read.

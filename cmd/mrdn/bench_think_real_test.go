@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"meridian/bench/think"
+	"meridian/bench/think/real"
 )
 
 // What cannot be is refused before a node is started, and a part that is missing is named
@@ -81,5 +85,27 @@ func TestRealNodesThatAreInterruptedInTheFirstRoundLeaveAReport(t *testing.T) {
 	}
 	if b, err := os.ReadFile("out/report.json"); err != nil || !strings.Contains(string(b), `"left_out"`) {
 		t.Errorf("%v: %s", err, b)
+	}
+}
+
+// The help has the defaults of both modes, where they differ.
+func TestTheHelpOfBenchThinkHasTheDefaultsOfBothModes(t *testing.T) {
+	m, r := think.Defaults(), real.Defaults()
+	got := newShell(t, nil).run(t, "bench", "think", "--help")
+	said := strings.Join(strings.Fields(got.out), " ")
+	for _, want := range []string{
+		fmt.Sprintf("requests of a seed (default %d; real: %d of each client)", m.Requests, r.Requests),
+		fmt.Sprintf("(default %d; real: one for each client)", m.Slots),
+		fmt.Sprintf("(default %v; real: %v)", m.FirstAnswer, r.FirstAnswer),
+		fmt.Sprintf("(default %v; real: %v)", m.ThinkPace, r.ThinkPace),
+		fmt.Sprintf("(default %v; real: %v)", m.OutputPace, r.OutputPace),
+		fmt.Sprintf("(default %v; real: %v)", m.Bound, r.Bound),
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it has no %q:\n%s", want, got.out)
+		}
+	}
+	if m.Workload.ReasoningRatio != r.Workload.ReasoningRatio {
+		t.Error("the flag's default is of one mode only")
 	}
 }
