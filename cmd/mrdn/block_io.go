@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -135,16 +136,60 @@ func (a *app) put(ctx context.Context, f *ioFlags, t wire.Tier, hash string, bod
 
 // readBody reads a file or standard input, up to limit.
 func (a *app) readBody(ctx context.Context, name string, limit int64) ([]byte, error) {
-	open := func() (io.ReadCloser, error) { return os.Open(name) }
+	open := func() (io.ReadCloser, error) { return openBody(name, limit) }
 	if name == "-" {
 		name = "standard input"
 		open = func() (io.ReadCloser, error) { return io.NopCloser(a.in), nil }
 	}
 	b, err := readUntil(ctx, name, limit, open)
 	if err == nil && int64(len(b)) > limit {
-		return nil, usage("%s is longer than a block, which is %s: raise --block-bytes", name, config.FormatBytes(uint64(limit)))
+		return nil, tooLong(name, limit)
 	}
 	return b, err
+}
+
+func tooLong(name string, limit int64) error {
+	return usage("%s is longer than a block, which is %s: raise --block-bytes", name, config.FormatBytes(uint64(limit)))
+}
+
+// openBody opens a file that becomes a block.
+func openBody(name string, limit int64) (io.ReadCloser, error) {
+	f, err := safefile.Input(name)
+	if err != nil {
+		return nil, failed("mrdn block put - takes what a pipe or a device has from standard input", "%w", err)
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		return f, nil
+	case info.Size() > limit:
+		err = tooLong(name, limit)
+	default:
+		return &steady{f, info}, nil
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// steady is a regular file of which no part of a change becomes a block: its end is an error
+// where it is not what it was when it was opened.
+type steady struct {
+	*os.File
+	was fs.FileInfo
+}
+
+func (s *steady) Read(b []byte) (int, error) {
+	n, err := s.File.Read(b)
+	if errors.Is(err, io.EOF) {
+		is, e := s.Stat()
+		if e == nil && (is.Size() != s.was.Size() || !is.ModTime().Equal(s.was.ModTime())) {
+			e = fmt.Errorf("it was changed while it was read: it had %d bytes, and has %d", s.was.Size(), is.Size())
+		}
+		if e != nil {
+			err = e
+		}
+	}
+	return n, err
 }
 
 // readUntil reads what open gives to its end, one byte more than limit at most,
@@ -157,9 +202,9 @@ func readUntil(ctx context.Context, name string, limit int64, open func() (io.Re
 	}
 	done := make(chan answer, 1)
 	go func() {
-		in, err := open() // a named pipe without a writer blocks here already
+		in, err := open()
 		if err != nil {
-			done <- answer{nil, failed("", "%w", err)}
+			done <- answer{nil, err}
 			return
 		}
 		defer func() { _ = in.Close() }()
