@@ -56,7 +56,8 @@ type Request struct {
 
 	MaxTokens int // 0: to the end of the context
 
-	Background bool // service_tier "flex": nobody waits for its tokens, so others go first
+	Background bool   // service_tier "flex": nobody waits for its tokens, so others go first
+	Tier       string // service_tier that a Remote asks for; empty: flex with Background, else none
 
 	Temperature, TopP, MinP           float64
 	TopK                              int // 0: all

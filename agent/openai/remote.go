@@ -129,6 +129,7 @@ func bodyOf(r *Request) map[string]any {
 	if r.Background {
 		b["service_tier"] = tierFlex
 	}
+	set(b, "service_tier", r.Tier)
 	set(b, "reasoning_effort", r.Effort)
 	switch {
 	case r.Chat && (r.Think != nil || r.Template != nil):

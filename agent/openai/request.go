@@ -193,6 +193,9 @@ func (a *ask) readLength(f *fields) {
 // Service tiers of the API. There are two here: flex, which may wait, and the others.
 const tierFlex, tierDefault = "flex", "default"
 
+// ServiceTiers are the values of service_tier.
+var ServiceTiers = []string{"auto", tierDefault, tierFlex, "priority"}
+
 func (a *ask) readTier(f *fields) {
 	if _, ok := f.get("service_tier"); !ok {
 		return

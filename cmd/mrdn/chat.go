@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -58,6 +59,7 @@ the time of one answer, 10 minutes unless it is given.`,
 	f.StringVar(&s.system, "system", "", "system message")
 	f.IntVar(&s.request.MaxTokens, "max-tokens", 0, "the longest answer, in tokens (default: to the end of the context)")
 	f.Float64Var(&s.request.Temperature, "temperature", 1, "0 to 2; 0 always takes the likeliest token")
+	f.StringVar(&s.request.Tier, "service-tier", "", "service tier: "+strings.Join(openai.ServiceTiers, ", ")+"; flex lets others go first (default: the server's)")
 	f.BoolVar(&noThink, "no-think", false, "ask the model not to think first")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := s.prepare(token, noThink); err != nil {
@@ -80,6 +82,8 @@ func (s *chat) prepare(token string, noThink bool) error {
 		return usage("--max-tokens %d: it must not be below 0", r.MaxTokens)
 	case !(r.Temperature >= 0 && r.Temperature <= 2):
 		return usage("--temperature %v: it must be between 0 and 2", r.Temperature)
+	case r.Tier != "" && !slices.Contains(openai.ServiceTiers, r.Tier):
+		return usage("--service-tier: %q is none of %s", r.Tier, strings.Join(openai.ServiceTiers, ", "))
 	}
 	if u, err := url.Parse(s.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return usage("--url %q: it must begin with http:// or https:// and name a host", s.url)
@@ -295,12 +299,7 @@ func (p *printer) token(t openai.Token) error {
 		return nil
 	}
 	if p.terminal {
-		text = strings.Map(func(r rune) rune {
-			if r != '\n' && r != '\t' && (r < 0x20 || r >= 0x7f && r < 0xa0) {
-				return '?'
-			}
-			return r
-		}, text)
+		text = plain(text)
 	}
 	var b strings.Builder
 	switch {

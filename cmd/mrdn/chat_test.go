@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"reflect"
@@ -348,4 +349,31 @@ func TestLinesAreReadToTheEnd(t *testing.T) {
 	if strings.Join(got, "|") != "one|two||last" {
 		t.Errorf("%q", got)
 	}
+}
+
+// The tier goes to the server as it is given; without one nothing is said of it.
+func TestChatAsksForTheServiceTier(t *testing.T) {
+	var asked map[string]any
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = map[string]any{}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"))
+	}))
+	defer srv.Close()
+	s := newShell(t, nil)
+	args := []string{"chat", "--url", srv.URL, "--model", "m", "hello"}
+	for _, tier := range openai.ServiceTiers {
+		expect(t, s.run(t, append(args, "--service-tier", tier)...), exitOK, "a", "")
+		if asked["service_tier"] != tier {
+			t.Errorf("--service-tier %s asks for %v", tier, asked["service_tier"])
+		}
+	}
+	expect(t, s.run(t, args...), exitOK, "a", "")
+	if tier, ok := asked["service_tier"]; ok {
+		t.Errorf("without the flag it asks for %v", tier)
+	}
+	expect(t, s.run(t, append(args, "--service-tier", "cheap")...), exitUsage, "", `--service-tier: "cheap" is none of auto, default, flex, priority`)
 }
