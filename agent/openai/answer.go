@@ -44,6 +44,7 @@ type answer struct {
 
 	done bool // a stop string came
 	open bool // a stream has begun
+	role bool // its first chunk went out, which says whose message it is
 
 	text, reasoning strings.Builder // of an answer that goes out whole
 	probs           []logged
@@ -141,10 +142,10 @@ func (a *answer) send(p piece) error {
 	return a.event(chunk)
 }
 
-// begin starts a stream: from here on an error has no status of its own.
-func (a *answer) begin() error {
+// head sends the status of a stream: from here on an error has none of its own.
+func (a *answer) head() {
 	if a.open {
-		return nil
+		return
 	}
 	a.open = true
 	h := a.out.w.Header()
@@ -152,6 +153,15 @@ func (a *answer) begin() error {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // nginx would gather the tokens
 	a.out.status(http.StatusOK)
+}
+
+// begin sends what comes before the first piece of a stream.
+func (a *answer) begin() error {
+	if a.role {
+		return nil
+	}
+	a.role = true
+	a.head()
 	if !a.Chat {
 		return nil
 	}
@@ -213,14 +223,32 @@ func (a *answer) fail(e *Error) (whole bool, err error) {
 	return false, a.out.write(append(append([]byte("data: "), e.encode()...), "\n\n"...))
 }
 
-// beat is a sign of life within a stream: a comment, which clients of the API
-// leave out.
-func (a *answer) beat(p Progress) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.out.err == nil && a.begin() == nil {
-		_ = a.out.write(aliveLine(p)) // the next token meets the same error
+// quiet is how long nothing has been sent: not at all while something is.
+func (a *answer) quiet() time.Duration {
+	if !a.mu.TryLock() {
+		return 0
 	}
+	defer a.mu.Unlock()
+	return time.Since(a.out.last)
+}
+
+// beat is a sign of life within a stream: a comment, which clients of the API
+// leave out. Where something else is being sent, there is none. The first chunk does
+// not go out with it: some take its time for that of the first token.
+func (a *answer) beat(p Progress) {
+	if !a.mu.TryLock() {
+		return
+	}
+	defer a.mu.Unlock()
+	if a.out.err != nil {
+		return
+	}
+	line := waitingLine
+	if a.Hop {
+		line = aliveLine(p)
+	}
+	a.head()
+	_ = a.out.write(line) // the next token meets the same error
 }
 
 func (a *answer) chunk(c ...Choice) *Chunk {

@@ -26,8 +26,8 @@ type Backend interface {
 }
 
 // Pulse is a Backend that can tell whether its engine answers, and how its work
-// goes on. A front that answers another node's request asks it before each sign of
-// life, so that nobody waits for an engine that hangs.
+// goes on. A front asks it before each sign of life in a stream, so that nobody waits
+// for an engine that hangs.
 type Pulse interface {
 	Alive(ctx context.Context) (Progress, error)
 }

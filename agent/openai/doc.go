@@ -24,7 +24,8 @@
 //     a textCut (text.go), which holds back half characters and what may
 //     become a stop string, to an answer (answer.go), which is an
 //     object at the end or a chunk for each piece.
-//  5. An error before the first byte of an answer is a status and an error
+//  5. A stream that is silent for BeatEvery gets a comment (beats, front.go).
+//  6. An error before the first byte of an answer is a status and an error
 //     object; after it, an event that holds the error object, and the stream
 //     ends without [DONE]. The Python client raises openai.APIError on that.
 //

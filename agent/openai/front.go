@@ -223,14 +223,15 @@ func (c *call) read(chat bool) (*ask, *Error) {
 	return a, bad
 }
 
-// BeatEvery is how often a node shows another that it lives while it works on a
-// request of its.
+// BeatEvery is how long a stream may be silent before its reader, who may be another
+// node, is shown that this one lives.
 const BeatEvery = 500 * time.Millisecond
 
-// beats shows signs of life in the stream of a request that another node has
-// forwarded, until the returned function is called, which waits for the last.
+// beats shows signs of life in a stream while nothing else is sent, until the returned
+// function is called, which waits for the last. An engine that hangs gives none, so
+// that whoever waits notices.
 func (c *call) beats(ctx context.Context, ans *answer) (still func()) {
-	if !ans.Hop || !ans.stream {
+	if !ans.stream {
 		return func() {}
 	}
 	pulse, _ := c.f.cfg.Backend.(Pulse)
@@ -238,14 +239,19 @@ func (c *call) beats(ctx context.Context, ans *answer) (still func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(BeatEvery)
-		defer tick.Stop()
+		due := time.NewTimer(BeatEvery)
+		defer due.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-due.C:
 			}
+			if quiet := ans.quiet(); quiet < BeatEvery {
+				due.Reset(BeatEvery - quiet)
+				continue
+			}
+			due.Reset(BeatEvery)
 			var p Progress
 			var err error
 			if pulse != nil {

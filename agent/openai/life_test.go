@@ -454,7 +454,7 @@ func TestShutdownEndsWhatDoesNotEnd(t *testing.T) {
 		f, m := newFront(t, Config{Backend: waiting}), newMemory()
 		s, stop := startServer(f, m)
 		bodies := make(chan string, 2)
-		for _, body := range []string{streamed + "}", streamed + `,"temperature":0}`} {
+		for _, body := range []string{streamed + "}", hello + `,"temperature":0}`} {
 			go func() {
 				resp, err := m.client().Post("http://localhost"+chatPath, "application/json", strings.NewReader(body))
 				if err != nil {

@@ -27,12 +27,15 @@ func (p Progress) wait() time.Duration {
 // aliveComment begins a sign of life within a stream; a Progress may follow.
 const aliveComment = ": alive"
 
-// aliveLine is a sign of life within a stream: a comment, which clients of the API
-// leave out.
+// aliveLine is a sign of life within the stream of another node.
 func aliveLine(p Progress) []byte {
 	b, _ := json.Marshal(p) // numbers marshal
 	return append(append([]byte(aliveComment+" "), b...), "\n\n"...)
 }
+
+// waitingLine is a sign of life for a client, whom the numbers do not concern. Source of
+// comments: HTML Living Standard, 9.2.6.
+var waitingLine = []byte(": waiting\n\n")
 
 // aliveIn reads a line of a stream; false: it is no sign of life. One without
 // numbers tells of no progress.

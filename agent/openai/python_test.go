@@ -55,9 +55,38 @@ func scripted(ctx context.Context, r *Request, emit func(Token) error) (Result, 
 	return Result{}, e
 }
 
+// pulsing is scripted, and has requests that wait for signs of life first.
+type pulsing struct {
+	fake
+	beats chan struct{}
+}
+
+func (b *pulsing) Alive(context.Context) (Progress, error) {
+	select {
+	case b.beats <- struct{}{}:
+	default:
+	}
+	return Progress{}, nil
+}
+
+func (b *pulsing) scripted(ctx context.Context, r *Request, emit func(Token) error) (Result, error) {
+	if r.Chat {
+		last := &r.Messages[len(r.Messages)-1]
+		if text, waits := strings.CutPrefix(last.Content, "wait "); waits {
+			last.Content = text
+			for range 2 { // before the second one the first was sent
+				<-b.beats
+			}
+		}
+	}
+	return scripted(ctx, r, emit)
+}
+
 func TestThePythonClientOfOpenAIWorksWithTheFront(t *testing.T) {
 	packages := realpart.Packages(t, "openai")
-	f := newFront(t, Config{Backend: &fake{generate: scripted}, Token: "sesame"})
+	b := &pulsing{beats: make(chan struct{})}
+	b.generate = b.scripted
+	f := newFront(t, Config{Backend: b, Token: "sesame"})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +119,7 @@ func TestThePythonClientOfOpenAIWorksWithTheFront(t *testing.T) {
 		t.Error(err)
 	}
 	st := f.Stats()
-	if st.Active != 0 || st.Cancelled != 2 || st.Broken != 1 || st.Slow != 0 || st.Status[http.StatusTooManyRequests] != 1 {
+	if st.Active != 0 || st.Cancelled != 2 || st.Broken != 2 || st.Slow != 0 || st.Status[http.StatusTooManyRequests] != 1 {
 		t.Errorf("%+v", st)
 	}
 }

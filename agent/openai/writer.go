@@ -25,13 +25,14 @@ type writer struct {
 	rc     *http.ResponseController
 	within time.Duration
 	left   time.Duration // of patience*within
+	last   time.Time     // when the last write ended
 	code   int           // status that was sent; 0: none yet
 	err    error
 }
 
 // newWriter bounds from now on what net/http itself writes too.
 func newWriter(w http.ResponseWriter, within time.Duration) *writer {
-	out := &writer{w: w, rc: http.NewResponseController(w), within: within, left: patience * within}
+	out := &writer{w: w, rc: http.NewResponseController(w), within: within, left: patience * within, last: time.Now()}
 	out.extend()
 	return out
 }
@@ -41,8 +42,9 @@ func (o *writer) extend() {
 }
 
 // waited takes note of a write that has ended.
-func (o *writer) waited(took time.Duration, bytes int) {
-	o.left = min(patience*o.within, o.left-took+time.Duration(bytes)*time.Second/readRate)
+func (o *writer) waited(began time.Time, bytes int) {
+	o.last = time.Now()
+	o.left = min(patience*o.within, o.left-o.last.Sub(began)+time.Duration(bytes)*time.Second/readRate)
 }
 
 func (o *writer) status(code int) {
@@ -57,7 +59,7 @@ func (o *writer) write(b []byte) error {
 	}
 	o.extend()
 	began := time.Now()
-	defer func() { o.waited(time.Since(began), len(b)) }()
+	defer func() { o.waited(began, len(b)) }()
 	if _, err := o.w.Write(b); err != nil {
 		o.err = err
 		return err

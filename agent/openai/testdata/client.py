@@ -146,6 +146,16 @@ def check_error_in_a_stream():
     assert "".join(seen) == "one two ", seen
 
 
+def check_signs_of_life():
+    with client.chat.completions.with_streaming_response.create(model="m", messages=[{"role": "user", "content": "wait hello"}], stream=True) as r:
+        assert ": waiting" in list(r.iter_lines())
+    text = "".join(c.choices[0].delta.content or "" for c in ask("wait hello", stream=True))
+    assert text == "Hi €!", text
+    with client.chat.completions.stream(model="m", messages=[{"role": "user", "content": "wait hello"}]) as s:
+        assert s.get_final_completion().choices[0].message.content == "Hi €!"
+    expect(openai.APIError, lambda: list(ask("wait fail 503", stream=True)), message="as you wish")
+
+
 def check_cancel():
     with ask("endless", stream=True) as s:
         for i, _ in enumerate(s):
