@@ -35,9 +35,10 @@ type Watch[T any] struct {
 	held  []heldToken[T]
 	match uint8 // bytes of the marker looked for that the text ends with
 	ids   uint8 // ids of the end marker that the thinking ends with
-	solid int   // bytes from the first that is no white space on, in Prefill
+	solid int   // bytes from the first that is no white space on, in Prefill and while stale
 
 	opened, closed bool // a start marker, an end marker was decoded or given
+	stale          bool // Force has given one, and nothing of the answer was visible yet
 
 	why    Reason // thinking is to end
 	forced Reason // it was ended
@@ -113,6 +114,8 @@ func (w *Watch[T]) Token(t T, id int32, text []byte) []Piece[T] {
 		} else if w.phase == ThinkDecode {
 			thought = true
 			w.scan(b, left)
+		} else if w.stale {
+			w.skip(b, left)
 		}
 	}
 	if w.m.end.whole(w.ids) {
@@ -128,7 +131,7 @@ func (w *Watch[T]) Token(t T, id int32, text []byte) []Piece[T] {
 		return w.out
 	}
 	keep := 0
-	if w.phase == ThinkDecode {
+	if w.phase == ThinkDecode || w.stale {
 		keep = int(w.match)
 	}
 	w.show(keep, w.phase == ThinkDecode, false)
@@ -163,6 +166,24 @@ func (w *Watch[T]) scan(b byte, left int) {
 	w.show(left+len(w.m.endText.seq), true, true)
 	w.drop(left)
 	w.phase, w.match, w.closed = OutputDecode, 0, true
+}
+
+// skip leaves out an end marker that the model decodes although Force has given one: it
+// was about to. Once something of the answer is visible, a marker is its own text.
+func (w *Watch[T]) skip(b byte, left int) {
+	if w.solid == 0 && blank(b) {
+		return
+	}
+	w.solid++
+	w.match = w.m.endText.step(w.match, b)
+	switch {
+	case w.m.endText.whole(w.match):
+		w.show(left+len(w.m.endText.seq), false, true)
+		w.drop(left)
+		w.match, w.solid = 0, 0
+	case int(w.match) < w.solid:
+		w.stale, w.match = false, 0
+	}
 }
 
 // show gives out what is held, but for the last keep bytes. A token that lies
@@ -291,6 +312,7 @@ func (w *Watch[T]) Force() (f Force[T], ok bool) {
 	w.show(0, true, true)
 	f.Shown = w.out
 	w.phase, w.forced, w.match, w.closed = OutputDecode, why, 0, true
+	w.stale, w.solid = true, 0
 	return f, true
 }
 

@@ -241,6 +241,69 @@ func TestTheCapCompletesAMarkerThatTheModelHasBegun(t *testing.T) {
 	}
 }
 
+// A model that is about to end its thinking when it is ended does so all the same: its
+// marker is left out, unless some of the answer is visible already.
+func TestAnEndMarkerAfterAForcedOneIsLeftOut(t *testing.T) {
+	ms := watched(t)
+	for _, c := range []struct {
+		name   string
+		tokens []string
+		want   string
+	}{
+		{"at once", []string{"</think>", "yes"}, "yes"},
+		{"its own tokens", []string{"</", "think", ">", "yes"}, "yes"},
+		{"after white space", []string{"\n", " \n", "</think>", "\n\n", "yes"}, "\n \n\n\nyes"},
+		{"merged with white space and with the answer", []string{"\n</", "think>\nyes"}, "\n\nyes"},
+		{"twice", []string{"</think>", "\n", "</think>", "yes"}, "\nyes"},
+		{"twice in one token", []string{"</think></think>yes"}, "yes"},
+		{"after text", []string{"yes", "</think>", "no"}, "yes</think>no"},
+		{"after text in the same token", []string{"yes</think>no"}, "yes</think>no"},
+		{"a second one after text", []string{"</think>", "yes", "</think>"}, "yes</think>"},
+		{"the beginning of one", []string{"</", "th", "ree", "</think>"}, "</three</think>"},
+		{"it begins twice", []string{"</", "</think>"}, "</</think>"},
+		{"the end within it", []string{"\n", "</", "thi"}, "\n</thi"},
+		{"none", []string{"\n", "yes"}, "\nyes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, tokens := range [][]string{c.tokens, strings.Split(strings.Join(c.tokens, ""), "")} {
+				for _, begun := range []string{"a", "</think"} { // Force gives the whole marker, or its rest
+					w := scheduler.NewWatch[string](ms, scheduler.WatchOptions{Model: "text", Open: true, Budget: 1})
+					w.Token(begun, 99, []byte(begun))
+					if _, ok := w.Force(); !ok {
+						t.Fatal("not forced")
+					}
+					var got seen
+					for _, tok := range tokens {
+						got.add(w.Token(tok, idOf(tok), []byte(tok)))
+					}
+					got.add(w.Rest())
+					if got != (seen{"", c.want}) || w.Used() != 1 {
+						t.Errorf("after %q, %q: %q, %d thinking tokens; want %q", begun, tokens, got, w.Used(), c.want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// White space of the answer is not held back, whatever may follow, and a control token
+// is an end marker too.
+func TestOnlyWhatMayBecomeAnEndMarkerIsHeldBack(t *testing.T) {
+	w := scheduler.NewWatch[string](watched(t), scheduler.WatchOptions{Model: "one", Open: true, Budget: 0})
+	if _, ok := w.Force(); !ok {
+		t.Fatal("not forced")
+	}
+	for _, tok := range []struct {
+		id   int32
+		text string
+		want int // pieces
+	}{{5, "\n", 1}, {11, "", 0}, {5, "\n", 1}, {5, "yes", 1}, {11, "", 1}} {
+		if got := w.Token(tok.text, tok.id, []byte(tok.text)); len(got) != tok.want || w.Holds() {
+			t.Errorf("%d %q: %d pieces, want %d; held %t", tok.id, tok.text, len(got), tok.want, w.Holds())
+		}
+	}
+}
+
 func TestThinkingThatEndsByItselfAtTheCapIsNotForced(t *testing.T) {
 	w := scheduler.NewWatch[string](watched(t), scheduler.WatchOptions{Model: "text", Open: true, Budget: 2})
 	w.Token("a", 99, []byte("a"))

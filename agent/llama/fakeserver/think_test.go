@@ -115,6 +115,25 @@ func TestAnEndMarkerMergedWithOtherTextEndsThinking(t *testing.T) {
 	}
 }
 
+// A model that ends its thinking although the node has ended it shows no marker for it,
+// and one in the midst of its answer is its own.
+func TestAnEndMarkerAfterTheNodesIsNoContent(t *testing.T) {
+	for _, special := range []bool{true, false} {
+		for _, first := range [][]string{{"</think>"}, {"</", "think", ">"}, {"</think", ">\n\n"}, {"</think>", "\n", "</think>"}} {
+			n := start(t, fakeserver.Script{Template: "opens", Special: special, Thinking: []string{"plan", "more", "</think>"}, Answer: append(first, "yes", "</", "think", ">", "sir")}, markers, "")
+			for _, budget := range []int{0, 1, 2} {
+				r := n.chat(t, fmt.Sprint("hello ", budget), fmt.Sprintf(`,"thinking_token_budget":%d`, budget))
+				if strings.TrimSpace(r.text) != "yes</think>sir" || r.forced != "hard_cap" || strings.Contains(r.reasoning, ">") || r.think != budget {
+					t.Errorf("special %t, %q, budget %d: %s", special, first, budget, r.body)
+				}
+			}
+			if r := n.chat(t, "hello", ""); !special && !strings.HasPrefix(r.text, "</think>") || r.forced != "" {
+				t.Errorf("special %t, %q, not forced: %s", special, first, r.body)
+			}
+		}
+	}
+}
+
 func TestAForcedMarkerIsWithinMaxTokens(t *testing.T) {
 	n := start(t, fakeserver.Script{Template: "opens", Answer: []string{"yes"}}, markers, "")
 	for limit := 1; limit <= 8; limit++ {
