@@ -203,10 +203,10 @@ func (a *ask) readTier(f *fields) {
 	switch tier := f.text("service_tier"); tier {
 	case tierFlex:
 		a.Background, a.tier = true, tierFlex
-	case "auto", tierDefault, "priority":
+	case "auto", tierDefault, "priority", "scale":
 		a.tier = tierDefault
 	default:
-		f.fail("service_tier", "invalid_value", "%q is none of auto, default, priority (interactive) and flex (in the background)", tier)
+		f.fail("service_tier", "invalid_value", "%q is none of auto, default, priority, scale (interactive) and flex (in the background)", tier)
 	}
 }
 

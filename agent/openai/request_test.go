@@ -127,7 +127,7 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{chat, with(`"enable_thinking":1`), "invalid_type", "enable_thinking", "true or false"},
 		{chat, with(`"thinking":{"type":"maybe"}`), "invalid_value", "thinking.type", "maybe"},
 		{chat, with(`"thinking":{"type":"enabled","budget_tokens":-1}`), "invalid_value", "thinking.budget_tokens", "-1"},
-		{chat, with(`"service_tier":"scale"`), "invalid_value", "service_tier", `"scale" is none of`},
+		{chat, with(`"service_tier":"batch"`), "invalid_value", "service_tier", `"batch" is none of`},
 		{chat, with(`"service_tier":""`), "invalid_value", "service_tier", `"" is none of`},
 		{text, `{"model":"m","prompt":"a","service_tier":1}`, "invalid_type", "service_tier", "a number"},
 		{chat, with(`"thinking_budget":-2`), "invalid_value", "thinking_budget", "-2"},
@@ -198,6 +198,7 @@ func TestRequestsAreReadWithTheDefaultsOfTheAPI(t *testing.T) {
 		hello + `,"service_tier":"auto"}`:                    base,
 		hello + `,"service_tier":"default"}`:                 base,
 		hello + `,"service_tier":"priority"}`:                base,
+		hello + `,"service_tier":"scale"}`:                   base,
 		hello + `,"service_tier":null}`:                      base,
 		hello + `,"service_tier":"flex"}`:                    with(func(r *Request) { r.Background = true }),
 		hello + `,"max_tokens":7}`:                           with(func(r *Request) { r.MaxTokens = 7 }),
@@ -341,4 +342,20 @@ func FuzzRequest(f *testing.F) {
 			t.Fatalf("%+v", a)
 		}
 	})
+}
+
+// The answer names the tier that was used, where the request names one.
+func TestTheAnswerNamesTheTierThatWasUsed(t *testing.T) {
+	f := newFront(t, Config{Backend: saying(words("a")...)})
+	for tier, want := range map[string]string{"auto": "default", "default": "default", "priority": "default", "scale": "default", "flex": "flex"} {
+		for _, more := range []string{"", `,"stream":true`} {
+			w := post(t, f, chatPath, hello+`,"service_tier":"`+tier+`"`+more+`}`)
+			if said := `"service_tier":"` + want + `"`; w.Code != 200 || !strings.Contains(w.Body.String(), said) || strings.Count(w.Body.String(), "service_tier") != strings.Count(w.Body.String(), said) {
+				t.Errorf("%s%s: %d %s", tier, more, w.Code, w.Body)
+			}
+		}
+	}
+	if w := post(t, f, chatPath, hello+"}"); strings.Contains(w.Body.String(), "service_tier") {
+		t.Errorf("a request that names none: %s", w.Body)
+	}
 }
