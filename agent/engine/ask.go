@@ -28,6 +28,8 @@ const (
 // mu is taken before a session's loads.mu.
 type asker struct {
 	host    Host
+	ctx     context.Context // of questions
+	stop    context.CancelFunc
 	closing <-chan struct{}
 	wg      sync.WaitGroup
 	asked   atomic.Uint64 // questions
@@ -56,7 +58,9 @@ type askGroup struct {
 }
 
 func newAsker(host Host, closing <-chan struct{}) *asker {
-	return &asker{host: host, closing: closing, by: map[askID]*askGroup{}, kick: make(chan struct{}, 1)}
+	a := &asker{host: host, closing: closing, by: map[askID]*askGroup{}, kick: make(chan struct{}, 1)}
+	a.ctx, a.stop = context.WithCancel(context.Background())
+	return a
 }
 
 // askID is who is asked again for an item.
@@ -219,7 +223,7 @@ func (a *asker) ask(id askID, g *askGroup, by map[wire.Key][]waiter) {
 	for k := range by {
 		keys = append(keys, k)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	ctx, cancel := context.WithTimeout(a.ctx, askWithin)
 	defer cancel()
 	haves := a.host.FindRemote(ctx, id.ns, id.holder, keys)
 	a.asked.Add(1)

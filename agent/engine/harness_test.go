@@ -35,6 +35,7 @@ type host struct {
 	fetches   int
 	onFetch   func(context.Context, engine.Fetch) []error                            // instead of remote; nil: remote
 	onFind    func(ns wire.Namespace, at engine.Holder, keys []wire.Key) []link.Have // instead of remote; nil: remote
+	silent    chan context.Context                                                   // FindRemote tells its own, and answers when that ends
 	offloaded []wire.Key
 	offload   chan struct{} // a token for each call of Offload
 }
@@ -106,6 +107,13 @@ func (h *host) bring(o blocks.Owner, ns wire.Namespace, k wire.Key, transient bo
 }
 
 func (h *host) FindRemote(ctx context.Context, ns wire.Namespace, at engine.Holder, keys []wire.Key) []link.Have {
+	h.mu.Lock()
+	silent := h.silent
+	h.mu.Unlock()
+	if silent != nil {
+		silent <- ctx
+		<-ctx.Done()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.onFind != nil {

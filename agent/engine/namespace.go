@@ -22,10 +22,8 @@ func (s *session) open(f link.Frame, p []byte) error {
 		return nil
 	}
 	num, err := s.openManifest(x.Manifest)
-	if err == nil {
-		if err := s.group.takeSeat(s); err != nil {
-			return err
-		}
+	if _, over := errors.AsType[*link.FrameError](err); over {
+		return err
 	}
 	answer, end := link.Opened{NS: num, Status: wire.CodeOf(err)}, refusal(err)
 	var ge *wire.GeometryError
@@ -46,7 +44,8 @@ func (s *session) open(f link.Frame, p []byte) error {
 	return nil
 }
 
-// openManifest returns the group's number of a manifest's namespace.
+// openManifest returns the group's number of a manifest's namespace. A *link.FrameError
+// ends the session: as many engines as may be have opened one.
 func (s *session) openManifest(b []byte) (uint16, error) {
 	m, err := wire.ParseManifest(b)
 	if err != nil {
@@ -78,7 +77,10 @@ func (s *session) openManifest(b []byte) (uint16, error) {
 	}
 	done := func() { closed(); hold.Give() }
 	spaces = append(slices.Clip(spaces), space{ns: ns, tenant: m.TenantID(), name: m.Tenant, body: m.BlockBytes, tokens: m.BlockTokens})
-	if err := s.stageEarly(spaces); err != nil {
+	if err = s.stageEarly(spaces); err == nil {
+		err = g.takeSeat(s)
+	}
+	if err != nil {
 		done()
 		return 0, err
 	}
@@ -110,7 +112,7 @@ func (s *session) stage(size uint64, spaces []space) error {
 		return fmt.Errorf("a staging ring of %d bytes, the limit engine.staging_bytes is %d: %w", size, limit, wire.CodeTooLarge)
 	}
 	least := max(int(size), 1)
-	who := []quota.Holder{s.group.account}
+	who := append([]quota.Holder{s.group.account}, s.users()...)
 	for i := range spaces {
 		least = max(least, int(min(uint64(spaces[i].body), uint64(limit))))
 		if h := (quota.Holder{Kind: quota.Tenant, Name: spaces[i].name}); !slices.Contains(who, h) {

@@ -96,13 +96,19 @@ func (s *session) sharers() (who []quota.Holder) {
 	if p, ok := s.processAccount(); ok {
 		who = append(who, p)
 	}
-	if len(s.srv.uids) > 1 {
-		who = append(who, userHolder(s.uid))
-	}
-	return who
+	return append(who, s.users()...)
 }
 
-// takeSeat makes an engine of a group that opens its first namespace, by session s.
+// users is the account of the session's user, where there are others.
+func (s *session) users() []quota.Holder {
+	if len(s.srv.uids) < 2 {
+		return nil
+	}
+	return []quota.Holder{userHolder(s.uid)}
+}
+
+// takeSeat makes an engine of a group that opens its first namespace, by session s. It
+// comes before the group has that namespace: whatever has one open is counted.
 func (g *group) takeSeat(s *session) error {
 	srv := g.srv
 	srv.mu.Lock()

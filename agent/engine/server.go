@@ -101,6 +101,7 @@ func Listen(cfg Config) (*Server, error) {
 	if len(s.uids) == 0 {
 		s.uids = []uint32{uint32(os.Geteuid())}
 	}
+	s.uids = slices.Compact(slices.Sorted(slices.Values(s.uids))) // one that is named twice is one
 	s.SetTenants(cfg.Tenants)
 	l, err := listen(cfg.Path, socketMode(cfg.UIDs))
 	if err != nil {
@@ -281,6 +282,7 @@ func (s *Server) Close() error {
 		s.l.shutdown(unix.SHUT_RDWR)
 		s.each(func(ss *session) { ss.stop() })
 		s.running.Wait()
+		s.asker.stop()
 		s.asker.wg.Wait()
 		if err := s.l.file.Remove(); err != nil {
 			s.log.Warn("engine socket's file is left", "err", err)

@@ -119,21 +119,91 @@ func TestOneUserCannotHaveAllEngines(t *testing.T) {
 	if e := r.refusedWith(wire.CodeTooMany); !strings.Contains(e.Text, "user 0 may have 2 engines") {
 		t.Errorf("ERROR says %q", e.Text)
 	}
+	if err := n.asUser(other, func(*client.Engine, client.NS) error { return nil }); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+}
+
+// asUser opens a namespace as another user, and calls f.
+func (n *node) asUser(uid uintptr, f func(*client.Engine, client.NS) error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with its user
-		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), other, ^uintptr(0)); e != 0 {
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uid, ^uintptr(0)); e != 0 {
 			done <- e
 			return
 		}
 		e, err := client.DialEngine(ctx, n.path, client.Options{})
+		if err != nil {
+			done <- err
+			return
+		}
+		defer e.Close()
+		ns, err := e.Open(ctx, manifest("acme"))
 		if err == nil {
-			defer e.Close()
-			_, err = e.Open(ctx, manifest("acme"))
+			err = f(e, ns)
 		}
 		done <- err
 	}()
-	if err := <-done; err != nil {
-		t.Errorf("another user: %v", err)
+	return <-done
+}
+
+// Where several users may connect, one of them has no more of the bytes of staging rings
+// than it leaves, however many engines it begins. Where there is one user, it has all;
+// one that is named twice is one.
+func TestOneUserCannotHaveAllStagingRings(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	const other = 12345
+	for _, uids := range [][]uint32{{0, other}, {0, 0}} {
+		n := startNode(t, func(b *blocks.Config, c *engine.Config) {
+			b.StagingBytes, c.UIDs = 2<<20, uids // of two full blocks
+		})
+		if err := os.Chmod(strings.TrimSuffix(n.path, "/s"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ring := func(inc uint64) link.End {
+			r, _ := n.join(t, member{agent: 1, inc: inc})
+			r.open(1, "acme")
+			_, e := r.ask(3, message(link.TypeMap, 3, link.Map{Segs: []link.Seg{{Kind: link.SegStaging, Size: 1 << 20}}}))
+			return e
+		}
+		if e := ring(1); e.Code != wire.CodeOK {
+			t.Fatalf("the first ring: %s (%s)", e.Code, e.Text)
+		}
+		e := ring(2)
+		if uids[1] == 0 {
+			if e.Code != wire.CodeOK {
+				t.Errorf("the second ring of the only user: %s (%s)", e.Code, e.Text)
+			}
+			continue
+		}
+		if e.Code != wire.CodeBusy || !strings.Contains(e.Text, "user 0 may have 1 MiB of staging rings, as many as are free,") {
+			t.Errorf("the second ring of a user: %s (%s)", e.Code, e.Text)
+		}
+		if err := n.asUser(other, func(e *client.Engine, ns client.NS) error {
+			return e.Put(ctx, []client.Block{{NS: ns, Key: keyOf("a"), Body: body(1, 1<<20)}})[0]
+		}); err != nil {
+			t.Errorf("another user: %v", err)
+		}
+	}
+}
+
+// An engine that is refused its place has no namespace either: what one of its sessions
+// asked to open, no other one uses.
+func TestAnEngineWithoutAPlaceHasNoNamespace(t *testing.T) {
+	n := startNode(t, func(_ *blocks.Config, c *engine.Config) { c.Limits.Sessions = 1 })
+	asks, _ := n.join(t, member{agent: 7, inc: 1})
+	stays, _ := n.join(t, member{agent: 7, inc: 1})
+	e, ns := n.open(t) // the only place
+	put(t, e, client.Block{NS: ns, Key: keyOf("a"), Body: body(1, 1000)})
+	asks.write(message(link.TypeOpen, 1, link.Open{Manifest: manifest("acme").Append(nil)}))
+	asks.refusedWith(wire.CodeTooMany)
+	if code, _ := stays.lease(1, 0, "a", false); code != wire.CodeNSUnknown {
+		t.Errorf("another session of the engine that was refused: a lease in namespace 0 is %s", code)
+	}
+	if open := n.host.open.Load(); open != 1 {
+		t.Errorf("%d namespaces are open, want that of the engine that has a place", open)
 	}
 }

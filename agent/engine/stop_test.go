@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -39,4 +41,20 @@ func TestAPutThatStopsGivesItsRoomBack(t *testing.T) {
 		}
 	}
 	t.Logf("%d items were stopped in mid-copy", stopped)
+}
+
+// A holder that does not answer what LOADs wait for does not keep the server.
+func TestCloseEndsQuestionsForWhatIsWaitedFor(t *testing.T) {
+	n := startNode(t, nil)
+	asked := make(chan context.Context, 16)
+	n.host.mu.Lock()
+	n.host.silent = asked
+	n.host.mu.Unlock()
+	r := n.loader(t)
+	r.load(3, r.item("a", link.WantWait|link.WantFetch))
+	ctx := <-asked
+	n.srv.Close()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("the question ended with %v", err)
+	}
 }

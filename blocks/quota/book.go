@@ -161,8 +161,9 @@ func (b *Book) Left(r Resource, who ...Holder) uint64 {
 	defer b.mu.Unlock()
 	left := uint64(math.MaxUint64)
 	for _, h := range who {
-		if a := b.account(r, h.Kind); a.limited {
-			left = min(left, a.limit-min(a.used[h.Name], a.limit))
+		a := b.account(r, h.Kind)
+		if limit, limited, _ := b.limit(a, r, h.Kind, 0); limited {
+			left = min(left, limit-min(a.used[h.Name], limit))
 		}
 	}
 	return left

@@ -278,6 +278,33 @@ func TestTheBookCountsRefusalsAndHolders(t *testing.T) {
 	}
 }
 
+// What is left of a resource that is parted is for a source what it leaves for others.
+func TestASourceIsToldWhatItWouldBeGiven(t *testing.T) {
+	var b quota.Book
+	b.SetLimit(quota.StagingBytes, quota.All, 64)
+	user := quota.Holder{Kind: quota.Source, Name: "user 7"}
+	for _, want := range []uint64{64, 34, 4, 0} { // of 64, 49, 34, 32 that are free
+		left := b.Left(quota.StagingBytes, user, quota.Total)
+		if left != want {
+			t.Errorf("%d are left, want %d", left, want)
+		}
+		n := min(left, 15)
+		if n == 0 {
+			_, err := b.Take(quota.StagingBytes, 1, user, quota.Total)
+			if e, ok := errors.AsType[*quota.Error](err); !ok || !e.Free || e.Holder != user {
+				t.Errorf("one byte more: %v", err)
+			}
+			break
+		}
+		if _, err := b.Take(quota.StagingBytes, n, user, quota.Total); err != nil {
+			t.Errorf("%d of %d that are left: %v", n, left, err)
+		}
+	}
+	if left := b.Left(quota.StagingBytes, quota.Total); left != 30 {
+		t.Errorf("%d are left for others, want 30", left)
+	}
+}
+
 // Of a resource that is parted a source has no more than is free then, whatever its limit:
 // k sources that take all they can leave the part of one more. The refusal says whose
 // limit it is. One that tries and waits is no refusal.

@@ -65,7 +65,7 @@ var keys = map[Rule]string{
 // parted are the resources of which a source or a process, besides its limit, has no more
 // than is free of the total then: however many of them take all they can, each leaves
 // half of the rest for others.
-var parted = map[Resource]bool{Engines: true, Namespaces: true, DataConns: true, DataReads: true, HandshakeConns: true, HandshakeBytes: true, RelayBytes: true, RelayCalls: true}
+var parted = map[Resource]bool{Engines: true, Namespaces: true, StagingBytes: true, DataConns: true, DataReads: true, HandshakeConns: true, HandshakeBytes: true, RelayBytes: true, RelayCalls: true}
 
 // Key is the configuration key that sets the rule's limit.
 func (r Rule) Key() string { return keys[r] }
