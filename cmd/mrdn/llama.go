@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -227,9 +230,10 @@ func newLlamaUpCmd(a *app) *cobra.Command {
 		Long: `Starts two daemons with a llama-server each, as processes of this program. A
 prompt given to either OpenAI front is prefilled on the one node and decoded on
 the other; its KV goes between them as checked blocks. Everything listens on
-loopback or on Unix sockets. The nodes take the keys of [scheduler] from the
-environment, as MERIDIAN_SCHEDULER_POLICY=fcfs, and no configuration file. Two
-hosts are joined by configuration instead: see [llama] in docs/config.md, and
+loopback or on Unix sockets. The nodes take the keys of [scheduler], [entropy]
+and [llama] from the environment, as MERIDIAN_SCHEDULER_POLICY=fcfs, but for
+those that this command sets, and no configuration file. Two hosts are joined
+by configuration instead: see [llama] in docs/config.md, and
 docs/examples/llama.md.`,
 		Example:     "  mrdn llama up --fetch\n  mrdn llama up --server ./llama-server --model m.gguf --args=-ngl,99\n  mrdn llama up --decode 127.0.0.1:8080 \\\n      --think '<think>,</think>' --max-think 200",
 		Args:        exactly(),
@@ -249,7 +253,14 @@ docs/examples/llama.md.`,
 		if len(think) != 0 && len(think) != 2 {
 			return nil, usage("--think %q: want the start and the end marker, separated by a comma", strings.Join(think, ","))
 		}
-		scheduler, err := schedulerTable(a.env, maxThink)
+		flags := map[string]string{}
+		if maxThink > 0 {
+			flags["scheduler.max_think_tokens"], flags["scheduler.min_think_tokens"] = strconv.FormatUint(uint64(maxThink), 10), "0"
+		}
+		if len(think) == 2 {
+			flags["llama.think_start"], flags["llama.think_end"], flags["llama.think_open"] = think[0], think[1], "true"
+		}
+		keys, tables, err := nodeKeys(a.env, flags)
 		if err != nil {
 			return nil, err
 		}
@@ -257,40 +268,67 @@ docs/examples/llama.md.`,
 		if err != nil {
 			return nil, err
 		}
-		o.Extra += scheduler
-		thinking(o, think, keeps)
+		o.Llama, o.Extra = keys, tables
+		if keeps {
+			o.Extra += fmt.Sprintf("[model.%q]\nkeeps_thinking = true\n", o.Name)
+		}
 		return nil, a.llamaUp(ctx, o)
 	})
 	return c
 }
 
-// schedulerTable is [scheduler] of the nodes: what the environment's MERIDIAN_SCHEDULER_*
-// and, before it, --max-think say; "" where they say nothing.
-func schedulerTable(env []string, maxThink uint) (string, error) {
-	const table = "scheduler."
-	o := config.Options{Path: os.DevNull, Flags: map[string]string{}}
+// nodeTables are the tables that say how a node serves its model: of these the nodes take
+// the environment's variables. All others say where a daemon is and whom it knows, which two
+// nodes on one machine cannot have in common.
+var nodeTables = []string{"llama", "scheduler", "entropy"}
+
+// pairKeys are those of them that llama up sets for each node, and by what.
+var pairKeys = map[string]string{
+	"llama.model": "--model", "llama.server": "--server", "llama.args": "--args", "llama.name": "--name", "llama.context": "--context",
+	"llama.slots": "--slots", "llama.threads": "--threads", "llama.listen": "--prefill and --decode",
+	"llama.dir": "--dir", "llama.role": "the command", "llama.partner": "the command",
+}
+
+// nodeKeys is what flags and, behind them, the environment say of the nodes: keys of [llama],
+// and further tables; "" where they say nothing.
+func nodeKeys(env []string, flags map[string]string) (keys, tables string, _ error) {
+	o := config.Options{Path: os.DevNull, Flags: map[string]string{"llama.model": "to be found", "llama.server": "to be found"}}
+	maps.Copy(o.Flags, flags)
+	for key, by := range pairKeys {
+		if v := (&app{env: env}).variables()[config.EnvName(key)]; v != "" {
+			return "", "", usage("%s: %s sets %s of the nodes", config.EnvName(key), by, key)
+		}
+	}
 	for _, e := range env {
-		if strings.HasPrefix(e, config.EnvName(table)) {
+		if slices.ContainsFunc(nodeTables, func(t string) bool { return strings.HasPrefix(e, config.EnvName(t+".")) }) {
 			o.Env = append(o.Env, e)
 		}
 	}
-	if maxThink > 0 {
-		o.Flags[table+"max_think_tokens"], o.Flags[table+"min_think_tokens"] = strconv.FormatUint(uint64(maxThink), 10), "0"
-	}
 	cfg, _, err := openers.Load(o)
 	if err != nil {
-		return "", usage("%v", err)
+		return "", "", usage("%v", err)
 	}
-	var b strings.Builder
+	said := map[string]string{}
 	for _, k := range cfg.Origins() {
-		if name, ok := strings.CutPrefix(k.Key, table); ok && k.Source != "default" {
-			fmt.Fprintf(&b, "%s = %s\n", name, k.Value)
+		table, name, _ := strings.Cut(k.Key, ".")
+		switch _, ours := pairKeys[k.Key]; {
+		case ours || k.Source == "default":
+			continue
+		case k.Key == "llama.token": // which Origins hides
+			b, err := json.Marshal(string(cfg.Llama.Token)) // also a TOML string
+			if err != nil {
+				return "", "", err
+			}
+			k.Value = string(b)
+		}
+		said[table] += fmt.Sprintf("%s = %s\n", name, k.Value)
+	}
+	for _, t := range nodeTables[1:] {
+		if said[t] != "" {
+			tables += "[" + t + "]\n" + said[t]
 		}
 	}
-	if b.Len() == 0 {
-		return "", nil
-	}
-	return "[scheduler]\n" + b.String(), nil
+	return said[nodeTables[0]], tables, nil
 }
 
 // endlessCommand is command for those that run until they are told to stop.
@@ -300,16 +338,6 @@ func (a *app) endlessCommand(f func(ctx context.Context, args []string) (result,
 			a.timeout = 1<<63 - 1
 		}
 		return a.command(f)(c, args)
-	}
-}
-
-// thinking writes what the nodes must know of a model that thinks.
-func thinking(o *pair.Options, markers []string, keeps bool) {
-	if len(markers) == 2 {
-		o.Llama += fmt.Sprintf("think_start = %q\nthink_end = %q\nthink_open = true\n", markers[0], markers[1])
-	}
-	if keeps {
-		o.Extra += fmt.Sprintf("[model.%q]\nkeeps_thinking = true\n", o.Name)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,15 +65,20 @@ func TestAModelThatIsNotThereIsNamed(t *testing.T) {
 	}
 }
 
-// The nodes schedule as the environment says, and what it says wrongly is refused before
-// anything is fetched; a flag comes before a variable.
-func TestTheNodesTakeTheirSchedulerFromTheEnvironment(t *testing.T) {
+// The nodes serve as the environment says, and what it says wrongly, or what llama up says
+// itself, is refused before anything is fetched; a flag comes before a variable.
+func TestTheNodesTakeTheirKeysFromTheEnvironment(t *testing.T) {
 	s := newShell(t, nil)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // nothing is fetched yet
 	for variable, want := range map[string]string{
 		"MERIDIAN_SCHEDULER_POLICY=foo":           `"foo" must be`,
 		"MERIDIAN_SCHEDULER_POLICE=fcfs":          "did you mean MERIDIAN_SCHEDULER_POLICY?",
 		"MERIDIAN_SCHEDULER_MAX_THINK_TOKENS=100": "min_think_tokens",
+		"MERIDIAN_ENTROPY_EMA_ALPHA=7":            `"7" must be`,
+		"MERIDIAN_ENTROPY_ENABLE=1":               "did you mean MERIDIAN_ENTROPY_ENABLED?",
+		"MERIDIAN_LLAMA_QUANTUM=0":                `"0" must be`,
+		"MERIDIAN_LLAMA_SLOTS=4":                  "MERIDIAN_LLAMA_SLOTS: --slots sets llama.slots of the nodes",
+		"MERIDIAN_LLAMA_ROLE=both":                "MERIDIAN_LLAMA_ROLE: the command sets llama.role of the nodes",
 	} {
 		s.env = []string{variable}
 		got := s.run(t, "llama", "up", "--fetch")
@@ -82,25 +88,43 @@ func TestTheNodesTakeTheirSchedulerFromTheEnvironment(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		env   []string
-		think uint
-		want  string
+		env          []string
+		flags        map[string]string
+		keys, tables string
 	}{
-		{nil, 0, ""},
-		{[]string{"MERIDIAN_LINK_LANES=3", "MERIDIAN_SCHEDULER_POLICY=", "PATH=/bin"}, 0, ""},
-		{[]string{"MERIDIAN_SCHEDULER_POLICY=slo-slack", "MERIDIAN_SCHEDULER_AGING=90s", "MERIDIAN_SCHEDULER_OUTPUT_TPOT_BUDGET_MS=150"}, 0, "[scheduler]\npolicy = \"slo-slack\"\noutput_tpot_budget_ms = 150\naging = \"1m30s\"\n"},
-		{[]string{"MERIDIAN_SCHEDULER_MAX_THINK_TOKENS=9000"}, 200, "[scheduler]\nmax_think_tokens = 200\nmin_think_tokens = 0\n"},
+		{nil, nil, "", ""},
+		{[]string{"MERIDIAN_LINK_LANES=3", "MERIDIAN_AGENT_NAME=x", "MERIDIAN_SCHEDULER_POLICY=", "MERIDIAN_LLAMA_SLOTS=", "PATH=/bin"}, nil, "", ""},
+		{[]string{"MERIDIAN_SCHEDULER_POLICY=slo-slack", "MERIDIAN_SCHEDULER_AGING=90s", "MERIDIAN_SCHEDULER_OUTPUT_TPOT_BUDGET_MS=150"}, nil, "", "[scheduler]\npolicy = \"slo-slack\"\noutput_tpot_budget_ms = 150\naging = \"1m30s\"\n"},
+		{[]string{"MERIDIAN_SCHEDULER_MAX_THINK_TOKENS=9000"}, map[string]string{"scheduler.max_think_tokens": "200", "scheduler.min_think_tokens": "0"}, "", "[scheduler]\nmax_think_tokens = 200\nmin_think_tokens = 0\n"},
+		{[]string{"MERIDIAN_ENTROPY_ENABLED=false", "MERIDIAN_SCHEDULER_POLICY=fcfs", "MERIDIAN_LLAMA_SIGNAL_PROBS=200"}, nil, "signal_probs = 200\n", "[scheduler]\npolicy = \"fcfs\"\n[entropy]\nenabled = false\n"},
+		{[]string{`MERIDIAN_LLAMA_TOKEN=a"b`, "MERIDIAN_LLAMA_THINK_START=<a>", "MERIDIAN_LLAMA_HOSTS=a,b"}, map[string]string{"llama.think_start": "<think>", "llama.think_end": "</think>"}, "token = \"a\\\"b\"\nhosts = [\"a\", \"b\"]\nthink_start = \"<think>\"\nthink_end = \"</think>\"\n", ""},
 	} {
-		got, err := schedulerTable(c.env, c.think)
-		if got != c.want || err != nil {
-			t.Errorf("%q, --max-think %d: %q, %v; want %q", c.env, c.think, got, err, c.want)
+		keys, tables, err := nodeKeys(c.env, c.flags)
+		if keys != c.keys || tables != c.tables || err != nil {
+			t.Errorf("%q, flags %v: %q, %q, %v; want %q, %q", c.env, c.flags, keys, tables, err, c.keys, c.tables)
 		}
 		file := filepath.Join(t.TempDir(), config.FileName)
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte("[llama]\nmodel = \"m\"\nserver = \"s\"\n"+keys+tables), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := openers.Load(config.Options{Path: file}); err != nil {
-			t.Errorf("a node refuses %q: %v", got, err)
+			t.Errorf("a node refuses %q and %q: %v", keys, tables, err)
 		}
+	}
+}
+
+// Each key that llama up sets for a node is one of the configuration, so that its variable is
+// looked at.
+func TestTheKeysOfThePairAreThoseOfTheConfiguration(t *testing.T) {
+	cfg, _, err := openers.Load(config.Options{Path: os.DevNull})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := maps.Clone(pairKeys)
+	for _, k := range cfg.Origins() {
+		delete(left, k.Key)
+	}
+	if len(left) > 0 {
+		t.Errorf("no keys: %v", left)
 	}
 }
