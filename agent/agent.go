@@ -389,7 +389,9 @@ func (a *Agent) close() (err error) {
 	a.wg.Wait()
 	var loose error
 	if a.mover != nil {
-		loose = a.mover.Close(ctx)
+		letGo, cancel := context.WithTimeout(context.Background(), closeTimeout) // whatever came before has taken
+		defer cancel()
+		loose = a.mover.Close(letGo)
 	}
 	a.traces.close()
 	for name := range a.opt.Fabrics {

@@ -127,40 +127,38 @@ func nothingWaits(t *testing.T, n *testNode) {
 // A holder that dies while it is asked, or before, costs a load with FETCH nothing but
 // time, and one that waits for it alone ends at its deadline.
 func TestALoadOutlivesTheHolderThatItNames(t *testing.T) {
-	const size = 64 << 10
+	const size, within = 64 << 10, 2 * time.Second
 	prefill, decode := pair(t)
 	a, b := prefill.engine(t), decode.loader(t, 1)
 	keys := a.keys("k", 4)
 	a.put(t, keys[:2], size, wire.OutputCritical, 0)
-	l, err := b.Load(t.Context(), b.space, keys, client.LoadOptions{Wait: true, Holder: prefill.here(), Deadline: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
+	load := func(keys []wire.Key, fetch bool, within time.Duration) *client.Load {
+		l, err := b.Load(t.Context(), b.space, keys, client.LoadOptions{Wait: true, Fetch: fetch, Holder: prefill.here(), Deadline: within})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
 	}
-	both, err := b.Load(t.Context(), b.space, keys, client.LoadOptions{Wait: true, Fetch: true, Holder: prefill.here(), Deadline: time.Minute})
-	if err != nil {
-		t.Fatal(err)
+	waits := func(items int) bool {
+		st := decode.engines.Stats()
+		return st.Asking == items && st.InFlight == 0
 	}
-	until(t, "both wait", func() bool { st := decode.engines.Stats(); return st.Asking == 4 && st.InFlight == 0 })
+	l, both := load(keys[:3], false, time.Minute), load(keys, true, time.Minute)
+	until(t, "both wait", func() bool { return waits(3) })
+	began := time.Now()
+	late := load(keys[3:], false, within)
+	until(t, "it waits, or its time is over", func() bool { return waits(4) || time.Since(began) > within })
 	if err := prefill.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b.put(t, keys[2:3], size, wire.OutputCritical, 0) // by another engine of this node, say
+	takeAll(t, l, keys[:3])
 	var part client.Lease
-	n := 0
-	for n < 4 {
-		first, err := l.Next(t.Context(), &part)
-		if err != nil || first != n {
-			t.Fatalf("part from %d, want %d: %v", first, n, err)
-		}
-		for i := range part.Blocks {
-			if want := map[bool]wire.Code{true: wire.CodeOK, false: wire.CodeAbsent}[n+i < 3]; wire.CodeOf(part.Blocks[i].Err) != want {
-				t.Errorf("block %d: %v, want %v", n+i, part.Blocks[i].Err, want)
-			}
-		}
-		n += len(part.Blocks)
-		part.Release()
+	if first, err := late.Next(t.Context(), &part); err != nil || first != 0 || len(part.Blocks) != 1 || wire.CodeOf(part.Blocks[0].Err) != wire.CodeAbsent {
+		t.Fatalf("part from %d, %d blocks, %v: want one that is ABSENT", first, len(part.Blocks), err)
 	}
-	l.Close()
+	part.Release()
+	late.Close()
 	b.put(t, keys[3:], size, wire.OutputCritical, 0)
 	takeAll(t, both, keys)
 	nothingWaits(t, decode)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"meridian/agent/adminpb"
@@ -39,32 +40,34 @@ func (p prober) Probe(ctx context.Context, _ string) (string, float64, error) {
 // before the caller's time is over.
 func TestAProbeOfAPathThatHangsHoldsUpNoOther(t *testing.T) {
 	n := startNode(t, shortDir(t), "one", "")
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	var paths []path
-	var rows []*adminpb.Probe
-	add := func(pr fabric.Prober) {
-		paths, rows = append(paths, path{name: "f/p", pr: pr}), append(rows, &adminpb.Probe{})
-	}
-	for range probeWidth - 1 {
-		add(prober{hang: true})
-	}
-	for range 20 {
-		add(prober{})
-	}
-	add(prober{hang: true})
-	add(prober{hang: true}) // finds no place
-	n.probePaths(ctx, paths, rows)
-	if ctx.Err() != nil {
-		t.Error("the answer comes when the caller has gone")
-	}
-	for i, r := range rows {
-		hangs := paths[i].pr.(prober).hang
-		if r.Ok == hangs || hangs && r.Code != uint32(wire.CodeDeadline) {
-			t.Errorf("path %d: %v", i, r)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		var paths []path
+		var rows []*adminpb.Probe
+		add := func(pr fabric.Prober) {
+			paths, rows = append(paths, path{name: "f/p", pr: pr}), append(rows, &adminpb.Probe{})
 		}
-	}
-	if last := rows[len(rows)-1]; !strings.Contains(last.Text, "not tried") {
-		t.Errorf("%v", last)
-	}
+		for range probeWidth - 1 {
+			add(prober{hang: true})
+		}
+		for range 20 {
+			add(prober{})
+		}
+		add(prober{hang: true})
+		add(prober{hang: true}) // finds no place
+		n.probePaths(ctx, paths, rows)
+		if ctx.Err() != nil {
+			t.Error("the answer comes when the caller has gone")
+		}
+		for i, r := range rows {
+			hangs := paths[i].pr.(prober).hang
+			if r.Ok == hangs || hangs && r.Code != uint32(wire.CodeDeadline) {
+				t.Errorf("path %d: %v", i, r)
+			}
+		}
+		if last := rows[len(rows)-1]; !strings.Contains(last.Text, "not tried") {
+			t.Errorf("%v", last)
+		}
+	})
 }

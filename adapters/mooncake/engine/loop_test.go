@@ -77,8 +77,8 @@ func TestATargetClosesWhateverItsConnectionsWaitFor(t *testing.T) {
 	for range 6 {
 		send(t, dial(), head(0x80, base, 8<<20))
 	}
-	for range 3 {
-		send(t, dial(), head(0x81, base, 4096), make([]byte, 100))
+	for i := range uint64(3) { // each to bytes of its own
+		send(t, dial(), head(0x81, base+i<<12, 4096), make([]byte, 100))
 		send(t, dial(), head(0x81, base, 4096)[:10])
 		dial()
 	}
