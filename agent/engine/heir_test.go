@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/agent/client"
+	"meridian/agent/engine"
 	"meridian/blocks"
 	"meridian/wire"
 	"meridian/wire/link"
@@ -149,4 +150,38 @@ func spawnAs(t *testing.T, pid int) *child {
 	}
 	t.Skip("other processes began at the same time, each time")
 	return nil
+}
+
+// PROCESS names the engine's process where the kernel does not: not another one in the
+// place of who connected and has ended, as one that lives as long as the machine.
+func TestProcessNamesNoHeir(t *testing.T) {
+	live, _ := pidfds(t)
+	for _, c := range []struct {
+		err           error
+		process, hold wire.Code
+	}{
+		{unix.ESRCH, wire.CodeInvalid, wire.CodeUnsupported},
+		{unix.ENOPROTOOPT, wire.CodeOK, wire.CodeOK},
+	} {
+		n := startNode(t, func(_ *blocks.Config, e *engine.Config) {
+			e.Process = func(int, int) (blocks.Process, error) { return nil, c.err }
+		})
+		e, ns := n.open(t)
+		put(t, e, client.Block{NS: ns, Key: keyOf("a"), Body: body(1, 1000)})
+		r, _ := n.join(t, member{agent: 7, inc: 1})
+		num := r.open(1, "acme")
+		if _, _, err := r.c.WriteMsgUnix(message(link.TypeProcess, 3, link.Empty{}), unix.UnixRights(live), nil); err != nil {
+			t.Fatal(err)
+		}
+		if e := r.end(r.next(), 3); e.Code != c.process {
+			t.Errorf("%v: PROCESS ended %s (%s), want %s", c.err, e.Code, e.Text, c.process)
+		}
+		code, lease := r.lease(5, num, "a", true)
+		if code != c.hold {
+			t.Errorf("%v: a hold is %s, want %s", c.err, code, c.hold)
+		}
+		if code == wire.CodeOK {
+			r.release(7, lease)
+		}
+	}
 }

@@ -92,6 +92,10 @@ func (s *session) process(f link.Frame, p []byte) error {
 	if err == nil {
 		proc, err = blocks.ProcessOf(fd)
 	}
+	if err == nil && !s.watched && !s.unknown {
+		_ = proc.Close() // nothing was done with it
+		err = fmt.Errorf("the process that connected has ended or cannot be watched, and no other one holds blocks for it: %w", wire.CodeInvalid)
+	}
 	if err == nil {
 		// One that is watched already stays as it is, and this one is closed.
 		s.watched = s.srv.cfg.Store.SetProcess(s.owner, proc) || s.watched

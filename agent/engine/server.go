@@ -197,7 +197,9 @@ func (s *Server) admit(c *conn, cred *unix.Ucred) {
 		return
 	}
 	// Now, and not when HELLO has come: until then the number may be another process's.
-	ss.peer, _ = s.cfg.Process(c.fd, ss.pid) // without it there are no hold leases
+	var err error
+	ss.peer, err = s.cfg.Process(c.fd, ss.pid) // without it there are no hold leases
+	ss.unknown = errors.Is(err, unix.ENOPROTOOPT)
 	go ss.run()
 }
 

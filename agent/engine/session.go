@@ -59,6 +59,7 @@ type session struct {
 	group   *group         // nil before HELLO
 	grouped bool           // HELLO has feature GROUP
 	peer    blocks.Process // who connected, until the store has it; nil: not known, or it had ended
+	unknown bool           // the kernel cannot say who connected
 	watched bool           // the store has its process
 
 	receiver *unixrecv.Receiver // of the reader, as the next three
