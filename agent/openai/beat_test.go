@@ -44,7 +44,7 @@ func TestWhoWaitsForAStreamIsShownThatTheNodeLives(t *testing.T) {
 		for _, path := range []string{chatPath, completionsPath} {
 			body := map[string]string{chatPath: hello, completionsPath: `{"model":"m","prompt":"a"`}[path]
 			synctest.Test(t, func(t *testing.T) {
-				f := newFront(t, Config{Backend: &thinkingLong{fake: saying(Token{ID: 1, Bytes: []byte("yes")}), engine: c.engine}})
+				f := newFront(t, Config{CommentEvery: BeatEvery, Backend: &thinkingLong{fake: saying(Token{ID: 1, Bytes: []byte("yes")}), engine: c.engine}})
 				w := post(t, f, path, body+`,"stream":true}`, c.header...)
 				rest, ok := strings.CutPrefix(w.Body.String(), c.want)
 				if w.Code != http.StatusOK || !ok || !strings.HasPrefix(rest, "data: ") || strings.Contains(rest, "\n:") || !strings.Contains(rest, "yes") || !strings.HasSuffix(rest, "[DONE]\n\n") {
@@ -84,7 +84,7 @@ func TestOnlyASilentStreamHasSignsOfLife(t *testing.T) {
 	} {
 		for _, header := range [][]string{nil, {HopHeader, "1"}} {
 			synctest.Test(t, func(t *testing.T) {
-				w := post(t, newFront(t, Config{Backend: steps(c.waits...)}), chatPath, streamed+"}", header...)
+				w := post(t, newFront(t, Config{CommentEvery: BeatEvery, Backend: steps(c.waits...)}), chatPath, streamed+"}", header...)
 				if got := strings.Count(w.Body.String(), "\n: "); got != c.want || w.Code != http.StatusOK {
 					t.Errorf("%s, %q: %d signs of life, want %d: %s", name, header, got, c.want, w.Body)
 				}
@@ -93,10 +93,20 @@ func TestOnlyASilentStreamHasSignsOfLife(t *testing.T) {
 	}
 }
 
+// A client's stream has a comment each 15 s.
+func TestAClientHasACommentNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := post(t, newFront(t, Config{Backend: steps(31 * time.Second)}), chatPath, streamed+"}")
+		if got := strings.Count(w.Body.String(), ": waiting\n\n"); got != 2 || w.Code != http.StatusOK {
+			t.Errorf("%d comments in 31 s: %s", got, w.Body)
+		}
+	})
+}
+
 // An answer that goes out whole has nothing before it.
 func TestAWholeAnswerHasNoSignsOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := post(t, newFront(t, Config{Backend: steps(5 * BeatEvery)}), chatPath, hello+"}")
+		w := post(t, newFront(t, Config{CommentEvery: BeatEvery, Backend: steps(5 * BeatEvery)}), chatPath, hello+"}")
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Body.String(), "{") || w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 		}
@@ -107,7 +117,7 @@ func TestAWholeAnswerHasNoSignsOfLife(t *testing.T) {
 func TestAnErrorThatIsKnownAtOnceKeepsItsStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &fake{generate: func(context.Context, *Request, func(Token) error) (Result, error) {
-			time.Sleep(BeatEvery - 1)
+			time.Sleep(DefaultCommentEvery - 1)
 			return Result{}, &Error{Status: http.StatusTooManyRequests, Message: "full"}
 		}}
 		w := post(t, newFront(t, Config{Backend: b}), chatPath, streamed+"}")
@@ -124,7 +134,7 @@ func TestAClientThatDoesNotReadSignsOfLifeIsEnded(t *testing.T) {
 			<-ctx.Done()
 			return Result{}, ctx.Err()
 		}}
-		f, m := newFront(t, Config{Backend: b}), newMemory()
+		f, m := newFront(t, Config{CommentEvery: BeatEvery, Backend: b}), newMemory()
 		_, stop := startServer(f, m)
 		c, err := begin(m, streamed+"}")
 		if err != nil {
@@ -153,7 +163,7 @@ func TestAnErrorAfterASignOfLifeIsAnEvent(t *testing.T) {
 			return Result{}, &Error{Status: 503, Code: "engine_down", Message: "gone"}
 		}
 		for _, header := range [][]string{{HopHeader, "1"}, nil} {
-			f := newFront(t, Config{Backend: b})
+			f := newFront(t, Config{CommentEvery: BeatEvery, Backend: b})
 			w := post(t, f, chatPath, streamed+"}", header...)
 			_, event, ok := strings.Cut(w.Body.String(), "data: ")
 			if w.Code != http.StatusOK || !ok || errorIn(t, []byte(event)).Code != "engine_down" || f.Stats().Broken != 1 {

@@ -18,6 +18,10 @@ import (
 const (
 	DefaultMaxRequests  = 64
 	DefaultWriteTimeout = 30 * time.Second
+	// DefaultCommentEvery is below the time after which proxies take a stream for dead, 30 s
+	// or 60, and so long that most errors are known before, and have a status. Source: HTML
+	// Living Standard, 9.2.7: "every 15 seconds or so".
+	DefaultCommentEvery = 15 * time.Second
 )
 
 // HopHeader marks a request that another node's front has forwarded.
@@ -43,6 +47,7 @@ type Config struct {
 	MaxRequests   int           // generations at a time; 0: DefaultMaxRequests
 	MaxBackground int           // of them, those in the background; 0: all may be
 	WriteTimeout  time.Duration // of each write; 0: DefaultWriteTimeout
+	CommentEvery  time.Duration // how long a client's stream may be silent before it gets a comment; 0: DefaultCommentEvery
 }
 
 // Front is the HTTP handler.
@@ -58,8 +63,8 @@ func New(c Config) (*Front, error) {
 	switch {
 	case c.Backend == nil:
 		return nil, errors.New("openai: Config.Backend is nil")
-	case c.MaxRequests < 0 || c.MaxBackground < 0 || c.WriteTimeout < 0:
-		return nil, fmt.Errorf("openai: a limit is below 0: %d requests, %d in the background, %s a write", c.MaxRequests, c.MaxBackground, c.WriteTimeout)
+	case c.MaxRequests < 0 || c.MaxBackground < 0 || c.WriteTimeout < 0 || c.CommentEvery < 0:
+		return nil, fmt.Errorf("openai: a limit is below 0: %d requests, %d in the background, %s a write, a comment each %s", c.MaxRequests, c.MaxBackground, c.WriteTimeout, c.CommentEvery)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -69,6 +74,9 @@ func New(c Config) (*Front, error) {
 	}
 	if c.MaxBackground == 0 {
 		c.MaxBackground = c.MaxRequests
+	}
+	if c.CommentEvery == 0 {
+		c.CommentEvery = DefaultCommentEvery
 	}
 	if c.WriteTimeout == 0 {
 		c.WriteTimeout = DefaultWriteTimeout
@@ -223,8 +231,8 @@ func (c *call) read(chat bool) (*ask, *Error) {
 	return a, bad
 }
 
-// BeatEvery is how long a stream may be silent before its reader, who may be another
-// node, is shown that this one lives.
+// BeatEvery is how long a stream to another node may be silent before that is shown that
+// this one lives.
 const BeatEvery = 500 * time.Millisecond
 
 // beats shows signs of life in a stream while nothing else is sent, until the returned
@@ -234,12 +242,16 @@ func (c *call) beats(ctx context.Context, ans *answer) (still func()) {
 	if !ans.stream {
 		return func() {}
 	}
+	every := c.f.cfg.CommentEvery
+	if ans.Hop {
+		every = BeatEvery
+	}
 	pulse, _ := c.f.cfg.Backend.(Pulse)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		due := time.NewTimer(BeatEvery)
+		due := time.NewTimer(every)
 		defer due.Stop()
 		for {
 			select {
@@ -247,11 +259,11 @@ func (c *call) beats(ctx context.Context, ans *answer) (still func()) {
 				return
 			case <-due.C:
 			}
-			if quiet := ans.quiet(); quiet < BeatEvery {
-				due.Reset(BeatEvery - quiet)
+			if quiet := ans.quiet(); quiet < every {
+				due.Reset(every - quiet)
 				continue
 			}
-			due.Reset(BeatEvery)
+			due.Reset(every)
 			var p Progress
 			var err error
 			if pulse != nil {

@@ -86,7 +86,7 @@ func TestThePythonClientOfOpenAIWorksWithTheFront(t *testing.T) {
 	packages := realpart.Packages(t, "openai")
 	b := &pulsing{beats: make(chan struct{})}
 	b.generate = b.scripted
-	f := newFront(t, Config{Backend: b, Token: "sesame"})
+	f := newFront(t, Config{CommentEvery: BeatEvery, Backend: b, Token: "sesame"})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
