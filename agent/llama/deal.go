@@ -54,6 +54,13 @@ func (u *turn) stays() {
 	}
 }
 
+// isLeaving says whether the request is to leave its slot at its next boundary.
+func (u *turn) isLeaving() bool {
+	u.t.mu.Lock()
+	defer u.t.mu.Unlock()
+	return u.place == leaving
+}
+
 // ask waits for a turn, of at most so many tokens. errLeave: there is none, and the
 // slot is to be given up.
 func (u *turn) ask(ctx context.Context, w want, most int, gone <-chan struct{}) (tokens int, err error) {

@@ -60,9 +60,9 @@ type job struct {
 	drawn    int    // tokens decoded, the injected ones not counted
 	quanta   uint64
 	seed     uint64
-	whole    bool            // ask for whole answers: a token's id was lost in a stream
-	unread   <-chan struct{} // closed when the last token, which its client did not read, is written or lost
-	part     []int32         // tokens whose text is part of a character
+	whole    bool    // ask for whole answers: a token's id was lost in a stream
+	unread   unread  // of a request in the background
+	part     []int32 // tokens whose text is part of a character
 }
 
 // Models implements openai.Backend.
@@ -130,7 +130,7 @@ func (n *Node) soon(ctx context.Context) (*server, error) {
 }
 
 // on runs a request on one llama-server.
-func (n *Node) on(ctx context.Context, s *server, r *openai.Request, began time.Time, emit func(openai.Token) error) (openai.Result, error) {
+func (n *Node) on(ctx context.Context, s *server, r *openai.Request, began time.Time, emit func(openai.Token) error) (res openai.Result, err error) {
 	p, err := s.promptOf(ctx, r, &n.cfg)
 	if err != nil {
 		return openai.Result{}, err
@@ -140,7 +140,15 @@ func (n *Node) on(ctx context.Context, s *server, r *openai.Request, began time.
 		return openai.Result{}, err
 	}
 	j.began = began
-	defer j.written() // once it has no slot
+	defer func() { // once it has no slot
+		switch lost := j.unread.read(); {
+		case err != nil:
+		case errors.Is(lost, openai.ErrStop):
+			res.Finish = "stop"
+		default:
+			err = lost
+		}
+	}()
 	defer j.close()
 	if err := j.fill(ctx); err != nil {
 		return j.result(""), err

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
+	"sync"
 
 	"meridian/agent/openai"
 )
@@ -45,7 +45,7 @@ func (j *job) leave(ctx context.Context) error {
 		j.n.log.Warn("the KV of a preempted request was not kept, and is computed anew", "tokens", n, "err", err)
 	}
 	j.slot = nil
-	err = j.turn.leave(ctx, j.tokens, j.s.proc.Gone)
+	err = j.turn.leave(ctx, j.tokens, j.s.proc.Gone, j.unread.read)
 	j.slot = j.turn.slot
 	return err
 }
@@ -69,45 +69,88 @@ func (j *job) bringBack(ctx context.Context, n int) error {
 	return nil
 }
 
-// unreadTime is how long the client of a request in the background may leave a token
-// unread once another request is to have the slot.
-const unreadTime = time.Second
-
-// show emits a token. A client that does not read keeps it from its next boundary, where a
-// slot changes hands; so a request in the background ends then, and gives its slot up
-// while its last token is still being written.
+// show emits a token. A client that does not read would keep a request in the background
+// from its next boundary, where a slot changes hands; so once another is to have the slot,
+// the tokens that are still to come before it wait for their reader in memory.
 func (j *job) show(t openai.Token, emit func(openai.Token) error) error {
 	j.turn.reads()
 	defer j.turn.awaits()
 	if j.turn.class == Interactive {
 		return emit(t)
 	}
-	var err error
-	done := make(chan struct{})
-	go func() {
-		err = emit(t)
-		close(done)
-	}()
-	select {
-	case <-done:
-		return err
-	case <-j.turn.leaves:
+	idle, err := j.unread.put(t, emit)
+	for err == nil && !j.turn.isLeaving() {
+		select {
+		case <-idle:
+			return j.unread.read()
+		case <-j.turn.leaves:
+		}
 	}
-	patience := time.NewTimer(unreadTime)
-	defer patience.Stop()
-	select {
-	case <-done:
-		return err
-	case <-patience.C:
-	}
-	j.unread = done
-	return &openai.Error{Status: http.StatusRequestTimeout, Type: "server_error", Code: "client_does_not_read",
-		Message: fmt.Sprintf("another request is to have the slot, and for %v the client has not read what it was sent", unreadTime)}
+	return err
 }
 
-// written waits until nothing is written to the client any more. The front bounds it.
-func (j *job) written() {
-	if j.unread != nil {
-		<-j.unread
+// maxUnread bounds the tokens that wait for their reader. A quantum has at most 1,024.
+const maxUnread = 2048
+
+// unread are tokens that a client has not read yet, in order. A goroutine writes them, and
+// ends when all are written or one is lost. How long that takes is the front's business.
+type unread struct {
+	mu   sync.Mutex
+	wait []openai.Token
+	idle chan struct{} // closed when nothing is being written; nil: nothing ever was
+	busy bool
+	err  error // what emit has said, after which nothing is written
+}
+
+// put adds a token. idle is closed when it, and what was put meanwhile, is written or lost.
+func (o *unread) put(t openai.Token, emit func(openai.Token) error) (idle <-chan struct{}, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.err != nil:
+		return nil, o.err
+	case len(o.wait) >= maxUnread:
+		return nil, &openai.Error{Status: http.StatusRequestTimeout, Type: "server_error", Code: "client_does_not_read",
+			Message: fmt.Sprintf("another request is to have the slot, and the client has not read %d tokens", len(o.wait))}
 	}
+	o.wait = append(o.wait, t)
+	if !o.busy {
+		o.busy, o.idle = true, make(chan struct{})
+		go o.write(emit)
+	}
+	return o.idle, nil
+}
+
+func (o *unread) write(emit func(openai.Token) error) {
+	for {
+		o.mu.Lock()
+		if o.err != nil || len(o.wait) == 0 {
+			o.busy, o.wait = false, nil
+			close(o.idle)
+			o.mu.Unlock()
+			return
+		}
+		t := o.wait[0]
+		o.wait = o.wait[1:]
+		o.mu.Unlock()
+		if err := emit(t); err != nil {
+			o.mu.Lock()
+			o.err = err
+			o.mu.Unlock()
+		}
+	}
+}
+
+// read waits until nothing waits for its reader any more.
+func (o *unread) read() error {
+	o.mu.Lock()
+	idle := o.idle
+	o.mu.Unlock()
+	if idle == nil {
+		return nil
+	}
+	<-idle
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
 }

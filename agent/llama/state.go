@@ -142,7 +142,7 @@ func (j *job) leaveThinking(ctx context.Context) {
 // keepAnswer stores what follows the prompt. After thinking that the next turn's
 // prompt leaves out, nothing of it would be read again.
 func (j *job) keepAnswer() {
-	if j.think.Opened() && !j.s.marks.KeepsThinking {
+	if j.think.Opened() && !j.s.marks.KeepsThinking || j.slot == nil { // it ended while it was preempted
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)

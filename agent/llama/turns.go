@@ -278,16 +278,23 @@ func (u *turn) end() {
 	t.pump(now)
 }
 
-// leave gives the slot up, once what is in it has been saved, and waits for another.
-func (u *turn) leave(ctx context.Context, tokens []int32, gone <-chan struct{}) error {
+// leave gives the slot up, once what is in it has been saved, and waits for another. It
+// comes to the queue when its client has read what there is: for one that does not read, a
+// slot would stand idle.
+func (u *turn) leave(ctx context.Context, tokens []int32, gone <-chan struct{}, read func() error) error {
 	t := u.t
 	t.slots.give(u.slot)
 	u.slot = nil
 	t.mu.Lock()
-	now := time.Now()
 	u.stays()
 	u.place, u.left, u.told, u.prompts, u.decodes = queued, true, false, false, false
-	if u.away { // the queue knows of an offload
+	t.mu.Unlock()
+	if err := read(); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	now := time.Now()
+	if u.away { // the queue knows of an offload, and admits it when that has ended
 		t.q.Moved(t.now(now), u.id)
 	}
 	t.pump(now)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -213,7 +214,7 @@ func TestTheBackgroundLeavesItsSlotToAnInteractiveRequest(t *testing.T) {
 			t.Fatalf("it was not told to leave: %v", err)
 		}
 		again := make(chan error, 1)
-		go func() { again <- back.leave(t.Context(), some, nil) }()
+		go func() { again <- back.leave(t.Context(), some, nil, read) }()
 		u := got(in)
 		if u == nil || u.slot == nil {
 			t.Fatal("the slot was not given up")
@@ -247,7 +248,7 @@ func TestOnePreemptedThatIsCancelledLeavesNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- back.leave(ctx, some, nil) }()
+		go func() { ended <- back.leave(ctx, some, nil, read) }()
 		u := got(in)
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -333,7 +334,7 @@ func (u *turn) stream(tb testing.TB, tokens int, step time.Duration) (each []int
 		n, err := u.ask(tb.Context(), toDecode, min(left, 16), nil)
 		if errors.Is(err, errLeave) {
 			each, part = append(each, part), 0
-			if err = u.leave(tb.Context(), some, nil); err == nil {
+			if err = u.leave(tb.Context(), some, nil, read); err == nil {
 				u.filled(len(some))
 				continue
 			}
@@ -429,74 +430,167 @@ func TestTheBackgroundHasAQuarterOfTheTimeBesideALateAnswer(t *testing.T) {
 	})
 }
 
-// One in the background whose client does not read gives its slot up when another is to
-// have it, and not before; its request ends when its last token is written or lost.
+// read is of a client that has read all.
+func read() error { return nil }
+
+// reader is a client that reads a token when it is told to, and how.
+type reader struct {
+	next chan error
+	got  []int32 // only while it reads none
+}
+
+func (r *reader) emit(t openai.Token) error {
+	err := <-r.next
+	r.got = append(r.got, t.ID)
+	return err
+}
+
+// background has a slot, has begun to decode, and has had the slot for long enough to lose it.
+func background(t *testing.T, s *turns) *job {
+	t.Helper()
+	back := s.mustEnter(t, arrival{tokens: some, class: Background})
+	back.filled(len(some))
+	if _, err := back.ask(t.Context(), toDecode, 16, nil); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	return &job{turn: back, slot: back.slot}
+}
+
+// One in the background whose client does not read goes on to its next boundary when
+// another is to have its slot, and not before. It gives the slot up at once, has none while
+// its client does not read, and loses nothing.
 func TestAReaderWhoDoesNotReadGivesTheSlotUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := someTurns(t, 1, queue.OutputFirst)
-		back := s.mustEnter(t, arrival{tokens: some, class: Background})
-		back.filled(len(some))
-		if _, err := back.ask(t.Context(), toDecode, 16, nil); err != nil {
-			t.Fatal(err)
-		}
-		j := &job{turn: back, slot: back.slot}
-		read, ended := make(chan error), make(chan struct{})
+		j, r := background(t, s), &reader{next: make(chan error)}
 		shown := make(chan error, 1)
-		go func() {
-			shown <- j.show(openai.Token{}, func(openai.Token) error { return <-read })
-			j.turn.end()
-			j.written()
-			close(ended)
-		}()
+		go func() { shown <- j.show(openai.Token{ID: 0}, r.emit) }()
 		time.Sleep(time.Minute)
 		if len(shown) != 0 {
-			t.Fatalf("it ended with nobody waiting: %v", <-shown)
+			t.Fatalf("it goes on with nobody waiting: %v", <-shown)
 		}
 		in := s.later(t, arrival{tokens: some})
-		time.Sleep(2 * unreadTime)
+		began := time.Now()
+		if err := <-shown; err != nil {
+			t.Fatal(err)
+		}
+		for id := range int32(3) {
+			if err := j.show(openai.Token{ID: id + 1}, r.emit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		j.turn.ran(0, 4, scheduler.OutputDecode)
+		if _, err := j.turn.ask(t.Context(), toDecode, 16, nil); !errors.Is(err, errLeave) {
+			t.Fatal(err)
+		}
+		back := make(chan error, 1)
+		go func() { back <- j.turn.leave(t.Context(), some, nil, j.unread.read) }()
 		u := got(in)
-		if u == nil {
-			t.Fatal("the slot was not given up")
+		if u == nil || time.Since(began) != 0 {
+			t.Fatalf("the slot was not given up, after %v", time.Since(began))
 		}
-		var said *openai.Error
-		if err := <-shown; !errors.As(err, &said) || said.Code != "client_does_not_read" {
-			t.Errorf("%v", err)
+		if n := s.said(); n.Waiting != [classes]int{0, 1} || n.Away != [classes]int{0, 1} {
+			t.Errorf("%+v", n)
 		}
-		select {
-		case <-ended:
-			t.Error("it ended while its client was being written to")
-		default:
-		}
-		read <- nil
-		<-ended
 		u.end()
+		time.Sleep(time.Minute)
+		if len(back) != 0 || s.slots.busy() != 0 {
+			t.Error("it has a slot, and its client does not read")
+		}
+		s.mustEnter(t, arrival{tokens: some, class: Background}).end()
+		for range 4 {
+			r.next <- nil
+		}
+		if err := <-back; err != nil || j.turn.slot == nil || !slices.Equal(r.got, []int32{0, 1, 2, 3}) {
+			t.Errorf("%v, read %v", err, r.got)
+		}
+		j.turn.end()
 		empty(t, s)
 	})
 }
 
-// A client that reads late, but reads, loses nothing when it is preempted.
-func TestAReaderWhoIsSlowIsNotEnded(t *testing.T) {
+// What becomes of a token is told by one of the next, or where the request waits: a stop
+// string, or a client that the front has given up.
+func TestWhatBecomesOfAnUnreadTokenIsTold(t *testing.T) {
+	for _, want := range []error{openai.ErrStop, os.ErrDeadlineExceeded} {
+		synctest.Test(t, func(t *testing.T) {
+			s := someTurns(t, 1, queue.OutputFirst)
+			j, r := background(t, s), &reader{next: make(chan error)}
+			in := s.later(t, arrival{tokens: some})
+			for id := range int32(3) {
+				if err := j.show(openai.Token{ID: id}, r.emit); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.next <- nil
+			r.next <- want
+			synctest.Wait()
+			if err := j.show(openai.Token{ID: 3}, r.emit); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+			if err := j.turn.leave(t.Context(), some, nil, j.unread.read); !errors.Is(err, want) || !slices.Equal(r.got, []int32{0, 1}) {
+				t.Errorf("%v, want %v, written %v", err, want, r.got)
+			}
+			j.turn.end()
+			got(in).end()
+			empty(t, s)
+		})
+	}
+}
+
+// A client that reads while its request is to leave is waited for again once it is back.
+func TestAReaderWhoReadsAgainIsWaitedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := someTurns(t, 1, queue.OutputFirst)
-		back := s.mustEnter(t, arrival{tokens: some, class: Background})
-		back.filled(len(some))
-		if _, err := back.ask(t.Context(), toDecode, 16, nil); err != nil {
+		j, r := background(t, s), &reader{next: make(chan error, 1)}
+		in := s.later(t, arrival{tokens: some})
+		r.next <- nil
+		if err := j.show(openai.Token{}, r.emit); err != nil {
 			t.Fatal(err)
 		}
-		j := &job{turn: back, slot: back.slot}
-		time.Sleep(2 * time.Second)
-		in := s.later(t, arrival{tokens: some})
-		for i, want := range []error{nil, openai.ErrStop, nil} {
-			err := j.show(openai.Token{}, func(openai.Token) error { time.Sleep(unreadTime / 2); return want })
-			if !errors.Is(err, want) {
-				t.Errorf("token %d: %v, want %v", i, err, want)
-			}
-		}
-		if got(in) != nil {
-			t.Error("the slot was given up within a quantum")
-		}
-		back.end()
+		back := make(chan error, 1)
+		go func() { back <- j.turn.leave(t.Context(), some, nil, j.unread.read) }()
 		got(in).end()
+		if err := <-back; err != nil {
+			t.Fatal(err)
+		}
+		shown := make(chan error, 1)
+		go func() { shown <- j.show(openai.Token{}, r.emit) }()
+		time.Sleep(time.Minute)
+		if len(shown) != 0 {
+			t.Error("it goes on, and nobody waits")
+		}
+		r.next <- openai.ErrStop
+		if err := <-shown; !errors.Is(err, openai.ErrStop) {
+			t.Error(err)
+		}
+		j.turn.end()
+		empty(t, s)
+	})
+}
+
+// What waits for a reader is bounded.
+func TestUnreadTokensAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := someTurns(t, 1, queue.OutputFirst)
+		j, r := background(t, s), &reader{next: make(chan error)}
+		in := s.later(t, arrival{tokens: some})
+		n, err := 0, error(nil)
+		for ; err == nil && n <= 2*maxUnread; n++ {
+			err = j.show(openai.Token{}, r.emit)
+			synctest.Wait()
+		}
+		var said *openai.Error
+		if !errors.As(err, &said) || said.Code != "client_does_not_read" || n != maxUnread+2 { // one is being written
+			t.Errorf("after %d tokens: %v", n, err)
+		}
+		j.turn.end()
+		got(in).end()
+		close(r.next)
+		if err := j.unread.read(); err != nil || len(r.got) != maxUnread+1 {
+			t.Errorf("%v, %d were written", err, len(r.got))
+		}
 		empty(t, s)
 	})
 }
@@ -769,7 +863,7 @@ func TestTurnsUnderManyRequests(t *testing.T) {
 							n, err := u.ask(ctx, w, left, nil)
 							if errors.Is(err, errLeave) {
 								use(u, false)
-								if err := u.leave(ctx, some, nil); err != nil {
+								if err := u.leave(ctx, some, nil, read); err != nil {
 									u.end()
 									return false
 								}
