@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"meridian/agent/config"
 	"meridian/bench/bridge"
 	"meridian/bench/linkbench"
 	"meridian/bench/loadbench"
@@ -82,27 +81,21 @@ slower by more than noise; that is a report and never a failure.`,
 	f.StringVar(&baseline, "baseline", "", "compare with the ratios of this file")
 	c.RunE = a.longCommand(func(ctx context.Context, _ []string) (result, error) {
 		var base linkbench.Ratios
+		var err error
 		if baseline != "" {
-			var err error
 			if base, err = linkbench.ReadRatios(baseline); err != nil {
 				return nil, usage("--baseline: %v", err)
 			}
 		}
-		for _, s := range sizes {
-			n, err := config.ParseBytes(s)
-			if err != nil || n == 0 || n > 64<<20 {
-				return nil, usage("--sizes: %q is no size between 1 B and 64 MiB", s)
-			}
-			opt.Sizes = append(opt.Sizes, uint32(n))
+		if opt.Sizes, err = blockSizes(sizes); err != nil {
+			return nil, err
 		}
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
 		opt.Self = []string{self, benchProcess}
-		if isTerminal(a.err) {
-			opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "measuring", s) }
-		}
+		opt.Progress = a.progress("measuring")
 		rep, err := linkbench.Run(ctx, opt)
 		if err != nil {
 			return nil, err

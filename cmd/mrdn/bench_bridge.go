@@ -63,12 +63,8 @@ processors and 4 GiB of memory.`,
 		if opt.Bytes, err = config.ParseBytes(size); err != nil || opt.Bytes == 0 || opt.Bytes > 1<<32 {
 			return nil, usage("--bytes: %q is no size between 1 B and 4 GiB", size)
 		}
-		for _, s := range sizes {
-			n, err := config.ParseBytes(s)
-			if err != nil || n == 0 || n > 64<<20 {
-				return nil, usage("--sizes: %q is no size between 1 B and 64 MiB", s)
-			}
-			opt.Sizes = append(opt.Sizes, uint32(n))
+		if opt.Sizes, err = blockSizes(sizes); err != nil {
+			return nil, err
 		}
 		if quick {
 			opt.Quick()
@@ -94,7 +90,4 @@ processors and 4 GiB of memory.`,
 
 type benchBridgeResult struct{ bridge.Report }
 
-func (r benchBridgeResult) grid(bool) grid {
-	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: folded(r.Note())}
-}
+func (r benchBridgeResult) grid(bool) grid { return reportGrid(r.Rows, r.Note) }

@@ -52,9 +52,7 @@ hash_ids.`,
 		if err := readyReport(out); err != nil {
 			return nil, err
 		}
-		if isTerminal(a.err) {
-			opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "replaying", s) }
-		}
+		opt.Progress = a.progress("replaying")
 		rep, err := cachebench.Run(ctx, opt)
 		if err == nil && out != "" {
 			err = writeReport(out, rep, rep.Plots())

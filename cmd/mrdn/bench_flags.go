@@ -88,3 +88,30 @@ func parsePeers(opt *peers.Options, sizes, ops []string, set string) error {
 	}
 	return nil
 }
+
+// blockSizes are those of --sizes.
+func blockSizes(sizes []string) (all []uint32, _ error) {
+	for _, s := range sizes {
+		n, err := config.ParseBytes(s)
+		if err != nil || n == 0 || n > 64<<20 {
+			return nil, usage("--sizes: %q is no size between 1 B and 64 MiB", s)
+		}
+		all = append(all, uint32(n))
+	}
+	return all, nil
+}
+
+// progress tells on a terminal what a benchmark is at; nil elsewhere.
+func (a *app) progress(doing string) func(string) {
+	if !isTerminal(a.err) {
+		return nil
+	}
+	return func(what string) { _, _ = fmt.Fprintln(a.err, doing, what) }
+}
+
+// reportGrid is a report's table with its note below.
+func reportGrid(rows func() (head []string, rows [][]string), note func() string) grid {
+	g := grid{note: folded(note())}
+	g.head, g.rows = rows()
+	return g
+}

@@ -60,9 +60,7 @@ same format: docs/results.md describes it.
 		if err := readyReport(out); err != nil {
 			return nil, err
 		}
-		if isTerminal(a.err) {
-			opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "replaying", s) }
-		}
+		opt.Progress = a.progress("replaying")
 		rep, err := force.Run(ctx, opt)
 		if err != nil {
 			return nil, err
@@ -98,8 +96,7 @@ func readRecordings(files []string) ([]force.Recording, error) {
 type benchForceResult struct{ force.Report }
 
 func (r benchForceResult) grid(wide bool) grid {
-	g := grid{note: folded(r.Note())}
-	g.head, g.rows = r.Rows()
+	g := reportGrid(r.Rows, r.Note)
 	if wide {
 		head, rows := r.GridRows()
 		g.rows = append(g.rows, []string{""}, head)
@@ -150,7 +147,7 @@ gives the same tokens on the same machine and build of llama-server.`,
 	f.IntVar(&l.opt.Context, "context", 4096, "tokens of the server's context")
 	f.IntVar(&l.opt.Threads, "threads", 1, "threads of the server")
 	l.opt.Slots, l.mem = 1, "auto"
-	run := a.command(func(ctx context.Context, _ []string) (result, error) {
+	c.RunE = a.commandWithin(recordTimeout, func(ctx context.Context, _ []string) (result, error) {
 		if prompts != "" {
 			b, err := safefile.Read(prompts, 16<<20)
 			if err != nil {
@@ -183,12 +180,6 @@ gives the same tokens on the same machine and build of llama-server.`,
 		}
 		return recordResult{File: out, Bytes: b.Len(), Header: rec.Header}, errors.Join(err, safefile.Write(out, b.Bytes(), 0o644))
 	})
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if !c.Flags().Changed("timeout") {
-			a.timeout = recordTimeout
-		}
-		return run(c, args)
-	}
 	return c
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -57,12 +56,8 @@ memory.`,
 			}
 			opt.Ahead = &n
 		}
-		for _, s := range sizes {
-			n, err := config.ParseBytes(s)
-			if err != nil || n == 0 || n > 64<<20 {
-				return nil, usage("--sizes: %q is no size between 1 B and 64 MiB", s)
-			}
-			opt.Sizes = append(opt.Sizes, uint32(n))
+		if opt.Sizes, err = blockSizes(sizes); err != nil {
+			return nil, err
 		}
 		if quick {
 			opt.Quick()
@@ -72,9 +67,7 @@ memory.`,
 			return nil, err
 		}
 		opt.Self = []string{self, benchProcess, loadProcess}
-		if isTerminal(a.err) {
-			opt.Progress = func(s string) { _, _ = fmt.Fprintln(a.err, "measuring", s) }
-		}
+		opt.Progress = a.progress("measuring")
 		if err := opt.Check(); err != nil {
 			return nil, usage("%v", err)
 		}
@@ -86,7 +79,4 @@ memory.`,
 
 type benchLoadResult struct{ loadbench.Report }
 
-func (r benchLoadResult) grid(bool) grid {
-	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: folded(r.Note())}
-}
+func (r benchLoadResult) grid(bool) grid { return reportGrid(r.Rows, r.Note) }

@@ -77,14 +77,8 @@ func segmentFailure(err error) error {
 
 type benchMooncakeResult struct{ peers.TransferReport }
 
-func (r benchMooncakeResult) grid(bool) grid {
-	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: folded(r.Note())}
-}
+func (r benchMooncakeResult) grid(bool) grid { return reportGrid(r.Rows, r.Note) }
 
 type benchSegmentResult struct{ peers.SegmentReport }
 
-func (r benchSegmentResult) grid(bool) grid {
-	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: folded(r.Note())}
-}
+func (r benchSegmentResult) grid(bool) grid { return reportGrid(r.Rows, r.Note) }

@@ -49,7 +49,4 @@ other work first: it takes two to three minutes and both processors.`,
 
 type benchNIXLResult struct{ peers.NIXLReport }
 
-func (r benchNIXLResult) grid(bool) grid {
-	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: folded(r.Note())}
-}
+func (r benchNIXLResult) grid(bool) grid { return reportGrid(r.Rows, r.Note) }

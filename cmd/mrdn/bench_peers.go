@@ -43,7 +43,7 @@ quarter of an hour, both processors and 8 GiB of memory.`,
 	f.StringSliceVar(&p.opt.Only, "only", nil, "systems or groups of them (default: all)")
 	f.BoolVar(&p.opt.Full, "full", false, "every batch, stream count and working set at every size")
 	f.StringVar(&out, "out", "", "folder for report.json and the plots; made if absent")
-	run := a.command(func(ctx context.Context, _ []string) (result, error) {
+	c.RunE = a.commandWithin(peersTimeout, func(ctx context.Context, _ []string) (result, error) {
 		opt, err := p.options(a, "peers", nil)
 		if err != nil {
 			return nil, err
@@ -57,12 +57,6 @@ quarter of an hour, both processors and 8 GiB of memory.`,
 		}
 		return benchPeersResult{rep}, err
 	})
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if !c.Flags().Changed("timeout") {
-			a.timeout = peersTimeout
-		}
-		return run(c, args)
-	}
 	return c
 }
 
@@ -107,7 +101,4 @@ func writeReport(dir string, rep any, files map[string]string) error {
 
 type benchPeersResult struct{ peers.Report }
 
-func (r benchPeersResult) grid(bool) grid {
-	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: folded(r.Note())}
-}
+func (r benchPeersResult) grid(bool) grid { return reportGrid(r.Rows, r.Note) }

@@ -84,7 +84,7 @@ after "real:" then, that of a small model on two processors.`,
 	f.BoolVar(&w.ablations, "ablations", false, "play our policies with one thing changed, to see what that is worth")
 	f.StringVar(&out, "out", "", "folder for the report and its plots; made if absent")
 	nodes.add(c)
-	run := a.command(func(ctx context.Context, _ []string) (result, error) {
+	c.RunE = a.commandWithin(thinkTimeout, func(ctx context.Context, _ []string) (result, error) {
 		given := c.Flags().Changed
 		if err := checkMode(given, mode); err != nil {
 			return nil, err
@@ -106,12 +106,6 @@ after "real:" then, that of a small model on two processors.`,
 		}
 		return playThink(ctx, a, opt, out)
 	})
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if !c.Flags().Changed("timeout") {
-			a.timeout = thinkTimeout
-		}
-		return run(c, args)
-	}
 	return c
 }
 
@@ -242,7 +236,4 @@ func (w *thinkFlags) seedList(counted bool) ([]uint64, error) {
 
 type benchThinkResult struct{ think.Report }
 
-func (r benchThinkResult) grid(bool) grid {
-	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: folded(r.Note())}
-}
+func (r benchThinkResult) grid(bool) grid { return reportGrid(r.Rows, r.Note) }

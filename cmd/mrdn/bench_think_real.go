@@ -165,6 +165,5 @@ func (r thinkRealResult) grid(bool) grid {
 	if len(r.Arms) == 0 {
 		return grid{note: folded(r.Note())}
 	}
-	head, rows := r.Rows()
-	return grid{head: head, rows: rows, note: folded(r.Note())}
+	return reportGrid(r.Rows, r.Note)
 }

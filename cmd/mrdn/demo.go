@@ -71,9 +71,14 @@ const longTimeout = 10 * time.Minute
 
 // longCommand is command for those.
 func (a *app) longCommand(f func(ctx context.Context, args []string) (result, error)) func(*cobra.Command, []string) error {
+	return a.commandWithin(longTimeout, f)
+}
+
+// commandWithin is command for those that have a time of their own, unless --timeout is given.
+func (a *app) commandWithin(d time.Duration, f func(ctx context.Context, args []string) (result, error)) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		if !c.Flags().Changed("timeout") {
-			a.timeout = longTimeout
+			a.timeout = d
 		}
 		return a.command(f)(c, args)
 	}

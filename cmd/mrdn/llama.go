@@ -333,12 +333,7 @@ func nodeKeys(env []string, flags map[string]string) (keys, tables string, _ err
 
 // endlessCommand is command for those that run until they are told to stop.
 func (a *app) endlessCommand(f func(ctx context.Context, args []string) (result, error)) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, args []string) error {
-		if !c.Flags().Changed("timeout") {
-			a.timeout = 1<<63 - 1
-		}
-		return a.command(f)(c, args)
-	}
+	return a.commandWithin(1<<63-1, f)
 }
 
 func (a *app) llamaUp(ctx context.Context, o *pair.Options) error {
