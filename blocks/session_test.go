@@ -58,6 +58,7 @@ func TestHoldsDoNotOutliveTheirProcessWithASession(t *testing.T) {
 		}
 		_, err := r.Acquire(r.o, []View{{NS: r.ns, Key: keyOf("a")}}, time.Second, true)
 		wantCode(t, "a hold once more", err, wire.CodeUnsupported)
+		r.Release(r.o, timed)
 		r.check()
 	}
 }
@@ -158,8 +159,9 @@ func TestStepIsDueForProcessesAndForLeases(t *testing.T) {
 		r.put("a", bodyOf(keyOf("a"), 4096))
 		r.clock.add(time.Hour)
 		r.Step(Input{}) // the reservation of a is over
+		o, engine := r.o, r.NewOwner(0)
 		if c.process {
-			o, engine := r.o, r.ofProcess(1234, &fakeProcess{})
+			engine = r.ofProcess(1234, &fakeProcess{})
 			r.o = engine
 			r.acquire("a", 2*time.Hour, true)
 			if r.o = o; c.orphan {
@@ -171,6 +173,7 @@ func TestStepIsDueForProcessesAndForLeases(t *testing.T) {
 			t.Errorf("%+v: the next Step is due in %v", c, got-r.clock.read())
 		}
 		r.Release(r.o, l)
+		r.Drop(engine)
 	}
 }
 
