@@ -35,7 +35,13 @@ func newStaging(mem []byte, spoilt func()) *staging {
 func (s *staging) left(p *peer) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.space.Size/2 - s.held[p]
+	return s.leftLocked(p)
+}
+
+// leftLocked is never below 0: what is given out is rounded up.
+func (s *staging) leftLocked(p *peer) uint64 {
+	half := s.space.Size / 2
+	return half - min(s.held[p], half)
 }
 
 // take waits for n bytes for a peer, until quit is closed.
@@ -66,7 +72,7 @@ func (s *staging) try(p *peer, n uint64) (wire.Span, bool) {
 }
 
 func (s *staging) takeLocked(p *peer, n uint64) (wire.Span, bool) {
-	if n > s.space.Size/2-s.held[p] {
+	if n > s.leftLocked(p) {
 		return wire.Span{}, false
 	}
 	at, ok := s.space.Take(n)

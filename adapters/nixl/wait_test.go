@@ -179,3 +179,15 @@ func TestTransfersAreCutByTheStagingThatIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// A peer has half of the staging, also where that is no multiple of what is given out.
+func TestAPeerHasHalfOfTheStagingOfAnySize(t *testing.T) {
+	s := newStaging(make([]byte, 2*100), func() {})
+	p := &peer{}
+	if _, ok := s.try(p, 100); !ok || s.left(p) != 0 {
+		t.Errorf("the half: %v, %d bytes left", ok, s.left(p))
+	}
+	if _, ok := s.try(p, 1); ok {
+		t.Error("it was given more than half")
+	}
+}
